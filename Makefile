@@ -14,8 +14,11 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 # Tests often wait for browsers and processes, so use more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
+# Programs that tests start would compile all modules anew each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies fuzz check format bench bench-peers evidence soak clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,6 +43,13 @@ test-thorough: setup ## run the longest tests
 test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy and Envoy, installed where that is allowed
 	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
 
+test-packages: setup ## run the tests of container image, compose, Kubernetes, systemd, monitoring, restore and wheels
+	@eval export $$(.ci/setup-proxies) && path="$$PYTHONPATH" && eval export $$(.ci/setup-packages) && export PYTHONPATH="$$PYTHONPATH:$$path" && \
+	  SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/deploy/packages tests/end_to_end/test_restore.py
+
+test-vllm: setup ## run the tests with two real vLLM engines, installed into var/vllm
+	@eval export $$(.ci/setup-vllm) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/vllm
+
 fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
@@ -63,6 +73,7 @@ bench-peers: setup ## compare with other products, installed into var/peers (nee
 	@$(PYTHON) -m bench.peers.dynamo_replay
 	@$(PYTHON) -m bench.peers.dynamo_decision
 	@$(PYTHON) -m bench.proxy
+	@$(PYTHON) -m bench.openai_proxy
 
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence

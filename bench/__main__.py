@@ -17,7 +17,9 @@ BENCHMARKS = (
     "publish_storm",
     "queue",
     "simulate_speed",
+    "sizing",
     "slow_clients",
+    "start",
 )
 
 

@@ -34,6 +34,7 @@ from gateway.process.draining_server import CUT_OFF_S, DrainingServer
 from gateway.process.garbage_collection import settle_heap
 from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
+from gateway.proxy.tracing import tracing_wanted
 from gateway.standalone import StandaloneGateway
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
@@ -70,6 +71,7 @@ def run(process: GatewayProcess) -> int:
     listener = process.listener
     port = listener.getsockname()[1] if listener is not None else process.port
     name = (process.name or f"{socket.gethostname()}:{port}").replace("/", "-")
+    tracing = tracing_wanted(os.environ)
     app = StandaloneGateway(
         process.state_dir,
         process.fleet_secret,
@@ -78,6 +80,7 @@ def run(process: GatewayProcess) -> int:
         settings=process.settings,
         pages=process.pages,
         on_started=settle_heap,
+        tracing=tracing,
     )
     if process.bus is not None:
         BusMetrics(app.registry, process.bus)
@@ -101,6 +104,8 @@ def run(process: GatewayProcess) -> int:
     sockets = [listener] if listener is not None else None
     with Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(DrainingServer(config, app.drain, end).serve(sockets=sockets))
+    if tracing is not None:
+        tracing.close()
     return end.status
 
 

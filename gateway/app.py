@@ -14,7 +14,14 @@ from ipaddress import ip_address
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from gateway.access.authentication import INFER, UnauthenticatedError, authenticate, has_expired, require_scope
+from gateway.access.authentication import (
+    INFER,
+    UnauthenticatedError,
+    authenticate,
+    authorization_of,
+    has_expired,
+    require_scope,
+)
 from gateway.access.authentication import ROUTE as ROUTE_SCOPE
 from gateway.access.key_quota import KeyQuotas
 from gateway.api import explain_api, feedback_api
@@ -27,6 +34,7 @@ from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
 from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import RejectedAtEdgeError
 from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
@@ -39,6 +47,7 @@ from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
+from gateway.proxy.endpoints import BY_PATH
 from gateway.proxy.openai_proxy import Proxy
 from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.lifecycle import RequestLifecycle
@@ -46,11 +55,12 @@ from gateway.requests.prompt_keys import PromptKeys
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
+    from gateway.proxy.request_spans import Tracing
 
 ROUTE = "/api/v1/route"
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
-_PLACING = frozenset((ROUTE, BATCH, proxy.CHAT, proxy.COMPLETIONS))
+_PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 """Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
 _DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
@@ -73,6 +83,8 @@ class AppSettings:
     scrape_token: str = field(default="", repr=False)
     recent_decisions: int = 20_000
     relay: RelaySettings = field(default_factory=RelaySettings)
+    tracing: Tracing | None = None
+    """What traces proxied requests; None: nobody."""
 
 
 class GatewayApp:
@@ -103,6 +115,7 @@ class GatewayApp:
             prompt_keys,
             self.drain,
             settings=settings.relay,
+            tracing=settings.tracing,
         )
         feedback = self._metered(
             ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
@@ -112,8 +125,7 @@ class GatewayApp:
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
             OBSERVE: ("POST", _scoped(ROUTE_SCOPE, ObserveApi(gateway, lifecycle, prompt_keys).serve)),
-            proxy.CHAT: ("POST", self._metered(INFER, proxied.serve)),
-            proxy.COMPLETIONS: ("POST", self._metered(INFER, proxied.serve)),
+            **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             proxy.MODELS: ("GET", models),
         }
         # Feedback frees what a request holds, so it has a minute of its own; any key may ask about its own decisions.
@@ -141,7 +153,7 @@ class GatewayApp:
         if self.drain.begun:
             return None
         try:
-            caller = authenticate(head.headers.get(b"authorization"), self._gateway, time())
+            caller = authenticate(authorization_of(head.headers), self._gateway, time())
         except UnauthenticatedError:
             return None
         if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
@@ -193,7 +205,8 @@ class GatewayApp:
             if exchange.started:
                 # The server ends the connection, and logs this error instead of the first.
                 raise BrokenOffError(type(error).__name__) from None
-            body = error_body(500, "The gateway failed; the error is in its log.", "internal_error")
+            message = "The gateway failed; the error is in its log."
+            body = format_of(exchange.path).body(500, message, "internal_error")
             await exchange.answer(500, body)
         finally:
             self.drain.under_way -= 1
@@ -219,7 +232,7 @@ class GatewayApp:
     def _caller(self, head: RequestHead) -> ApiKeyEntry:
         """Return the valid key that the request carries, noting its use; raises UnauthenticatedError."""
         now = time()
-        caller = authenticate(head.headers.get(b"authorization"), self._gateway, now)
+        caller = authenticate(authorization_of(head.headers), self._gateway, now)
         self._note_use(caller.key_id, now)
         return caller
 
@@ -242,7 +255,7 @@ class GatewayApp:
 
     async def _reject(self, exchange: Exchange, error: ApiError) -> None:
         self._count(error)
-        await exchange.answer(error.status, error.body, (JSON, *error.headers))
+        await exchange.answer(error.status, format_of(exchange.path).of(error), (JSON, *error.headers))
 
     def _count(self, error: ApiError) -> None:
         if isinstance(error, BadBodyError | UnauthenticatedError):

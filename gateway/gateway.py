@@ -89,6 +89,8 @@ class Gateway:
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._from_disk = False
+        self._served_version = 0
+        """Highest version that it has served, restarts included."""
         self._confirmed_s = time.monotonic()
         """When the bus last stood behind the API keys."""
         self._report_fence = ReportFence()
@@ -117,11 +119,13 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self.session = _make_session(self.settings)
         self._context = zmq.asyncio.Context()
+        stored = await asyncio.to_thread(self._store.load, time.time())
+        self._served_version = stored.version if stored is not None else 0
         value = self._bus.latest(SNAPSHOT_TOPIC)
         if value is not None:
             self._take_snapshot(value)
-        if self.snapshot is None:
-            await self._restore()
+        if self.snapshot is None and stored is not None:
+            self._restore(stored)
         self.peers.start()
         self._unsubscribe = [
             self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
@@ -220,11 +224,14 @@ class Gateway:
             snapshot = decode_snapshot(value)
         except UnreadableMessageError as error:
             log_event("snapshot_refused", level=logging.ERROR, reason=str(error))
+            self.metrics.rejected_snapshots.inc("unreadable")
             return
         if snapshot == self.snapshot and not self._from_disk:
             return
-        if self._is_older(snapshot):
-            log_event("snapshot_ignored", version=snapshot.version, in_force=self.snapshot_version)
+        if snapshot.version < self._served_version:
+            # Of a database that was restored: it continues above our version as soon as it hears of it.
+            log_event("snapshot_ignored", level=logging.WARNING, version=snapshot.version, served=self._served_version)
+            self.metrics.rejected_snapshots.inc("older")
             return
         self._apply(snapshot)
         self._from_disk = False
@@ -250,16 +257,10 @@ class Gateway:
         if pool is not None:
             pool.rebalancing.follow(order, widened, time.time())
 
-    def _is_older(self, snapshot: Snapshot) -> bool:
-        """Compare with the snapshot in force; one from disk gives way to any, for the database may be a new one."""
-        current = self.snapshot
-        if current is None or self._from_disk:
-            return False
-        return snapshot.version < current.version and snapshot.published_at <= current.published_at
-
     def _apply(self, snapshot: Snapshot) -> None:
         """Make `snapshot` the one in force; a pool whose part cannot run keeps what it had."""
         self.snapshot = snapshot
+        self._served_version = snapshot.version
         engines_of: dict[str, list[EngineEntry]] = {}
         for engine in snapshot.engines:
             engines_of.setdefault(engine.pool_id, []).append(engine)
@@ -314,13 +315,11 @@ class Gateway:
 
     # -- start and last-known-good
 
-    async def _restore(self) -> None:
-        snapshot = await asyncio.to_thread(self._store.load, time.time())
-        if snapshot is not None:
-            log_event("last_known_good_served", version=snapshot.version)
-            self._from_disk = True
-            self._confirmed_s = time.monotonic() - self._store.age_s
-            self._apply(snapshot)
+    def _restore(self, stored: Snapshot) -> None:
+        log_event("last_known_good_served", version=stored.version)
+        self._from_disk = True
+        self._confirmed_s = time.monotonic() - self._store.age_s
+        self._apply(stored)
 
     async def _first_probes(self) -> None:
         engines = [engine for pool in self.pools.values() for engine in pool.engines.values()]

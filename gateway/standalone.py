@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.app import AppSettings, GatewayApp
 from gateway.base.asgi_types import Receive, Scope, Send
@@ -17,6 +18,9 @@ from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.pages_relay import PagesRelay
 from gateway.reports.recent_answers import RecentAnswers
+
+if TYPE_CHECKING:
+    from gateway.proxy.request_spans import Tracing
 
 _LOOK_S = 1.0
 
@@ -38,13 +42,14 @@ class StandaloneGateway:
         settings: GatewaySettings | None = None,
         pages: PagesRelay | None = None,
         on_started: Callable[[], None] = lambda: None,
+        tracing: Tracing | None = None,
     ) -> None:
         settings = settings or GatewaySettings()
         self._follows_file = bus is None
         self._bus: Bus = bus or InProcessBus()
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._gateway = Gateway(self._bus, fleet_secret=fleet_secret, state_dir=state_dir, settings=settings)
-        self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token))
+        self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token, tracing=tracing))
         self.fast_lane = self._app
         self.drain = self._app.drain
         self.count_rejected = self._gateway.metrics.rejected_input.inc

@@ -316,7 +316,8 @@ class Router:
             if reservation is not None:
                 self._dispatcher.dispatch_limit.started(reservation.target)
                 self._bottlenecks.first_token(reservation.target, now)
-                self.admission.book.begin(request_id, reservation.target, reservation.request.prompt_tokens, now)
+                request = reservation.request
+                self.admission.book.begin(request_id, reservation.target, request.prompt_tokens, now, request.sequences)
                 self._dispatcher.update(
                     Answered(reservation.request, self.view.roster.engine_ids[reservation.target], now)
                 )

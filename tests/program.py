@@ -123,6 +123,8 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_for(f"http://127.0.0.1:{port}/ready", 150.0)
+        # The gateway may be ready before the console is.
+        wait_for(f"http://127.0.0.1:{port}/login", 150.0)
         yield Program(f"http://127.0.0.1:{port}", state_dir, process)
     finally:
         end(process)

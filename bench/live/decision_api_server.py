@@ -41,16 +41,16 @@ async def null_app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": _NULL_BODY})
 
 
-def snapshot(engine_url: str) -> Snapshot:
-    """Return a fleet of ENGINES engines and one API key."""
+def snapshot(engine_url: str, engines: int) -> Snapshot:
+    """Return a fleet of so many engines and one API key."""
     # All engines share one address that answers their health probes; no request is sent to them.
-    engines = tuple(
+    entries = tuple(
         EngineEntry(engine_id=f"engine-{number:02}", name=f"e{number}", pool_id="pool", url=engine_url)
-        for number in range(ENGINES)
+        for number in range(engines)
     )
     key = ApiKeyEntry(key_id="bench", sha256=sha256(API_KEY.encode()).hexdigest(), tenant_id="bench")
     pool = PoolEntry(pool_id="pool", name="pool", region="here", served_model=MODEL)
-    return Snapshot(version=1, published_at=0.0, pools=(pool,), engines=engines, api_keys=(key,))
+    return Snapshot(version=1, published_at=0.0, pools=(pool,), engines=entries, api_keys=(key,))
 
 
 def hash_groups() -> list[list[int]]:
@@ -91,10 +91,10 @@ async def _serve(app: AsgiApp, port: int, *, guarded: bool) -> None:
     await uvicorn.Server(config).serve()
 
 
-async def _serve_gateway(port: int, engine_url: str) -> None:
+async def _serve_gateway(port: int, engine_url: str, engines: int) -> None:
     with tempfile.TemporaryDirectory() as state:
         bus = InProcessBus()
-        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_url)))
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_url, engines)))
         settings = GatewaySettings(report_stale_s=60.0)
         gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
         await gateway.start()
@@ -109,9 +109,10 @@ async def _serve_gateway(port: int, engine_url: str) -> None:
 
 
 def main() -> None:
-    """Serve until killed: `null PORT`, or `gateway PORT ENGINE_URL`."""
-    kind, port = sys.argv[1], int(sys.argv[2])
-    serving = _serve(null_app, port, guarded=False) if kind == "null" else _serve_gateway(port, sys.argv[3])
+    """Serve until killed: `null PORT`, or `gateway PORT ENGINE_URL [ENGINES]`."""
+    kind, port, rest = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    engines = int(rest[1]) if len(rest) > 1 else ENGINES
+    serving = _serve(null_app, port, guarded=False) if kind == "null" else _serve_gateway(port, rest[0], engines)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serving)
 

@@ -172,7 +172,7 @@ def wait_for(url: str, limit_s: float = _START_S) -> None:
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         try:
-            with urlopen(url, timeout=2) as answer:  # noqa: S310 - our own loopback address
+            with urlopen(url, timeout=10) as answer:  # noqa: S310 - our own loopback address
                 if answer.status == 200:
                     return
         except (URLError, OSError):

@@ -68,11 +68,11 @@ class LiveProgram:
         return msgspec.structs.replace(secrets_of(self.state_dir), api_key=self._api_key)
 
     def start(self) -> None:
-        """Start the server and return when it answers."""
+        """Start the program and return when gateway and console answer."""
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
-        wait_for(f"{self.url}/live", 120)
+        wait_for(f"{self.url}/login", 120)
         if not self._api_key:
             self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
 

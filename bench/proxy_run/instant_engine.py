@@ -1,5 +1,7 @@
 """An engine that answers each request at once with the same few tokens, and what else routers and the agent ask of it.
 
+A streamed chat gets CHUNKS chunks, one every CHUNK_S.
+
 `python -m bench.proxy_run.instant_engine PORT [OTHER_PORT …]`: the fleet that it tells the agent of is all these ports.
 """
 
@@ -22,6 +24,30 @@ _CHAT = {
     "choices": [{"index": 0, "finish_reason": "stop", "message": _MESSAGE}],
     "usage": _USAGE,
 }
+
+
+CHUNKS, CHUNK_S = 64, 0.002
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
+def _chunk(choices: list[dict[str, object]], **more: object) -> bytes:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+    return _framed(b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n")
+
+
+def _framed(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+_PIECE = _chunk([{"index": 0, "delta": {"role": "assistant", "content": "word "}, "finish_reason": None}])
+_END = (
+    _chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    + _chunk([], usage={**_USAGE, "total_tokens": 402})
+    + _framed(b"data: [DONE]\n\n")
+    + b"0\r\n\r\n"
+)
 
 
 def answers(ports: list[str]) -> dict[bytes, bytes]:
@@ -59,12 +85,25 @@ class Connection(asyncio.Protocol):
             total = end + 4 + (int(length.partition(b"\r\n")[0]) if found else 0)
             if len(self._buffer) < total:
                 return
+            asked = bytes(self._buffer[end + 4 : total])
             del self._buffer[:total]
+            if b'"stream": true' in asked or b'"stream":true' in asked:
+                self._stream(CHUNKS)
+                continue
             path = head.partition(b" ")[2].partition(b" ")[0].partition(b"?")[0]
             body = self._bodies.get(path, b"{}")
             self._transport.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
             )
+
+    def _stream(self, left: int) -> None:
+        """Send a chunk, and the others in their time; the last ones tell the usage."""
+        if self._transport.is_closing():
+            return
+        head = _STREAM_HEAD if left == CHUNKS else b""
+        self._transport.write(head + (_PIECE if left else _END))
+        if left:
+            asyncio.get_running_loop().call_later(CHUNK_S, self._stream, left - 1)
 
 
 async def serve(ports: list[str]) -> None:

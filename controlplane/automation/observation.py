@@ -14,17 +14,16 @@ import msgspec
 from controlplane.automation.engine_sightings import Sighting, together
 from controlplane.automation.pool_windows import PoolWindows
 from controlplane.platform.bus import get_bus
-from controlplane.platform.live_fleet.samples import MAX_GATEWAYS, FleetSamples, fleet_samples
+from controlplane.platform.live_fleet.pools_together import prefixes_together
+from controlplane.platform.live_fleet.samples import MAX_AGE_S, FleetSamples, fleet_samples
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
-from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PrefixCounts
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
-MAX_AGE_S = 5.0
-"""An older sample says nothing about now; samples come twice a second."""
 LOADS_EVERY_S = 1.0
 LOADS_KEPT_S = 900.0
 MAX_ENGINES = 100_000
@@ -43,12 +42,15 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetObservation:
-    """The newest word of each gateway and of the prober, and a short past. Thread-safe; moments are unix seconds."""
+    """The newest word of the prober beside that of each gateway, and a short past of both.
+
+    Thread-safe; moments are unix seconds.
+    """
 
     def __init__(self, bus: Bus, samples: FleetSamples, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._samples: dict[str, FleetSample] = {}
+        self._samples = samples
         self._reports: dict[str, EngineReport] = {}
         self._unreachable: dict[str, float] = {}
         self._fence = ReportFence()
@@ -96,15 +98,18 @@ class FleetObservation:
 
     def prefixes(self, pool_id: str, now_s: float) -> tuple[int, list[PrefixFacts]]:
         """Return how many engines the pool's placement keeps a prefix to (0: any), and its busiest prefixes."""
-        usual_d = 0
-        merged: dict[str, PrefixFacts] = {}
         with self._lock:
             pools = [each for sample in self._fresh(now_s) for each in sample.pools if each.pool_id == pool_id]
-        for pool in pools:
-            usual_d = max(usual_d, pool.usual_d)
-            for told in pool.prefixes:
-                merged[told.key] = _added(merged.get(told.key), told)
-        return usual_d, list(merged.values())
+        prefixes = [
+            PrefixFacts(
+                key=each.key,
+                work_s_by_engine=each.work_s_by_engine,
+                candidates=each.candidates,
+                recomputed_tokens=each.recomputed_tokens,
+            )
+            for each in prefixes_together(pools)
+        ]
+        return max((pool.usual_d for pool in pools), default=0), prefixes
 
     def loads(self, since_s: float) -> list[EngineLoadPoint]:
         """Return the load of every engine once a second since `since_s`."""
@@ -121,11 +126,6 @@ class FleetObservation:
     def _hear_sample(self, gateway: str, sample: FleetSample) -> None:
         with self._lock:
             self._forget_what_is_to_come()
-            if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
-                self._forget_old_gateways()
-                if len(self._samples) >= MAX_GATEWAYS:
-                    return
-            self._samples[gateway] = sample
             serving: dict[str, int] = {}
             for engine in sample.engines:
                 serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (engine.state in TAKING_WORK)
@@ -152,10 +152,10 @@ class FleetObservation:
                 self._unreachable.setdefault(report.engine_id, report.at)
 
     def _forget_what_is_to_come(self) -> None:
-        """Begin anew where the clock went back: what was heard before would count as the newest until it is due."""
+        """Begin the past anew where the clock went back: it would count as the newest until it is due."""
         now_s = self._clock()
         if now_s < self._heard_at - MAX_AGE_S:
-            for heard in (self._samples, self._unreachable, self._windows, self._loads):
+            for heard in (self._unreachable, self._windows, self._loads):
                 heard.clear()
             self._loads_at = 0.0
         self._heard_at = now_s
@@ -178,28 +178,13 @@ class FleetObservation:
             self._loads.append(EngineLoadPoint(at, engine_id, seen.outstanding_s, tbt_s, kv_usage))
 
     def _fresh(self, now_s: float) -> list[FleetSample]:
-        return [sample for sample in self._samples.values() if now_s - sample.at <= MAX_AGE_S]
-
-    def _forget_old_gateways(self) -> None:
-        now_s = self._clock()
-        self._samples = {name: each for name, each in self._samples.items() if now_s - each.at <= MAX_AGE_S}
+        """Return the gateways' samples of this moment; one of a time to come is from before the clock went back."""
+        return [sample for sample in self._samples.newest() if abs(now_s - sample.at) <= MAX_AGE_S]
 
 
 def _as_evidence(engine: EngineSample, sample: FleetSample) -> EngineSample:
     """Return what the sample may prove: a late gateway has not heard what its engines said."""
     return engine if sample.lateness is None else msgspec.structs.replace(engine, counts=None)
-
-
-def _added(before: PrefixFacts | None, told: PrefixCounts) -> PrefixFacts:
-    work_s = dict(before.work_s_by_engine) if before is not None else {}
-    for engine_id, seconds in told.work_s_by_engine.items():
-        work_s[engine_id] = work_s.get(engine_id, 0.0) + seconds
-    return PrefixFacts(
-        key=told.key,
-        work_s_by_engine=work_s,
-        candidates=told.candidates,
-        recomputed_tokens=told.recomputed_tokens + (before.recomputed_tokens if before is not None else 0),
-    )
 
 
 @cache

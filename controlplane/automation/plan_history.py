@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from django.db.models import Q
 
 from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.rounds import Round, RoundResult
 from planning.facts.reason import Reason
 
 EVERY = timedelta(minutes=1)
@@ -28,34 +29,53 @@ def worth_keeping(pool: str, job: str, at: datetime, *, changes: bool, mode: str
     return not last.reasons or last.reasons[0]["code"] != code
 
 
-def keep_plan(
-    pool: str,
+class Plan(Protocol):
+    """What a planner returns."""
+
+    @property
+    def reasons(self) -> Sequence[Reason]:
+        """Why; the one that decided first."""
+        ...
+
+
+def planned(
+    turn: Round,
     job: str,
-    at: datetime,
+    plan: Plan,
+    memory: msgspec.Struct,
     *,
     mode: str,
     changes: bool,
-    reasons: Sequence[Reason],
+    carried_out: bool,
+    inputs: Mapping[str, Any],
     figures: Mapping[str, Any],
-    plan: Mapping[str, Any],
     outcome: Mapping[str, Any],
-) -> PlanRecord | None:
-    """Store the plan if it is worth keeping."""
-    code = reasons[0].code if reasons else ""
-    if not worth_keeping(pool, job, at, changes=changes, mode=mode, code=code):
-        return None
-    return PlanRecord.objects.create(
-        pool=pool,
-        job=job,
-        at=at,
-        mode=mode,
-        changes=changes,
-        summary=(reasons[0].text if reasons else "")[:300],
-        reasons=msgspec.to_builtins(list(reasons)),
-        figures=dict(figures),
-        plan=dict(plan),
-        outcome=dict(outcome),
+    stored: Mapping[str, Any] | None = None,
+) -> RoundResult:
+    """Return the result of a round that made a plan; to keep the plan, where it is worth that, is an effect of it.
+
+    `stored`: what is stored of the plan, where that is not all of it.
+    """
+    told: Mapping[str, Any] = msgspec.to_builtins(plan) if stored is None else stored
+    first = plan.reasons[0] if plan.reasons else Reason("", "")
+    result = RoundResult(
+        msgspec.to_builtins(memory), inputs=inputs, plan=told, outcome={"mode": mode, **outcome, "reason": first.text}
     )
+    if worth_keeping(turn.pool.slug, job, turn.at, changes=changes, mode=mode, code=first.code):
+        record = PlanRecord(
+            pool=turn.pool.slug,
+            job=job,
+            at=turn.at,
+            mode=mode,
+            changes=changes,
+            summary=first.text[:300],
+            reasons=msgspec.to_builtins(list(plan.reasons)),
+            figures=dict(figures),
+            plan=dict(told),
+            outcome={"carried_out": carried_out},
+        )
+        result.effects.append(record.save)
+    return result
 
 
 def forget_plans(now: datetime) -> int:

@@ -9,12 +9,13 @@ from controlplane.doctor.installation import Installation
 _MOST_BYTES = 16 << 20
 
 
-def answer_of(installation: Installation, path: str) -> bytes | None:
-    """Return the body of a 200 to a GET of `path`; None for anything else."""
+def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes | None:
+    """Return the body of a 200 to a GET of `path`, asked with this API key; None for anything else."""
     host = "127.0.0.1" if installation.host in ("0.0.0.0", "::") else installation.host  # noqa: S104 - compared only
     connection = http.client.HTTPConnection(host, installation.port, timeout=2)
     try:
-        connection.request("GET", path, headers={"Host": "localhost"})
+        bearer = {"Authorization": f"Bearer {key}"} if key else {}
+        connection.request("GET", path, headers={"Host": "localhost", **bearer})
         answer = connection.getresponse()
         return answer.read(_MOST_BYTES) if answer.status == 200 else None
     except (OSError, http.client.HTTPException):

@@ -20,8 +20,8 @@ from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.models.api_key import ApiKey
 
-SERVED_S = 15.0
-"""A snapshot reaches the gateway within about a second, and its first probe follows at once."""
+SERVED_S = 60.0
+"""A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
 _LOOK_S = 0.3
 _KEY = "$SWITCHYARD_API_KEY"
 
@@ -36,6 +36,8 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> No
     elif missing:
         out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Topology page.")
     key = _first_key()
+    if key and missing is not None:
+        _wait_until_known(here, key)
     if key:
         out.write(f"API key (shown once): {key}")
     messages = [{"role": "user", "content": "Hello"}]
@@ -55,6 +57,13 @@ def _missing(here: Installation, wanted: set[str]) -> set[str] | None:
             return missing
         time.sleep(_LOOK_S)
     return None
+
+
+def _wait_until_known(here: Installation, key: str) -> None:
+    """Return once the gateway knows the key, so that the printed request is not rejected, or when it takes too long."""
+    until_s = time.monotonic() + SERVED_S
+    while answer_of(here, "/v1/models", key=key) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
 
 
 def _serving(metrics: str) -> set[str]:

@@ -430,7 +430,7 @@ class Migration(migrations.Migration):
                 ('place', models.PositiveSmallIntegerField()),
             ],
             options={
-                'indexes': [models.Index(fields=['at_ms', 'id'], name='decision_by_time'), models.Index(fields=['pool', 'at_ms'], name='decision_by_pool'), models.Index(fields=['engine', 'at_ms'], name='decision_by_engine'), models.Index(fields=['tenant', 'at_ms'], name='decision_by_tenant'), models.Index(condition=models.Q(('session', ''), _negated=True), fields=['session', 'at_ms'], name='decision_by_session'), models.Index(fields=['arm', 'at_ms'], name='decision_by_arm'), models.Index(condition=models.Q(('late', True)), fields=['at_ms'], name='decision_late')],
+                'indexes': [models.Index(fields=['at_ms', 'id'], name='decision_by_time'), models.Index(fields=['pool', 'at_ms'], name='decision_by_pool'), models.Index(fields=['engine', 'at_ms'], name='decision_by_engine'), models.Index(fields=['tenant', 'at_ms'], name='decision_by_tenant'), models.Index(condition=models.Q(('session', ''), _negated=True), fields=['session', 'at_ms'], name='decision_by_session'), models.Index(condition=models.Q(('arm', ''), _negated=True), fields=['arm', 'at_ms'], name='decision_by_arm'), models.Index(condition=models.Q(('late', True)), fields=['at_ms'], name='decision_late')],
             },
         ),
         migrations.CreateModel(

@@ -7,6 +7,8 @@ import os
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
+# Celery would run all of Django's checks, which load every page; servers run their own.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")

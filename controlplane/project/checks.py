@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, register, run_checks
+from django.core.checks import CheckMessage, Error, register, run_checks
 
+OURS = ("switchyard",)
+"""The tag of these checks. Servers run no others when they start: those of Django's are about the code alone, and load
+every page."""
 _SHORTEST_SECRET = 32
 
 
@@ -16,12 +19,12 @@ class UnsafeSettingsError(RuntimeError):
 
 def refuse_unsafe() -> None:
     """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
-    found = [message for message in run_checks() if str(message.id).startswith("switchyard.") and message.is_serious()]
+    found = [message for message in run_checks(tags=OURS) if message.is_serious()]
     if found:
         raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in found))
 
 
-@register(Tags.compatibility)
+@register(*OURS)
 def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse several processes while bus or broker live in the memory of one."""
     in_memory = [
@@ -44,7 +47,7 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
     return []
 
 
-@register(Tags.compatibility)
+@register(*OURS)
 def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse a REDIS_URL that the client libraries would stumble over later."""
     scheme, separator, rest = settings.REDIS_URL.partition("://")
@@ -59,7 +62,7 @@ def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(*OURS)
 def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse several processes, each of which would make up secrets of its own."""
     if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
@@ -74,7 +77,7 @@ def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.security)
+@register(*OURS)
 def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse DEBUG, which shows source and settings, where anyone but this machine can reach us."""
     if settings.DEBUG and not settings.LOOPBACK_ONLY:
@@ -88,7 +91,7 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
     return []
 
 
-@register(Tags.security)
+@register(*OURS)
 def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
     if settings.LOOPBACK_ONLY:
@@ -111,7 +114,7 @@ def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.compatibility)
+@register(*OURS)
 def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
     return [

@@ -28,6 +28,12 @@ from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.platform.snapshot_change import TOPIC
 from controlplane.policies.upgrade import baseline_note, live_routing_of, routing_of
+from controlplane.publication.continued_versions import (
+    continue_above,
+    continue_above_gateways,
+    version_in_database,
+    version_on_bus,
+)
 from controlplane.trials.canary.pool_arms import arms_of
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.shadow import Shadow, ShadowState
@@ -57,7 +63,8 @@ _publishing = threading.Lock()
 
 
 def publish() -> Snapshot:
-    """Put the committed state on the bus and return it; the same version again is harmless."""
+    """Put the committed state on the bus and return it, never below a published version; repeating it is harmless."""
+    continue_above(version_on_bus())
     with _publishing:
         snapshot = build_snapshot(at=time.time())
         get_bus().publish(TOPIC, encode_snapshot(snapshot))
@@ -66,10 +73,9 @@ def publish() -> Snapshot:
 
 def publish_if_newer() -> Snapshot | None:
     """Publish when another process (a command, a second server) has changed the database; None: nothing new."""
-    latest = get_bus().latest(TOPIC)
-    on_bus = decode_snapshot(latest).version if latest is not None else -1
-    in_database = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
-    return publish() if (in_database or 0) > on_bus else None
+    on_bus = version_on_bus()
+    continue_above_gateways(on_bus)
+    return publish() if version_in_database() > on_bus else None
 
 
 def build_snapshot(at: float) -> Snapshot:

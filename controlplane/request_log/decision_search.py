@@ -55,6 +55,9 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
     found = visible_decisions(actor).filter(**_equal(wanted))
+    for name in {"session", "arm"} & _equal(wanted).keys():
+        # A database takes an index without the empty ones only where it is told that none of them is wanted.
+        found = found.exclude(**{name: ""})
     if wanted.id:
         found = found.filter(decision_id__startswith=wanted.id)
     if wanted.engine:

@@ -40,7 +40,7 @@ class RecentDecisions:
         if not answers:
             return None
         told = [decision for answer in answers for decision in answer.decisions]
-        return sorted(told, key=decided_at, reverse=True)
+        return sorted(told, key=lambda each: each.decided_at, reverse=True)
 
     def get(self, decision_id: str) -> StoredDecision | None:
         """Return the decision; None where no gateway that answers in time remembers it."""
@@ -79,12 +79,6 @@ class RecentDecisions:
             waiting = self._waiting.get(answer.question_id)
         if waiting is not None:
             waiting.put(answer)
-
-
-def decided_at(record: StoredDecision) -> float:
-    """Return when the decision was made, in unix seconds."""
-    decision = record.decision
-    return record.arrived_at + (decision.queued_s if decision.engine_id else record.finished_after_s or 0.0)
 
 
 @functools.cache

@@ -38,9 +38,11 @@ Reply: TypeAlias = Any
 class Exchange:
     """Mutable: what is known of one request so far."""
 
-    def __init__(self, client: AsyncSwitchyard, counts: Counter[str]) -> None:
+    def __init__(self, client: AsyncSwitchyard, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
+        """`reports` holds the reports that are on their way, of all requests together."""
         self._client = client
         self._counts = counts
+        self._reports = reports
         self._subset: frozenset[str] | None = None
         self._body = bytearray()
         self._route: Route | None = None
@@ -185,12 +187,8 @@ class Exchange:
             await self._client.report(route, verb, usage)
 
         self._telling = asyncio.create_task(tell())
-        _running.add(self._telling)
-        self._telling.add_done_callback(_running.discard)
-
-
-_running: set[asyncio.Task[None]] = set()
-"""Reports on their way: the event loop keeps no reference of its own."""
+        self._reports.add(self._telling)
+        self._telling.add_done_callback(self._reports.discard)
 
 
 def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:

@@ -20,6 +20,8 @@ from switchyard_client.clients import AsyncSwitchyard, httpx
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 CHECK_S = 1.0
+LAST_REPORTS_S = 5.0
+"""How long reports may still be on their way after the last request has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +37,26 @@ class Settings:
 
 
 class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
-    """Mutable: the client with its memory of engines, and the counters."""
+    """Mutable: the client with its memory of engines, the counters, and the reports that are on their way."""
 
     def __init__(self, client: AsyncSwitchyard) -> None:
         self._client = client
         self._counts: Counter[str] = Counter(decided=0, failed_open=0, rejected=0)
+        self._reports: set[asyncio.Task[None]] = set()
 
     async def Process(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Serve one request."""
-        async for reply in Exchange(self._client, self._counts).process(request_iterator):
+        async for reply in Exchange(self._client, self._counts, self._reports).process(request_iterator):
             yield reply
+
+    async def aclose(self) -> None:
+        """Let the last reports arrive, and close the connections to Switchyard."""
+        if self._reports:
+            _, late = await asyncio.wait(self._reports, timeout=LAST_REPORTS_S)
+            for report in late:
+                report.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._client.aclose()
 
     def metrics(self) -> str:
         """Return the counters as Prometheus text."""
@@ -71,7 +83,7 @@ async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
         checking.cancel()
         await asyncio.wait([checking])
         await server.stop(grace=5.0)
-        await client.aclose()
+        await picker.aclose()
 
 
 async def _keep_health(client: AsyncSwitchyard, url: str, checks: Any) -> None:

@@ -1,7 +1,11 @@
-"""Who is calling: an API key in `Authorization: Bearer sy_…`, known to this process only by its SHA-256."""
+"""Who is calling: an API key in `Authorization: Bearer sy_…`, known to this process only by its SHA-256.
+
+Clients of Anthropic's API send it in `X-Api-Key`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Protocol
 
@@ -45,6 +49,14 @@ class OutOfScopeError(ApiError):
         has = ", ".join(scopes) or "none"
         message = f"This API key lacks the scope {scope} (it has: {has}); use a key that has it."
         super().__init__(403, message, "missing_scope")
+
+
+def authorization_of(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the Authorization header, or what stands for it where the key came in X-Api-Key alone."""
+    authorization = headers.get(b"authorization")
+    if authorization is None and (key := headers.get(b"x-api-key")) is not None:
+        return b"Bearer " + key
+    return authorization
 
 
 def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:

@@ -121,8 +121,17 @@ class GatewayMetrics:
         )
 
     def _add_rejected_at_the_door(self, registry: CollectorRegistry) -> None:
+        self.proxied = CounterFamily(
+            registry, "switchyard_proxied_requests_total", "Requests to the proxy, by path.", ("pool", "path")
+        )
         self.rejected_input = CounterFamily(
             registry, "switchyard_rejected_input_total", "Requests rejected for their content.", ("cause",)
+        )
+        self.rejected_snapshots = CounterFamily(
+            registry,
+            "switchyard_rejected_snapshots_total",
+            "Published snapshots that this gateway did not take: older than one it served, or unreadable.",
+            ("cause",),
         )
         self.key_limited = CounterFamily(
             registry,
@@ -210,6 +219,12 @@ class GatewayMetrics:
         )
         self.engine_state = GaugeFamily(
             registry, "switchyard_engine_state", "1 for the engine's current state, else 0.", ("engine", "state")
+        )
+        self.index_trust = GaugeFamily(
+            registry,
+            "switchyard_index_trust",
+            "How far the engine's prefix index is trusted: 1 exact, 0.5 degraded, 0 blind.",
+            ("engine",),
         )
         self.index_bytes = GaugeFamily(
             registry, "switchyard_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)

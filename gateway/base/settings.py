@@ -17,7 +17,7 @@ class BreakerSettings:
     refusals: int = 3
     """Consecutive 401, 403, 404, 408 or 425 that open it: as many as may always be retried (RetryBudget)."""
     throttle_s: float = 1.0
-    """Pause of an engine that answers 429 without saying for how long."""
+    """Pause of an engine that answers 429 or 503 without saying for how long."""
     throttle_max_s: float = 30.0
     silent_reports: int = 3
     """Consecutive probe reports that say unreachable or unhealthy, over at least `silent_span_s`."""

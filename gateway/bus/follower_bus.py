@@ -48,3 +48,20 @@ class FollowerBus:
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear the shared topic, or all below a prefix ending in "/"."""
         return self._bus.subscribe(topic, callback)
+
+
+def hear_gateways(bus: Bus, topic: str, heard: Callable[[str, bytes], None]) -> Callable[[], None]:
+    """Hear each gateway's own `topic`, with the gateway's name (empty: one without); returns the call that ends it."""
+
+    def hear_own(name: str, value: bytes) -> None:
+        gateway, _, what = name.removeprefix(TOPIC_PREFIX).partition("/")
+        if what == topic:
+            heard(gateway, value)
+
+    ends = (bus.subscribe(topic, lambda _topic, value: heard("", value)), bus.subscribe(TOPIC_PREFIX, hear_own))
+
+    def end() -> None:
+        for each in ends:
+            each()
+
+    return end

@@ -22,6 +22,7 @@ from gateway.bus.redis_scripts import BusNames
 from gateway.bus.redis_session import Ports, RedisSession, client_maker
 
 logger = logging.getLogger(__name__)
+_jitter = random.Random()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ class RedisLink:
                 self._lost(reason)
                 if self.connections > before:
                     pause_s = self._settings.retry_min_s
-                await asyncio.sleep(pause_s * random.uniform(0.7, 1.0))
+                await asyncio.sleep(pause_s * _jitter.uniform(0.7, 1.0))
                 pause_s = min(pause_s * 2, self._settings.retry_max_s)
 
     async def _live(self) -> str:

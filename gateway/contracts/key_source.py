@@ -7,6 +7,8 @@ TOKENIZED = "tokenized"
 REMEMBERED = "remembered"
 BYTES = "bytes"
 HASHES = "hashes"
+MEDIA = "media"
+UNMATCHED = "unmatched"
 NONE = "none"
 
 COUNTED = (TOKENS, TOKENIZED, REMEMBERED)

@@ -84,6 +84,12 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     asked_after_s: float = 0.0
     """Until the gateway asked its router for an engine: its own time, no engine's."""
 
+    @property
+    def decided_at(self) -> float:
+        """When the decision was made, in unix seconds."""
+        decision = self.decision
+        return self.arrived_at + (decision.queued_s if decision.engine_id else self.finished_after_s or 0.0)
+
 
 @lru_cache(maxsize=16_384)
 def session_digest(fleet_secret: bytes, session_id: str) -> str:

@@ -125,7 +125,7 @@ class Breaker:
     def record_throttle(self, pause_s: float, now: float) -> None:
         """Take it out for as long as it asks for; that is no ejection, and makes no later one longer."""
         if self.state != OPEN:
-            self._open(THROTTLED, f"it asked for a pause of {pause_s:.0f} s (429)", now)
+            self._open(THROTTLED, f"it is busy and gets a pause of {pause_s:.0f} s", now)
             self._hold_until = now + pause_s
 
     def forgive(self, now: float) -> None:

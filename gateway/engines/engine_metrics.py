@@ -1,6 +1,6 @@
 """Reads the few series that a router needs out of an engine's Prometheus text, and distrusts the rest.
 
-The names are vLLM's, old and current. The text comes from another machine: it is bounded, scanned for
+The names are vLLM's, old and current, and SGLang's. The text comes from another machine: it is bounded, scanned for
 known names only, and rejected whole when one of them makes no sense.
 """
 
@@ -15,13 +15,13 @@ import msgspec
 MAX_BYTES = 2 << 20
 MAX_SAMPLES = 512
 """Samples of known names in one text; more are a label bomb (one engine has one per data-parallel rank)."""
-MAX_COUNT = 1e7
+MAX_COUNT = 10_000_000
 """Requests that one engine can plausibly hold."""
 MAX_TOTAL = 1e18
 
 _RUNNING = b"vllm:num_requests_running"
 _WAITING = b"vllm:num_requests_waiting"
-_FIELD_OF = {
+_VLLM = {
     _RUNNING: "running",
     _WAITING: "waiting",
     b"vllm:kv_cache_usage_perc": "kv_usage",
@@ -34,6 +34,17 @@ _FIELD_OF = {
     b"vllm:generation_tokens_total": "generated",
     b"process_start_time_seconds": "start",
 }
+_SGLANG_RUNNING = b"sglang:num_running_reqs"
+_SGLANG = {
+    _SGLANG_RUNNING: "running",
+    b"sglang:num_queue_reqs": "waiting",
+    b"sglang:token_usage": "kv_usage",
+    b"sglang:cached_tokens_total": "hits",
+    b"sglang:prompt_tokens_total": "prompt",
+    b"sglang:generation_tokens_total": "generated",
+    b"sglang:max_total_num_tokens": "kv_tokens",
+    b"process_start_time_seconds": "start",
+}
 _LIMIT_OF = {"running": MAX_COUNT, "waiting": MAX_COUNT, "kv_usage": 1.001}
 _LABELS = re.compile(rb'\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*+")*+\}')
 _CACHE_CONFIG = b"vllm:cache_config_info"
@@ -43,7 +54,7 @@ _SLEEP_STATE = b"vllm:engine_sleep_state"
 _AWAKE = re.compile(rb'\bsleep_state="awake"[^\n]*\} ([01])')
 _MAX_LINE = 8192
 """Longer lines of a known name are cut: no value stands so far behind."""
-_LIGHT = (_RUNNING, _WAITING, b"vllm:kv_cache_usage_perc", b"vllm:gpu_cache_usage_perc")
+_LIGHT = ("running", "waiting", "kv_usage")
 
 
 class UnreadableMetricsError(ValueError):
@@ -77,7 +88,7 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_engine_metrics(text: bytes) -> EngineMetrics:
     """Return what the text says; raises UnreadableMetricsError on garbage, bombs and impossible values."""
-    values = _collect(text, tuple(_FIELD_OF))
+    values = _collect(text)
     config = next(_lines(text, _CACHE_CONFIG), b"")
     block_size, blocks = _BLOCK_SIZE.search(config), _BLOCKS.search(config)
     awake = [found[1] for line in _lines(text, _SLEEP_STATE) if (found := _AWAKE.search(line))]
@@ -85,11 +96,12 @@ def parse_engine_metrics(text: bytes) -> EngineMetrics:
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
         kv_usage=_usage(values),
-        prefix_queries_total=_total(values, "queries"),
+        # SGLang looks up every prompt token and does not count them again.
+        prefix_queries_total=_total(values, "queries" if "queries" in values or "hits" not in values else "prompt"),
         prefix_hits_total=_total(values, "hits"),
         process_start=min(values["start"]) if "start" in values else None,
         block_size=int(block_size[1]) if block_size and int(block_size[1]) > 0 else None,
-        kv_tokens=(int(block_size[1]) * int(blocks[1]) or None) if block_size and blocks else None,
+        kv_tokens=_kv_tokens(values, block_size, blocks),
         prompt_tokens_total=_total(values, "prompt"),
         generated_tokens_total=_total(values, "generated"),
         ranks=len(values["running"]),
@@ -103,13 +115,16 @@ def scan_load(text: bytes) -> tuple[int, int, float | None]:
     return _requests(values, "running"), _requests(values, "waiting"), _usage(values)
 
 
-def _collect(text: bytes, names: tuple[bytes, ...]) -> dict[str, list[float]]:
+def _collect(text: bytes, fields: tuple[str, ...] = ()) -> dict[str, list[float]]:
+    """Return the values of these fields, or of all, under the names of the product that wrote the text."""
     if len(text) > MAX_BYTES:
         raise UnreadableMetricsError(f"more than {MAX_BYTES} bytes")
     values: dict[str, list[float]] = {}
     count = 0
-    for name in names:
-        field = _FIELD_OF[name]
+    names = _SGLANG if _SGLANG_RUNNING in text else _VLLM
+    for name, field in names.items():
+        if fields and field not in fields:
+            continue
         for rest in _lines(text, name):
             count += 1
             if count > MAX_SAMPLES:
@@ -148,8 +163,16 @@ def _value(name: bytes, rest: bytes, limit: float) -> float:
 
 def _requests(values: dict[str, list[float]], field: str) -> int:
     if field not in values:
-        raise UnreadableMetricsError(f"vllm:num_requests_{field} is missing")
+        raise UnreadableMetricsError(f"the number of {field} requests is missing")
     return int(sum(values[field]))
+
+
+def _kv_tokens(
+    values: dict[str, list[float]], size: re.Match[bytes] | None, blocks: re.Match[bytes] | None
+) -> int | None:
+    if "kv_tokens" in values:
+        return int(min(values["kv_tokens"])) or None
+    return (int(size[1]) * int(blocks[1]) or None) if size and blocks else None
 
 
 def _usage(values: dict[str, list[float]]) -> float | None:

@@ -2,6 +2,9 @@
 
 A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
 at once looks idle. A request's own faults (400, 422) are the same everywhere and are relayed.
+
+An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. One that is
+broken says so to its health probe.
 """
 
 from __future__ import annotations
@@ -11,8 +14,8 @@ import msgspec
 
 from gateway.http.http_exchange import Header
 
-TOO_MANY = 429
-REJECTIONS = frozenset({401, 403, 404, 408, 425, TOO_MANY})
+BUSY = frozenset({429, 503})
+REJECTIONS = frozenset({401, 403, 404, 408, 425}) | BUSY
 MAX_BODY_BYTES = 64 << 10
 _PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
 
@@ -35,7 +38,10 @@ async def read_rejection(response: aiohttp.ClientResponse) -> Rejection:
         if len(body) >= MAX_BODY_BYTES:
             response.close()
             break
-    return Rejection(response.status, bytes(body), passed_headers(response), _pause_s(response))
+    headers = passed_headers(response)
+    if response.status in BUSY and "retry-after" not in response.headers:
+        headers.append((b"retry-after", b"1"))
+    return Rejection(response.status, bytes(body), headers, _pause_s(response))
 
 
 def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:

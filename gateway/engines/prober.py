@@ -32,6 +32,7 @@ RECONCILE_S = 0.5
 SILENT_READS = 10
 """After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
 SILENT_INTERVAL_S = 0.5
+_jitter = random.Random()
 WAITING_EVERY = 4
 """One light read in so many asks what waits in the engine and how full its memory is, which costs it more."""
 
@@ -127,7 +128,7 @@ class _Prober:
 
     async def _read_on(self, watched: _Watched) -> None:
         topic = load_topic(watched.engine_id)
-        await asyncio.sleep(random.random() * self._light_interval_s)
+        await asyncio.sleep(_jitter.random() * self._light_interval_s)
         next_full_at = 0.0
         while True:
             full = time.monotonic() >= next_full_at
@@ -141,9 +142,9 @@ class _Prober:
                     if report is not None and report.healthy
                     else min(self._full_interval_s, SILENT_INTERVAL_S)
                 )
-                next_full_at = time.monotonic() + pause_s * random.uniform(0.9, 1.1)
+                next_full_at = time.monotonic() + pause_s * _jitter.uniform(0.9, 1.1)
             interval_s = self._light_interval_s if watched.silent < SILENT_READS else SILENT_INTERVAL_S
-            await asyncio.sleep(interval_s * random.uniform(0.9, 1.1))
+            await asyncio.sleep(interval_s * _jitter.uniform(0.9, 1.1))
 
 
 class _Watched:

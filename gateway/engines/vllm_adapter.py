@@ -1,4 +1,4 @@
-"""Speaks to one vLLM engine over HTTP: load, metrics, health, models, tokenizer, event sources.
+"""Speaks to one vLLM or SGLang engine over HTTP: load, metrics, health, models, tokenizer, event sources.
 
 Whatever the engine answers, a call either returns a checked value or raises EngineUnreachableError or
 EngineAnswerError. Answers are bounded, redirects are not followed, and the bearer token goes to this
@@ -10,14 +10,16 @@ from __future__ import annotations
 import io
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from msgspec import Meta
 
 from gateway.engines.engine_metrics import (
     MAX_BYTES,
+    MAX_COUNT,
     EngineMetrics,
     UnreadableMetricsError,
     parse_engine_metrics,
@@ -27,11 +29,13 @@ from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLo
 from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
+MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
 """Within this time a request of one token is answered by an engine that is well."""
 _CHUNK_BYTES = 64 << 10
 _LARGE_BODY = 1 << 20
+_NO_SUCH_PATH = (403, 404, 405)
 _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
 
 Wanted = TypeVar("Wanted")
@@ -75,6 +79,20 @@ class _ServerLoad(msgspec.Struct):
     server_load: int
 
 
+class _RankLoad(msgspec.Struct):
+    num_running_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+    num_waiting_reqs: Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+    token_usage: Annotated[float, Meta(ge=0.0, le=1.001)] | None = None
+
+
+class _Loads(msgspec.Struct):
+    loads: Annotated[list[_RankLoad], Meta(min_length=1, max_length=MAX_RANKS)]
+
+
+class _Pause(msgspec.Struct):
+    is_paused: bool = False
+
+
 class _Model(msgspec.Struct):
     id: str
 
@@ -90,12 +108,6 @@ class _Tokens(msgspec.Struct):
 class _Source(msgspec.Struct):
     endpoint: str = ""
     replay_endpoint: str | None = None
-    data_parallel_rank: int = 0
-
-
-class _Sources(msgspec.Struct):
-    sources: list[_Source] = []
-    data: list[_Source] = []
 
 
 class VllmAdapter:
@@ -123,6 +135,8 @@ class VllmAdapter:
             self._headers["Authorization"] = f"Bearer {bearer}"
         self._timeout_s = timeout_s
         self._load_path_missing = False
+        self._loads_path_missing = False
+        self._pause_path_missing = False
         self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
 
     def close(self) -> None:
@@ -131,9 +145,9 @@ class VllmAdapter:
             self._plain.close()
 
     async def load(self, *, with_waiting: bool = False) -> LightLoad:
-        """Return the cheap load reading: `/load`, or a byte scan of `/metrics` where that is not served.
+        """Return the cheap load reading: `/load`, SGLang's `/v1/loads`, or a byte scan of `/metrics`.
 
-        `with_waiting` asks for the scan at once, because `/load` does not tell what waits.
+        `with_waiting` asks for more than `/load`, which does not tell what waits.
         """
         if not (with_waiting or self._load_path_missing):
             try:
@@ -144,9 +158,16 @@ class VllmAdapter:
                 self._load_path_missing = True
             else:
                 load = _decode(answer, _ServerLoad, "load").server_load
-                if not 0 <= load <= 10_000_000:
+                if not 0 <= load <= MAX_COUNT:
                     raise EngineAnswerError(f"load cannot be {load}")
                 return LightLoad(load, None)
+        if self._load_path_missing and not self._loads_path_missing:
+            try:
+                return _sum(_decode(await self._get("/v1/loads", "loads"), _Loads, "loads").loads)
+            except EngineAnswerError as error:
+                if error.status not in _NO_SUCH_PATH:
+                    raise
+                self._loads_path_missing = True
         try:
             return LightLoad(*scan_load(await self._metrics_text()))
         except UnreadableMetricsError as error:
@@ -160,8 +181,22 @@ class VllmAdapter:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
     async def health(self) -> None:
-        """Return if the engine says that it is well; raises with the reason otherwise."""
+        """Return if the engine says that it is well; raises with the reason otherwise.
+
+        A paused or sleeping engine answers /health all the same, so it is asked for that too, where it can be
+        paused at all.
+        """
         await self._get("/health", "health")
+        if self._pause_path_missing:
+            return
+        try:
+            paused = _decode(await self._get("/is_paused", "is_paused"), _Pause, "is_paused").is_paused
+        except EngineAnswerError as error:
+            # vLLM has this path, and the ones that pause it, in development mode alone.
+            self._pause_path_missing = error.status in _NO_SUCH_PATH
+            return
+        if paused:
+            raise EngineAnswerError("it is paused")
 
     async def generate_one(self) -> None:
         """Return once the engine has answered a request of one token; raises with the reason otherwise."""
@@ -204,27 +239,20 @@ class VllmAdapter:
             raise EngineAnswerError("tokenize answered token ids outside 0 … 2³²−1") from None
 
     async def kv_event_sources(self) -> tuple[KvEventSource, ...]:
-        """Return the engine's event sockets as seen from here; empty where it does not tell."""
+        """Return the engine's event sockets as seen from here, by rank; empty where it does not tell."""
         try:
             answer = await self._get("/kv_event_sources", "kv_event_sources")
         except EngineAnswerError as error:
-            if error.status in (403, 404, 405):
+            if error.status in _NO_SUCH_PATH:
                 return ()
             raise
-        found: list[_Source] | _Sources
-        if answer.lstrip().startswith(b"["):
-            found = _decode(answer, list[_Source], "kv_event_sources")
-        else:
-            wrapped = _decode(answer, _Sources, "kv_event_sources")
-            found = wrapped.sources or wrapped.data
+        found = _decode(answer, dict[int, _Source], "kv_event_sources")
         host = urlsplit(self.url).hostname or ""
         return tuple(
             KvEventSource(
-                _seen_from_here(source.endpoint, host),
-                _seen_from_here(source.replay_endpoint or "", host),
-                source.data_parallel_rank,
+                _seen_from_here(source.endpoint, host), _seen_from_here(source.replay_endpoint or "", host), rank
             )
-            for source in found
+            for rank, source in sorted(found.items())
             if source.endpoint
         )
 
@@ -330,6 +358,16 @@ def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
         return msgspec.json.decode(answer, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise EngineAnswerError(f"{what} returned an unexpected answer") from None
+
+
+def _sum(ranks: Sequence[_RankLoad]) -> LightLoad:
+    """Return the load of all data-parallel ranks together; memory is their mean."""
+    usage = [each.token_usage for each in ranks if each.token_usage is not None]
+    return LightLoad(
+        sum(each.num_running_reqs for each in ranks),
+        sum(each.num_waiting_reqs for each in ranks),
+        min(1.0, sum(usage) / len(usage)) if usage else None,
+    )
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:

@@ -1,7 +1,7 @@
 """The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
 
 It checks the Host header, gives every request its id, rejects encoded, oversized and stalling bodies
-before anybody spools them, and says so in OpenAI's shape. Time and size of a request's *head* are
+before anybody spools them, and says so in the shape of the path's API. Time and size of a request's *head* are
 the protocol's job (gateway.http.http_protocol).
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
+from gateway.http.engine_paths import takes_prompts
+from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Admission, Headers, InnerLane
@@ -95,7 +97,7 @@ class Edge:
             return send(message)
 
         settings, path = self._settings, scope["path"]
-        is_long = path.startswith("/v1/") or path in settings.long_bodies
+        is_long = takes_prompts(path) or path in settings.long_bodies
         limit = settings.proxy_body_limit if is_long else settings.body_limit
         try:
             self._check(head, limit)
@@ -103,12 +105,12 @@ class Edge:
         except RejectedAtEdgeError as error:
             if started:
                 raise
-            await self._reject(error, receive, send_with_id)
+            await self._reject(path, error, receive, send_with_id)
 
     def _check(self, head: RequestHead, limit: int) -> None:
         if head.repeats:
             raise RejectedAtEdgeError(
-                400, "Send Host, Authorization and Content-* headers once each.", "repeated_header"
+                400, "Send Host, Authorization, X-Api-Key and Content-* headers once each.", "repeated_header"
             )
         headers = head.headers
         host = headers.get(b"host")
@@ -146,10 +148,10 @@ class Edge:
         await receive()
         await send({"type": "websocket.close", "code": 4400})
 
-    async def _reject(self, error: RejectedAtEdgeError, receive: Receive, send: Send) -> None:
+    async def _reject(self, path: str, error: RejectedAtEdgeError, receive: Receive, send: Send) -> None:
         if self._count is not None:
             self._count(error.code)
-        body = error.body
+        body = format_of(path).of(error)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),

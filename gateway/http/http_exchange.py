@@ -19,11 +19,11 @@ class ClientGoneError(Exception):
 class Exchange:
     """Reads one request and writes one answer, whole or in chunks.
 
-    Mutable state: `started`, True once the status line is out and no other answer is possible;
-    `decision_id`, which goes into a header of the answer as soon as it is set.
+    Mutable state: `started`, True once the status line is out and no other answer is possible, and that `status`, 0
+    until then; `decision_id`, which goes into a header of the answer as soon as it is set.
     """
 
-    __slots__ = ("_receive", "_send", "decision_id", "head", "method", "path", "scope", "started")
+    __slots__ = ("_receive", "_send", "decision_id", "head", "method", "path", "scope", "started", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -31,6 +31,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.started = False
+        self.status = 0
         self.decision_id = ""
         self._receive = receive
         self._send = send
@@ -67,6 +68,7 @@ class Exchange:
     async def start(self, status: int, headers: list[Header]) -> None:
         """Send status and headers; chunks follow."""
         self.started = True
+        self.status = status
         if self.decision_id:
             headers.append((b"x-switchyard-decision", self.decision_id.encode()))
         try:

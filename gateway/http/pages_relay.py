@@ -41,8 +41,9 @@ _UNREACHABLE = (aiohttp.ClientError, OSError, TimeoutError)
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace("#", "")
 
 _PAGE = b"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Console unavailable</title></head>
-<body><h1>The console is restarting</h1><p>Requests to engines are served meanwhile. Reload in a few seconds.</p></body>
+<html lang="en">
+<head><meta charset="utf-8"><meta http-equiv="refresh" content="2"><title>Console unavailable</title></head>
+<body><h1>The console is starting</h1><p>Requests to engines are served. This page reloads by itself.</p></body>
 </html>
 """
 _SENTENCE = "The console and the management API are unavailable; retry in a few seconds."

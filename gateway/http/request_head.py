@@ -12,7 +12,7 @@ import uuid_utils
 SCOPE_KEY = "switchyard.head"
 """Where the edge puts the head in the ASGI scope."""
 
-_SINGLE = frozenset((b"host", b"authorization", b"content-type", b"content-length", b"content-encoding"))
+_SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
 _TAG_DIGITS = 8
 _UUID_7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}").fullmatch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.settings import BreakerSettings
-from gateway.engines.engine_rejection import TOO_MANY, Rejection
+from gateway.engines.engine_rejection import BUSY, Rejection
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
@@ -36,7 +36,7 @@ class PoolRejections:
         engine_id = engine.entry.engine_id
         self._progress.engine(engine_id).rejected(now)
         shared = all(each.breaker.doubted for each in self._others(engine_id, (engine_id,)))
-        if rejection.status != TOO_MANY:
+        if rejection.status not in BUSY:
             engine.breaker.record_rejection(rejection.status, now, shared=shared)
         elif not shared:
             pause_s = self._limits.throttle_s if rejection.pause_s is None else rejection.pause_s

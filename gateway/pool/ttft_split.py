@@ -18,6 +18,8 @@ _LEAST_S = 0.001
 _MAX_BINS = 200
 
 
+TtftParts = tuple[float, float, float]
+"""Seconds of one request: queue, transfer, prefill (gateway.contracts.affinity_sample.SplitMean)."""
 _Sums = list[float]
 """Requests, queue, transfer, prefill."""
 
@@ -42,21 +44,34 @@ class TtftSplit:
         self._lock = threading.Lock()
         self._engines: dict[str, deque[_Bucket]] = {}
 
-    def note(self, engine_id: str, parts: SplitMean, now: float) -> None:
+    def note(self, engine_id: str, parts: TtftParts, now: float) -> None:
         """Count one request that had its first token at `now`, in monotonic seconds."""
-        began_s = now - now % BUCKET_S
-        ttft_s = parts.queue_s + parts.transfer_s + parts.prefill_s
+        queue_s, transfer_s, prefill_s = parts
+        number = _bin(queue_s + transfer_s + prefill_s)
         with self._lock:
-            buckets = self._engines.get(engine_id)
-            if buckets is None:
-                if len(self._engines) >= MAX_ENGINES:
-                    return
-                buckets = self._engines[engine_id] = deque(maxlen=math.ceil(SPANS_S[-1] / BUCKET_S) + 1)
-            if not buckets or buckets[-1].began_s < began_s:
-                buckets.append(_Bucket(began_s))
-            sums = buckets[-1].bins.setdefault(_bin(ttft_s), [0, 0.0, 0.0, 0.0])
-            for at, value in enumerate((1, parts.queue_s, parts.transfer_s, parts.prefill_s)):
-                sums[at] += value
+            bins = self._bins(engine_id, now)
+            if bins is None:
+                return
+            sums = bins.get(number)
+            if sums is None:
+                bins[number] = [1, queue_s, transfer_s, prefill_s]
+                return
+            # One by one, without a loop: this runs for every request.
+            sums[0] += 1
+            sums[1] += queue_s
+            sums[2] += transfer_s
+            sums[3] += prefill_s
+
+    def _bins(self, engine_id: str, now: float) -> dict[int, _Sums] | None:
+        """Return the sums of the engine's current half minute; None of one engine too many."""
+        buckets = self._engines.get(engine_id)
+        if buckets is None:
+            if len(self._engines) >= MAX_ENGINES:
+                return None
+            buckets = self._engines[engine_id] = deque(maxlen=math.ceil(SPANS_S[-1] / BUCKET_S) + 1)
+        if not buckets or now >= buckets[-1].began_s + BUCKET_S:
+            buckets.append(_Bucket(now - now % BUCKET_S))
+        return buckets[-1].bins
 
     def keep_only(self, engine_ids: Iterable[str]) -> None:
         """Forget the engines that left."""
@@ -98,4 +113,6 @@ def _mean(sums: _Sums) -> SplitMean:
 
 
 def _bin(ttft_s: float) -> int:
-    return min(_MAX_BINS, max(0, int(math.log2(max(ttft_s, _LEAST_S) / _LEAST_S) * _PER_OCTAVE)))
+    if ttft_s <= _LEAST_S:
+        return 0
+    return min(_MAX_BINS, int(math.log2(ttft_s / _LEAST_S) * _PER_OCTAVE))

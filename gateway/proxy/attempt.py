@@ -77,12 +77,11 @@ class AttemptFailure(msgspec.Struct, frozen=True):
             return ApiError(502, "The engine did not hand over the prompt; try again.", "handoff_failed")
         if self.kind == THROTTLED:
             pause_s = self.rejection.pause_s if self.rejection is not None else None
-            message = "The engines are throttling; try again later."
+            message = "The engines are busy; try again later."
             return ApiError(503, message, "engine_busy", retry_after_s=pause_s or 1.0)
-        if self.kind == HTTP_4XX or (self.kind == HTTP_5XX and self.status != 503):
+        if self.kind in (HTTP_4XX, HTTP_5XX):
             return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
-        code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
-        return ApiError(503, "No engine accepted the request; try again.", code, retry_after_s=1.0)
+        return ApiError(503, "No engine accepted the request; try again.", "engine_unreachable", retry_after_s=1.0)
 
 
 class AttemptFailedError(Exception):

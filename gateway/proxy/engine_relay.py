@@ -10,15 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from gateway.engines.breaker import BROKEN_STREAM, CONNECT, NO_PROGRESS
 from gateway.http.http_exchange import Exchange
-from gateway.http.openai_error import error_body
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
+from gateway.requests.engine_usage import Usage, usage_of, with_cached_tokens
 from gateway.requests.lifecycle import RequestLifecycle
-from gateway.requests.openai_usage import Usage, usage_of, with_cached_tokens
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
 _ASSUMED_PREFILL_MARGIN_S = 0.05
@@ -48,6 +51,8 @@ class AnswerStream:
                 raise self._attempt.failed(CONNECT, proves=True) from None
             raise
         if not self._begun:
+            if not self._answer.begun:
+                return chunk
             self._begun = True
             self._lifecycle.first_token(self._record, monotonic())
             self._attempt.engine.breaker.record_success(monotonic())
@@ -74,7 +79,7 @@ class EngineRelay:
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
-                return held_against(record, attempt, error.failure)
+                return held_against(record.pool, attempt, error.failure)
             await self._break_off(exchange, record, attempt, error.failure)
         return None
 
@@ -101,7 +106,7 @@ class EngineRelay:
     async def _stream(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
         stream = AnswerStream(self._lifecycle, record, attempt, answer)
         async for chunk in stream:
-            if not exchange.started:
+            if not exchange.started and answer.begun:
                 await exchange.start(200, answer.headers)
             if chunk:
                 await exchange.chunk(chunk)
@@ -128,8 +133,8 @@ class EngineRelay:
         if failure.proves:
             attempt.engine.breaker.record_failure(BROKEN_STREAM, monotonic())
         self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
-        event = error_body(502, "The engine failed during the answer; retry the request.", BROKEN_STREAM)
-        await exchange.chunk(b"\n\ndata: " + event + b"\n\n")
+        message = "The engine failed during the answer; retry the request."
+        await exchange.chunk(attempt.request.endpoint.errors.event(502, message, BROKEN_STREAM))
         await exchange.end()
 
 
@@ -145,10 +150,10 @@ def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | 
     )
 
 
-def held_against(record: DecisionRecord, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
+def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
     """Let the breaker of the engine know of a failure before the first byte, and return it."""
     if failure.rejection is not None:
-        record.pool.refusals.rejected(attempt.engine, failure.rejection, monotonic())
+        pool.refusals.rejected(attempt.engine, failure.rejection, monotonic())
     elif failure.proves and failure.kind not in (NO_PROGRESS, HANDOFF):
         attempt.engine.breaker.record_failure(failure.kind, monotonic())
     return failure

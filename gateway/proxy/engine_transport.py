@@ -10,10 +10,11 @@ from time import monotonic
 import aiohttp
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
-from gateway.engines.engine_rejection import REJECTIONS, TOO_MANY, passed_headers, read_rejection
+from gateway.engines.engine_rejection import BUSY, REJECTIONS, passed_headers, read_rejection
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
-from gateway.requests.openai_usage import StreamUsage
+from gateway.requests.engine_usage import StreamUsage
+from gateway.requests.stream_preamble import Preamble
 
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
@@ -28,10 +29,16 @@ class EngineAnswer:
         request = attempt.request
         self.usage = StreamUsage(strip=request.strip_usage, cached_tokens=request.cached_tokens)
         """What the engine says it used, complete once the stream has ended."""
+        self._preamble = Preamble(request.endpoint.preamble)
         self._attempt = attempt
         self._chunks = response.content.iter_any()
         self._guard = guard
         self._passed = b""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the engine has made a token."""
+        return self._preamble.over
 
     def __aiter__(self) -> EngineAnswer:
         return self
@@ -42,6 +49,10 @@ class EngineAnswer:
             self._guard.sending = False
             self._guard.progress()
         chunk = await anext(self._chunks)
+        if not self._preamble.over:
+            chunk = self._preamble.feed(chunk)
+            if not self._preamble.over:
+                return b""
         self._guard.progress()
         self._passed = self.usage.feed(chunk)
         self._guard.sending = bool(self._passed)
@@ -71,7 +82,7 @@ class EngineTransport:
         try:
             with ProgressGuard(attempt, first_s=attempt.first_byte_s, idle_s=self._settings.idle_s) as guard:
                 async with engine.session.post(
-                    engine.entry.url.rstrip("/") + request.path,
+                    engine.entry.url.rstrip("/") + request.endpoint.path,
                     data=request.payload(),
                     headers=engine.authorized(request.headers),
                     allow_redirects=False,
@@ -86,13 +97,13 @@ class EngineTransport:
 async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
     """Raise AttemptFailedError for an answer that another engine may not give."""
     status, handed_over = response.status, attempt.request.handed_over
-    if status >= 500 or status < 200 or 300 <= status < 400:
+    if (status >= 500 and status not in BUSY) or status < 200 or 300 <= status < 400:
         response.close()
         raise attempt.failed(HTTP_5XX, status, proves=True)
     # A decode engine's 404 may mean the KV that it was to fetch.
     if status in REJECTIONS and not (handed_over and status == 404):
         rejection = await read_rejection(response)
-        kind = THROTTLED if status == TOO_MANY else HTTP_4XX
+        kind = THROTTLED if status in BUSY else HTTP_4XX
         raise AttemptFailedError(AttemptFailure(kind, attempt.engine.entry.engine_id, status, True, rejection))
     if handed_over and status >= 400:
         response.close()

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.proxy.endpoints import Endpoint
+from gateway.requests.engine_usage import UNTOLD
 from gateway.requests.handoff_bodies import decode_body, prefill_body
-from gateway.requests.openai_usage import UNTOLD
 
 OWNED_FIELDS = (
     "cache_salt",
@@ -23,7 +24,8 @@ OWNED_FIELDS = (
 )
 """Body fields by which a trusted front steers an engine; a client's copies are removed."""
 
-PASSED_HEADERS = (b"traceparent", b"tracestate", b"x-session-id")
+TRACE_HEADERS = ("traceparent", "tracestate")
+PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
 """All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
 is added where the engine is known (LiveEngine.authorized)."""
 
@@ -34,7 +36,7 @@ _LARGE_BODY = 1024 * 1024
 class ForwardedRequest(msgspec.Struct, frozen=True):
     """One request as engines get it."""
 
-    path: str
+    endpoint: Endpoint
     body: bytes
     headers: Mapping[str, str]
     streams: bool
@@ -50,9 +52,14 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         """Return the request under a name of its own for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
+    def traced(self, carried: Mapping[str, str]) -> ForwardedRequest:
+        """Return the request as part of a span: `carried` are its headers, in place of the client's."""
+        kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
+        return msgspec.structs.replace(self, headers={**kept, **carried})
+
     def prefill_leg(self) -> ForwardedRequest:
         """Return the request for an engine that only prefills."""
-        return msgspec.structs.replace(self, body=prefill_body(_fields(self.body)))
+        return msgspec.structs.replace(self, body=prefill_body(_fields(self.body), self.endpoint.one_token or {}))
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
         """Return the request for the engine that goes on with another one's prefill."""
@@ -66,7 +73,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 
 
 def forwarded_request(
-    path: str,
+    endpoint: Endpoint,
     original: bytes,
     body: dict[str, Any],
     client_headers: Mapping[bytes, bytes],
@@ -83,16 +90,16 @@ def forwarded_request(
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
         ours["priority"] = priority
-    streams = body.get("stream") is True
+    streams = endpoint.generates and body.get("stream") is True
     options = body.get("stream_options")
-    asked = isinstance(options, dict) and options.get("include_usage") is True
+    asked = not endpoint.asks_for_usage or (isinstance(options, dict) and options.get("include_usage") is True)
     if streams and not asked:
         ours["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
     if ours or any(name in body for name in OWNED_FIELDS):
         kept = {name: value for name, value in _fields(original).items() if name not in OWNED_FIELDS}
         original = msgspec.json.encode({**kept, **ours})
     return ForwardedRequest(
-        path,
+        endpoint,
         original,
         _headers(client_headers, request_id),
         streams,

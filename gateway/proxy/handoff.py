@@ -47,8 +47,10 @@ class Handoff:
     ) -> AttemptFailure | None:
         """Serve the request on its pair; None: it has had its end, and the record says which.
 
-        `alone` leaves the prefill engine out: the decode engine computes the prompt itself.
+        `alone` leaves the prefill engine out: the decode engine computes the prompt itself. So it is where the
+        request cannot be handed over.
         """
+        alone = alone or request.endpoint.one_token is None
         # An engine may still hold what an earlier attempt under the same name has left there.
         request = request.named(f"{record.decision.decision_id}-{pair.pairing_id}")
         metrics, pool_id = self._lifecycle.metrics, record.decision.pool_id
@@ -107,4 +109,4 @@ class Handoff:
                     return None
                 return read_prefill_answer(body) or AttemptFailure(HANDOFF, first.entry.engine_id)
         except AttemptFailedError as error:
-            return held_against(record, attempt, error.failure)
+            return held_against(record.pool, attempt, error.failure)

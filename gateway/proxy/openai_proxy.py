@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,19 +19,21 @@ from gateway.engines.engine_rejection import Rejection
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
-from gateway.http.openai_error import ApiError, error_body
+from gateway.http.openai_error import ApiError
 from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
+from gateway.proxy.endpoints import BY_PATH, Endpoint
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
+from gateway.proxy.unplaced import Unplaced
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
-from gateway.requests.prompt import Prompt, chat_prompt, completion_prompt
+from gateway.requests.prompt import Prompt
 from gateway.requests.prompt_keys import PromptKeys
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
@@ -38,16 +41,17 @@ from gateway.traffic.traffic_window import COMPLETED
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pool.live_pool import LivePool
+    from gateway.proxy.request_spans import RequestSpans, Tracing
 
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_SALT = 1024
+MAX_SEQUENCES = 128
+"""Answers to one prompt that are counted; engines allow fewer."""
 
 
 class Proxy:
-    """Serves `/v1`; keeps no state between requests."""
+    """Serves the endpoints (gateway.proxy.endpoints) and `/v1/models`; keeps no state between requests."""
 
     def __init__(
         self,
@@ -57,8 +61,10 @@ class Proxy:
         drain: Drain,
         *,
         settings: RelaySettings | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._gateway = gateway
+        self._tracing = tracing
         self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._drain = drain
@@ -66,22 +72,45 @@ class Proxy:
         transport = EngineTransport(settings)
         self._relay = EngineRelay(lifecycle, transport)
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
+        self._unplaced = Unplaced(transport, drain)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one chat or text completion, streamed or whole."""
+        """Serve one request to an endpoint that is routed, streamed or whole."""
         arrived_s = monotonic()
+        endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
         body = await decode_object_in_turns(original)
         pool = self._pool(caller, body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
+        self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
+        tracing = self._tracing
+        with nullcontext() if tracing is None else tracing.request(exchange, endpoint, pool, arrived_s) as spans:
+            if endpoint.routed:
+                await self._route(endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s)
+            else:
+                await self._pass_on(endpoint, exchange, caller, pool, decision_id, original, body, spans)
+
+    async def _route(
+        self,
+        endpoint: Endpoint,
+        exchange: Exchange,
+        caller: ApiKeyEntry,
+        pool: LivePool,
+        decision_id: str,
+        original: bytes,
+        body: dict[str, Any],
+        spans: RequestSpans | None,
+        arrived_s: float,
+    ) -> None:
+        """Serve a request on the engine that the router chooses."""
         exchange.decision_id = decision_id
-        wanted = _wanted(decision_id, caller, body, exchange, arrived_s)
+        wanted = _wanted(decision_id, caller, body, exchange, arrived_s, endpoint)
         self._lifecycle.reject_if_late(pool, wanted)
-        prompt: Prompt = chat_prompt(body) if exchange.path == CHAT else completion_prompt(body.get("prompt"))
+        prompt = endpoint.prompt(body)
         domain = pool.domains.of(caller.tenant_id, _own_salt(body))
         request = forwarded_request(
-            exchange.path,
+            endpoint,
             original,
             body,
             exchange.head.headers,
@@ -94,10 +123,32 @@ class Proxy:
         quotas.enter(caller, decision_id, arrived_s)
         try:
             await while_connected(
-                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request)
+                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, spans)
             )
         finally:
             quotas.release(decision_id)
+
+    async def _pass_on(
+        self,
+        endpoint: Endpoint,
+        exchange: Exchange,
+        caller: ApiKeyEntry,
+        pool: LivePool,
+        request_id: str,
+        original: bytes,
+        body: dict[str, Any],
+        spans: RequestSpans | None,
+    ) -> None:
+        """Serve a request that is for any engine."""
+        request = forwarded_request(endpoint, original, body, exchange.head.headers, request_id=request_id, salt="")
+        if spans is not None:
+            request = request.traced(spans.carried())
+        quotas = self._gateway.key_quotas
+        quotas.enter(caller, request_id, monotonic())
+        try:
+            await while_connected(exchange, self._unplaced.serve(exchange, pool, request))
+        finally:
+            quotas.release(request_id)
 
     async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve to the caller."""
@@ -136,6 +187,7 @@ class Proxy:
         domain: str,
         prompt: Prompt,
         request: ForwardedRequest,
+        spans: RequestSpans | None,
     ) -> None:
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
         pool.retry_budget.enter()
@@ -147,7 +199,7 @@ class Proxy:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
                 record = await self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
                 with self._drain.relay():
-                    failure = await self._attempt(exchange, record, request, last=attempts_left == 0)
+                    failure = await self._attempt(exchange, record, request, spans, last=attempts_left == 0)
                 if failure is None:
                     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
                         pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
@@ -181,10 +233,28 @@ class Proxy:
         if not exchange.started:
             raise ShuttingDownError
         if request.streams:
-            await exchange.chunk(b"\n\ndata: " + error_body(503, SENTENCE, CUT_OFF) + b"\n\n")
+            await exchange.chunk(request.endpoint.errors.event(503, SENTENCE, CUT_OFF))
             await exchange.end()
 
     async def _attempt(
+        self,
+        exchange: Exchange,
+        record: DecisionRecord,
+        request: ForwardedRequest,
+        spans: RequestSpans | None,
+        *,
+        last: bool,
+    ) -> AttemptFailure | None:
+        if spans is None:
+            return await self._try(exchange, record, request, last=last)
+        spans.decided(record)
+        with spans.attempt(record.pool.engines.get(record.decision.engine_id)) as span:
+            failure = await self._try(exchange, record, request.traced(span.headers), last=last)
+            if failure is not None:
+                span.failed(failure)
+            return failure
+
+    async def _try(
         self, exchange: Exchange, record: DecisionRecord, request: ForwardedRequest, *, last: bool
     ) -> AttemptFailure | None:
         decision = record.decision
@@ -245,7 +315,12 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 
 
 def _wanted(
-    decision_id: str, caller: ApiKeyEntry, body: dict[str, Any], exchange: Exchange, arrived_s: float
+    decision_id: str,
+    caller: ApiKeyEntry,
+    body: dict[str, Any],
+    exchange: Exchange,
+    arrived_s: float,
+    endpoint: Endpoint,
 ) -> Wanted:
     headers = exchange.head.headers
     session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
@@ -256,14 +331,21 @@ def _wanted(
         caller.tenant_id,
         arrived_s,
         ttft_slo_s(headers),
-        _whole_number(body, "max_completion_tokens") or _whole_number(body, "max_tokens") or 0,
+        next((limit for name in endpoint.limits if (limit := _whole_number(body, name))), 0),
         session[:256] if isinstance(session, str) else "",
         None if priority is None else allowed_priority(caller, priority),
         tbt_slo_s(headers),
         slo_class(headers),
         caller.slo_class,
         proxied=True,
+        sequences=_sequences(body) if endpoint.generates else 0,
     )
+
+
+def _sequences(body: dict[str, Any]) -> int:
+    """Return how many answers are decoded for the prompt; what no engine takes for a number counts as one."""
+    asked = [value for name in ("n", "best_of") if isinstance(value := body.get(name), int)]
+    return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
 
 
 def _own_salt(body: dict[str, Any]) -> str | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.contracts.hit_sample import HitSample, mismatch_of
 from gateway.contracts.key_source import COUNTED
-from gateway.contracts.stored_decision import UNANSWERED, Known, StoredDecision, session_digest
+from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
 from gateway.contracts.traffic_row import TrafficRow, trace_blocks, trace_head
 from gateway.pool.engine_cost import engine_cost
 from gateway.pool.recent_decisions import DecisionRecord
@@ -33,14 +35,31 @@ class DecisionRecorder:
         self._secret = fleet_secret
         self.hindsight = Hindsight()
 
-    def stored(
+    def recorded(
         self, record: DecisionRecord, share: float, snapshot_version: int, snapshot_age_s: float | None
     ) -> StoredDecision:
-        """Return the record of a request that ended, or that nobody will tell the end of any more."""
-        pool, decision = record.pool, record.decision
-        engine = pool.engines.get(decision.engine_id)
-        known = tuple([_known(pool, each, decision, pool.engines.get(each.engine_id)) for each in decision.candidates])
+        """Return the record of a request that ended, or that nobody will tell the end of any more.
+
+        What its hits came to is noted of its engine first.
+        """
+        engine = record.pool.engines.get(record.decision.engine_id)
         sample = hit_sample(record, engine)
+        if engine is not None and sample is not None:
+            engine.hits.take(sample)
+        return self.stored(record, engine, sample, share, snapshot_version, snapshot_age_s)
+
+    def stored(
+        self,
+        record: DecisionRecord,
+        engine: LiveEngine | None,
+        sample: HitSample | None,
+        share: float,
+        snapshot_version: int,
+        snapshot_age_s: float | None,
+    ) -> StoredDecision:
+        """Return the record; `sample` compares its hits."""
+        pool, decision = record.pool, record.decision
+        known = tuple([_known(pool, each, decision, pool.engines.get(each.engine_id)) for each in decision.candidates])
         cost, speed = engine_cost(pool, decision.engine_id)
         admission = pool.entry.policy.admission
         regret = self.hindsight.regret_of(
@@ -89,6 +108,14 @@ class DecisionRecorder:
             regret,
             _after(record, record.asked_s) or 0.0,
         )
+
+
+def as_it_stands(record: DecisionRecord) -> StoredDecision:
+    """Return the record of a request that may still be running; nothing is noted of its engine."""
+    engine = record.pool.engines.get(record.decision.engine_id)
+    stored = DecisionRecorder(b"").stored(record, engine, hit_sample(record, engine), 1.0, 0, None)
+    # The session's digest needs the fleet's secret, and is worth nothing before the record can be searched.
+    return msgspec.structs.replace(stored, session="", outcome=record.outcome or RUNNING)
 
 
 def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes, *, late: bool) -> TrafficRow:

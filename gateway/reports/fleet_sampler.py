@@ -25,6 +25,7 @@ from gateway.contracts.fleet_sample import (
 )
 from gateway.engines.engine_state import health_state
 from gateway.engines.live_engine import LiveEngine
+from gateway.events.event_ledger import Trust
 from gateway.pool.live_pool import LivePool
 from gateway.reports.event_counters import EventCounters
 from gateway.reports.hotspot import HotspotDetector
@@ -212,6 +213,7 @@ class FleetSampler:
         metrics = self._metrics
         for engine in sample.engines:
             metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
+            metrics.index_trust.set(engine.engine_id, value=Trust(engine.index_trust, "").weight)
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
         for pool in sample.pools:
@@ -231,6 +233,7 @@ class FleetSampler:
             self._smoother.forget(engine_id)
             self._event_counters.forget(engine_id)
             metrics.outstanding_tokens.remove(engine_id)
+            metrics.index_trust.remove(engine_id)
             for state in STATES:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from gateway.bus.bus import Bus
 from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
-from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
-from gateway.reports.decision_recorder import DecisionRecorder
+from gateway.reports.decision_recorder import as_it_stands
 
 
 class RecentAnswers:
@@ -28,7 +25,7 @@ class RecentAnswers:
         except UnreadableMessageError:
             # Of a console of another version, which shows that nobody answers it.
             return
-        answer = RecentAnswer(question.question_id, tuple(map(_as_it_stands, self._asked_for(question))))
+        answer = RecentAnswer(question.question_id, tuple(map(as_it_stands, self._asked_for(question))))
         self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
 
     def _asked_for(self, question: RecentQuestion) -> Sequence[DecisionRecord]:
@@ -36,9 +33,3 @@ class RecentAnswers:
             return self._recent.of_engine(question.engine_id)
         record = self._recent.get(question.decision_id)
         return [record] if record is not None else []
-
-
-def _as_it_stands(record: DecisionRecord) -> StoredDecision:
-    stored = DecisionRecorder(b"").stored(record, 1.0, 0, None)
-    # The session's digest needs the fleet's secret, and is worth nothing before the record can be searched.
-    return msgspec.structs.replace(stored, session="", outcome=record.outcome or RUNNING)

@@ -22,7 +22,7 @@ from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
-from gateway.reports.decision_recorder import DecisionRecorder, hit_sample, traffic_row
+from gateway.reports.decision_recorder import DecisionRecorder, traffic_row
 from gateway.reports.decision_sampling import is_late, kept
 from gateway.reports.ttft_parts import note_ttft
 
@@ -165,10 +165,6 @@ class RequestOutbox(RequestListener):
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
         stored: list[StoredDecision] = []
         for record, share in kept(ended, late, self._room):
-            engine = record.pool.engines.get(record.decision.engine_id)
-            sample = hit_sample(record, engine)
-            if engine is not None and sample is not None:
-                engine.hits.take(sample)
-            stored.append(self._recorder.stored(record, share, version, age_s))
+            stored.append(self._recorder.recorded(record, share, version, age_s))
             self._room -= not stored[-1].late
         return stored

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.requests.openai_usage import Usage
+from gateway.requests.engine_usage import Usage
 
 TRANSFER = "kv_transfer_params"
 
@@ -25,16 +25,17 @@ ASK: dict[str, Any] = {
 }
 """What asks a prefill engine to keep the prompt's KV for another one."""
 
-PREFILL_FRAGMENT: dict[str, Any] = {
+ONE_TOKEN: dict[str, Any] = {
     "max_tokens": 1,
     "max_completion_tokens": 1,
     "min_tokens": 0,
     "n": 1,
     "stream": False,
     "stream_options": None,
-    TRANSFER: ASK,
 }
-"""Merged into the body of the prefill leg, in place of what the client asked for."""
+"""What makes a chat or completion one whole answer of one token."""
+PREFILL_FRAGMENT: dict[str, Any] = {**ONE_TOKEN, TRANSFER: ASK}
+"""Merged into the body of a chat's or completion's prefill leg, in place of what the client asked for."""
 
 
 class PrefillAnswer(msgspec.Struct, gc=False):
@@ -47,9 +48,12 @@ class PrefillAnswer(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(PrefillAnswer).decode
 
 
-def prefill_body(body: Mapping[str, msgspec.Raw]) -> bytes:
-    """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set."""
-    return msgspec.json.encode({**body, **PREFILL_FRAGMENT})
+def prefill_body(body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any]) -> bytes:
+    """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set.
+
+    `one_token` says in the words of its API that one token will do.
+    """
+    return msgspec.json.encode({**body, **one_token, TRANSFER: ASK})
 
 
 def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw) -> bytes:

@@ -274,4 +274,5 @@ def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceReq
         expected.tbt_slo_s,
         expected.give_up_s,
         expected.slo_class,
+        sequences=wanted.sequences,
     )

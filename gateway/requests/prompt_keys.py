@@ -19,10 +19,10 @@ import msgspec
 
 from gateway.access.isolation_domains import SHARED
 from gateway.base.event_log import log_event
-from gateway.contracts.key_source import BYTES, HASHES, NONE, REMEMBERED, TOKENIZED, TOKENS
+from gateway.contracts.key_source import BYTES, COUNTED, HASHES, MEDIA, NONE, REMEMBERED, TOKENIZED, TOKENS, UNMATCHED
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from gateway.http.json_body import BadBodyError
-from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
+from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[int, ...]
     prompt_tokens: int
     source: str
-    """tokens, tokenized, remembered, bytes, hashes, or none: no tokenizer answered, the length is a guess."""
+    """tokens, tokenized, remembered, bytes, hashes, media: the length of its media is a guess; unmatched: no key is
+    wanted; or none: no tokenizer answered, the length is a guess."""
     salted: bool = False
     """The engine keeps the prompt's blocks under a cache salt."""
     further_tokens: int = 0
-    """Those of `prompt_tokens` that belong to further prompts of the request; the pool limits each prompt alone."""
+    """Those of `prompt_tokens` that belong to further prompts of the request, or to its media; the pool limits each
+    prompt alone."""
 
 
 class PromptKeys:
@@ -77,6 +79,8 @@ class PromptKeys:
     async def _keys(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
             return await _token_keys_in_turns(pool, seed, prompt.token_ids)
+        if isinstance(prompt, UnmatchedPrompt):
+            return KeyedPrompt((), max(1, prompt.text_bytes // BYTES_PER_TOKEN), UNMATCHED)
         if isinstance(prompt, TokenPrompt | HashedPrompt):
             made = _keyed_here(pool, seed, prompt)
             if made is not None:
@@ -128,7 +132,7 @@ class PromptKeys:
             except (EngineUnreachableError, EngineAnswerError):
                 log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
                 continue
-            return KeyedPrompt(token_block_keys(seed, tokens, pool.entry.block_tokens), len(tokens), TOKENIZED)
+            return KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
         return None
 
     def _tokenizers(self, pool: LivePool) -> Sequence[LiveEngine]:
@@ -157,14 +161,19 @@ class PromptKeys:
 
 def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
     """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
-    tokens, further = keyed.prompt_tokens, 0
+    tokens, further, source = keyed.prompt_tokens, 0, keyed.source
     if isinstance(prompt, TokenPrompt):
         further = prompt.further_tokens
     elif isinstance(prompt, TextPrompt) and prompt.further_bytes:
         further = tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
+    elif isinstance(prompt, ChatPrompt) and prompt.media_tokens:
+        # Their engine knows how long they are; a guess is no reason to reject the prompt.
+        further, source = prompt.media_tokens, MEDIA if source in COUNTED else source
+    elif isinstance(prompt, UnmatchedPrompt):
+        further = prompt.further_bytes // BYTES_PER_TOKEN
     if domain == SHARED and not further:
         return keyed
-    return KeyedPrompt(keyed.keys, tokens + further, keyed.source, domain != SHARED, further)
+    return KeyedPrompt(keyed.keys, tokens + further, source, domain != SHARED, further)
 
 
 def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
@@ -173,7 +182,7 @@ def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None
         return _from_hashes(seed, prompt, entry.block_tokens)
     if isinstance(prompt, TokenPrompt):
         tokens = prompt.token_ids
-        return KeyedPrompt(token_block_keys(seed, tokens, entry.block_tokens), len(tokens), TOKENS)
+        return KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENS)
     if entry.key_source == "approximate":
         data = _text_of(prompt)
         return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data)
@@ -198,7 +207,16 @@ async def _token_keys_in_turns(pool: LivePool, seed: int, tokens: Sequence[int])
     packed = pack_tokens(tokens)
     await asyncio.sleep(0)
     keys = await _keys_in_turns(seed, packed, pool.entry.block_tokens * TOKEN_BYTES)
-    return KeyedPrompt(keys, len(tokens), TOKENS)
+    return KeyedPrompt(_findable(pool, keys, len(tokens)), len(tokens), TOKENS)
+
+
+def _token_keys(pool: LivePool, seed: int, tokens: array[int] | Sequence[int]) -> tuple[int, ...]:
+    return _findable(pool, token_block_keys(seed, tokens, pool.entry.block_tokens), len(tokens))
+
+
+def _findable(pool: LivePool, keys: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+    """Leave out the block that the last token ends: engines compute that token anew, and its block with it."""
+    return keys[: max(0, tokens - 1) // pool.entry.block_tokens]
 
 
 async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:

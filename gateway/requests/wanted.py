@@ -28,3 +28,5 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """This gateway forwards it."""
     reporter: str = ""
     """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+    sequences: int = 1
+    """Answers that are decoded for the prompt; 0: the prompt is all there is to compute."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 
 _FIRST_DECODE_S = 10.0
 """What a decode is expected to take before any has ended."""
@@ -14,13 +15,13 @@ _MEMORY = 0.98
 class DecodeBook:
     """Requests between their first token and their end, by target, in the order of their first tokens.
 
-    Mutable state: `_starts` (per target, sorted (moment, request id)), `_where` (request id → target,
-    moment), and the running means of how long a decode takes and of the tokens that it attends to.
+    Mutable state: `_starts` (per target, sorted (moment, request id), once for each answer), `_where` (request id →
+    target, moment, answers), and the running means of how long a decode takes and of the tokens that it attends to.
     """
 
     def __init__(self) -> None:
         self._starts: dict[int, list[tuple[float, str]]] = {}
-        self._where: dict[str, tuple[int, float]] = {}
+        self._where: dict[str, tuple[int, float, int]] = {}
         self._decode_s: float | None = None
         self._context_tokens: float | None = None
 
@@ -37,12 +38,14 @@ class DecodeBook:
         """Mean prompt tokens of a request that decodes, of late."""
         return _FIRST_CONTEXT_TOKENS if self._context_tokens is None else self._context_tokens
 
-    def begin(self, request_id: str, target: int, context_tokens: int, now: float) -> None:
-        """Note a first token; a request that decodes already is not counted again."""
-        if request_id in self._where:
+    def begin(self, request_id: str, target: int, context_tokens: int, now: float, sequences: int = 1) -> None:
+        """Note a first token of so many answers; a request that decodes already is not counted again."""
+        if request_id in self._where or not sequences:
             return
-        insort(self._starts.setdefault(target, []), (now, request_id))
-        self._where[request_id] = (target, now)
+        starts = self._starts.setdefault(target, [])
+        for _ in range(sequences):
+            insort(starts, (now, request_id))
+        self._where[request_id] = (target, now, sequences)
         self._context_tokens = _mean(self._context_tokens, float(context_tokens))
 
     def end(self, request_id: str, now: float, *, finished: bool) -> None:
@@ -50,9 +53,10 @@ class DecodeBook:
         entry = self._where.pop(request_id, None)
         if entry is None:
             return
-        target, start = entry
+        target, start, sequences = entry
         starts = self._starts[target]
-        del starts[bisect_left(starts, (start, request_id))]
+        first = bisect_left(starts, (start, request_id))
+        del starts[first : first + sequences]
         if not starts:
             del self._starts[target]
         if finished:
@@ -61,10 +65,10 @@ class DecodeBook:
     def forget_target(self, target: int) -> None:
         """Drop what decodes on a target that is gone."""
         for _, request_id in self._starts.pop(target, []):
-            del self._where[request_id]
+            self._where.pop(request_id, None)
 
     def decoding(self, target: int) -> int:
-        """Return how many requests decode on the target."""
+        """Return how many answers are decoded on the target."""
         return len(self._starts.get(target, ()))
 
     def decoding_after(self, target: int, moment: float) -> int:
@@ -74,8 +78,8 @@ class DecodeBook:
 
     def check(self) -> None:
         """Raise AssertionError unless all tables agree."""
-        standing = {request_id: (target, at) for target, row in self._starts.items() for at, request_id in row}
-        if standing != self._where:
+        standing = Counter((request_id, target, at) for target, row in self._starts.items() for at, request_id in row)
+        if standing != {(name, target, at): count for name, (target, at, count) in self._where.items()}:
             raise AssertionError("starts and places differ")
         for target, row in self._starts.items():
             if row != sorted(row) or not row:

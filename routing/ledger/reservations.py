@@ -141,7 +141,7 @@ class Reservations:
         work = self._work[reservation.target]
         self._leave_prefill(reservation, work, now)
         reservation.phase = DECODING
-        work.decoding += 1
+        work.decoding += reservation.request.sequences
         self._load.pending_requests[reservation.target] -= 1
         self._refresh(reservation.target, work, now)
         return reservation
@@ -157,7 +157,7 @@ class Reservations:
         elif reservation.phase is PREFILLING:
             self._leave_prefill(reservation, work, now)
         else:
-            work.decoding -= 1
+            work.decoding -= reservation.request.sequences
         self._count_out(reservation)
         self._refresh(reservation.target, work, now)
         return reservation
@@ -198,7 +198,7 @@ class Reservations:
         return max(work.free_at - now, 0.0) + work.delay_s
 
     def dispatched(self, target: int) -> int:
-        """Return the dispatched requests on the target that are not complete."""
+        """Return the prefills and the decoded answers that run on the target."""
         work = self._work[target]
         return len(work.prefilling) + work.decoding
 
@@ -225,7 +225,7 @@ class Reservations:
                 raise AssertionError(f"target {target}: prefilling {prefilling} is not {set(work.prefilling)}")
             if work.waiting != sum(each.phase is WAITING for each in mine):
                 raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
-            if work.decoding != sum(each.phase is DECODING for each in mine):
+            if work.decoding != sum(each.request.sequences for each in mine if each.phase is DECODING):
                 raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
             if not -1e-6 <= work.late_last_s <= work.waiting_s + 1e-6:
                 raise AssertionError(f"target {target}: {work.late_last_s} s passed over is wrong")

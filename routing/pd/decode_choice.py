@@ -40,9 +40,9 @@ class DecodeChoice(msgspec.Struct, frozen=True, gc=False):
     candidates: tuple[DecodeCandidate, ...]
 
 
-def need_tokens(prompt_tokens: int, max_output_tokens: int) -> int:
-    """Return the KV memory in tokens that a request is to find on its decode engine."""
-    return prompt_tokens + min(max_output_tokens or ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_TOKENS)
+def need_tokens(prompt_tokens: int, max_output_tokens: int, sequences: int = 1) -> int:
+    """Return the KV memory in tokens that a request is to find on its decode engine; all its answers share a prompt."""
+    return prompt_tokens + sequences * min(max_output_tokens or ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_TOKENS)
 
 
 def scored(standing: DecodeStanding, prompt_tokens: int, need: int) -> DecodeCandidate:

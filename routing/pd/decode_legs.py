@@ -21,6 +21,8 @@ class DecodeLeg(msgspec.Struct, gc=False):
     decoding: bool = False
     unseen: bool = True
     """Its memory is not in the engine's last report yet."""
+    sequences: int = 1
+    """Answers that it decodes."""
 
 
 class _Work:
@@ -74,7 +76,7 @@ class DecodeLegs:
             raise ValueError(f"request {request_id} has a decode engine already")
         self._by_id[request_id] = leg
         work = self._work[leg.target]
-        work.promised += 1
+        work.promised += leg.sequences
         work.context_tokens += leg.prompt_tokens
         work.unseen_tokens += leg.need_tokens
 
@@ -85,8 +87,8 @@ class DecodeLegs:
             return None
         leg.decoding = True
         work = self._work[leg.target]
-        work.promised -= 1
-        work.decoding += 1
+        work.promised -= leg.sequences
+        work.decoding += leg.sequences
         work.fresh[request_id] = leg
         return leg
 
@@ -97,9 +99,9 @@ class DecodeLegs:
             return None
         work = self._work[leg.target]
         if leg.decoding:
-            work.decoding -= 1
+            work.decoding -= leg.sequences
         else:
-            work.promised -= 1
+            work.promised -= leg.sequences
         work.fresh.pop(request_id, None)
         work.context_tokens -= leg.prompt_tokens
         if leg.unseen:
@@ -118,11 +120,11 @@ class DecodeLegs:
         work.fresh.clear()
 
     def promised(self, target: int) -> int:
-        """Return the legs whose prefill still runs elsewhere."""
+        """Return the answers whose prefill still runs elsewhere."""
         return self._work[target].promised
 
     def decoding(self, target: int) -> int:
-        """Return the legs that decode."""
+        """Return the answers that are decoded."""
         return self._work[target].decoding
 
     def context_tokens(self, target: int) -> int:
@@ -135,7 +137,7 @@ class DecodeLegs:
         return None if work.reported_room is None else max(0, work.reported_room - work.unseen_tokens)
 
     def standing(self, target: int) -> int:
-        """Return all legs on a target; 0 for one that is no decode engine."""
+        """Return the answers of all legs on a target; 0 for one that is no decode engine."""
         work = self._work.get(target)
         return work.promised + work.decoding if work is not None else 0
 
@@ -150,8 +152,8 @@ class DecodeLegs:
         for target, work in self._work.items():
             mine = [leg for leg in self._by_id.values() if leg.target == target]
             expected = (
-                sum(not leg.decoding for leg in mine),
-                sum(leg.decoding for leg in mine),
+                sum(leg.sequences for leg in mine if not leg.decoding),
+                sum(leg.sequences for leg in mine if leg.decoding),
                 sum(leg.prompt_tokens for leg in mine),
                 sum(leg.need_tokens for leg in mine if leg.unseen),
             )

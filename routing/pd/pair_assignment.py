@@ -129,7 +129,9 @@ class EnginePairs:
         )
         best = choice.candidates[0]
         incarnation = self._fleet.incarnation(best.engine_id)
-        leg = DecodeLeg(choice.target, request.prompt_tokens, _need(request), reservation.expires_s)
+        leg = DecodeLeg(
+            choice.target, request.prompt_tokens, _need(request), reservation.expires_s, sequences=request.sequences
+        )
         self.legs.promise(request_id, leg)
         # No two attempts share an id, and no clock, counter or dice is needed for one.
         named = (request_id, decision.engine_id, decision.incarnation, best.engine_id, incarnation, now)
@@ -153,7 +155,7 @@ class EnginePairs:
         """Note the first token of a request whose decode engine makes it; False: it has none."""
         leg = self.legs.begin(request_id)
         if leg is not None:
-            self._book.begin(request_id, leg.target, leg.prompt_tokens, now)
+            self._book.begin(request_id, leg.target, leg.prompt_tokens, now, leg.sequences)
         return request_id in self.legs
 
     def end(self, request_id: str) -> None:
@@ -248,4 +250,4 @@ class EnginePairs:
 
 
 def _need(request: InferenceRequest) -> int:
-    return need_tokens(request.prompt_tokens, request.max_output_tokens)
+    return need_tokens(request.prompt_tokens, request.max_output_tokens, request.sequences)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from routing.queue.queue_order import QueuedRequest
+from routing.ledger.fleet_view import FleetView
+from routing.queue.queue_order import Pick, QueuedRequest
 
 Rank = tuple[float, float]
 """What a queued request is ordered by; equal ranks go in order of coming."""
@@ -62,3 +64,37 @@ class RankedRequests:
 
     def _stands(self, entry: tuple[Rank, int, QueuedRequest]) -> bool:
         return self._number_of.get(entry[2].request.request_id) == entry[1]
+
+
+class RankedQueue:
+    """The queue of an order that ranks each request once, when it comes. Mutable state: `_queued`."""
+
+    def __init__(self, rank: Callable[[QueuedRequest], Rank], reason: str) -> None:
+        self._rank = rank
+        self._reason = reason
+        self._queued = RankedRequests()
+
+    def add(self, queued: QueuedRequest) -> None:
+        """Put the queued request behind those of its rank."""
+        self._queued.add(queued, self._rank(queued))
+
+    def remove(self, queued: QueuedRequest) -> None:
+        """Let the queued request go; raises KeyError where it is not."""
+        self._queued.remove(queued)
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick:
+        """Return the queued request of the lowest rank."""
+        return Pick(self._queued.first(), self._reason)
+
+    def given_up(self) -> list[str]:
+        """Return nobody: such an order gives nobody up."""
+        return []
+
+    @property
+    def late_last_s(self) -> float:
+        """0: a newcomer's own rank decides whom it passes."""
+        return 0.0
+
+    def check(self) -> None:
+        """Raise AssertionError unless the heap agrees with the queued requests."""
+        self._queued.check()

@@ -34,6 +34,8 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     head: tuple[int, ...] = ()
     """Keys of the first blocks where those that prefixes are told apart by are finer than `keys`: a recording of a
     pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
+    sequences: int = 1
+    """Answers that are decoded at once for the prompt; 0: it is only read, as for an embedding."""
 
     @property
     def deadline_s(self) -> float:

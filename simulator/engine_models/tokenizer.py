@@ -38,6 +38,12 @@ def tokenize(text: str) -> array[int]:
     return tokens
 
 
+def detokenize(tokens: Iterable[int]) -> str:
+    """Return the text of the tokens, without the padding at its end; bytes that are no text are replaced."""
+    data = b"".join(token.to_bytes(TOKEN_BYTES, "little") for token in tokens)
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
 def render_chat(messages: Iterable[tuple[str, str]]) -> str:
     """Return the prompt text of (role, content) pairs, ending where the assistant is to answer."""
     parts: list[str] = []

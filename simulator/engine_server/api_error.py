@@ -24,3 +24,8 @@ class ApiError(Exception):
         """Return {"error": {message, type, param, code}}."""
         kind = _TYPES.get(self.status, "InternalServerError")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.status}}
+
+    def anthropic_body(self) -> dict[str, str | dict[str, str]]:
+        """Return {"type": "error", "error": {type, message}}, as vLLM answers at Anthropic's paths."""
+        kind = _TYPES.get(self.status, "InternalServerError")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}

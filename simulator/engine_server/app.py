@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from simulator.engine_models.tokenizer import tokenize
-from simulator.engine_server import kv_transfer
+from simulator.engine_models.tokenizer import detokenize, tokenize
+from simulator.engine_server import kv_transfer, sglang
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import (
     ClientGoneError,
@@ -15,43 +15,73 @@ from simulator.engine_server.asgi import (
     Send,
     read_body,
     send_bytes,
-    send_error,
     send_json,
 )
+from simulator.engine_server.chat_conversion import messages_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.generation import Generation
 from simulator.engine_server.kv_transfer import KvTransfer
-from simulator.engine_server.request_bodies import EngineFaultBody, FaultBody, TokenizeBody, chat_tokens, parse_body
+from simulator.engine_server.pooling import Pooling
+from simulator.engine_server.request_bodies import (
+    CountTokensBody,
+    DetokenizeBody,
+    EngineFaultBody,
+    FaultBody,
+    TokenizeBody,
+    chat_tokens,
+    parse_body,
+)
 from simulator.engine_server.settings import VERSION
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+_MESSAGES = "/v1/messages"
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class EngineApp:
-    """Routes requests by method and path; every rejection has OpenAI's error shape."""
+    """Routes requests by method and path; rejections have OpenAI's error shape, or Anthropic's at its paths."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
         self.transfer = KvTransfer(runtime)
         self._generation = Generation(runtime, self.transfer)
+        pooling = Pooling(runtime)
         self._started = int(time.time())
         self._routes: dict[str, tuple[str, _Handler]] = {
             "/v1/chat/completions": ("POST", self._generation.chat_completions),
             "/v1/completions": ("POST", self._generation.completions),
+            "/v1/responses": ("POST", self._generation.responses),
+            _MESSAGES: ("POST", self._generation.messages),
+            _MESSAGES + "/count_tokens": ("POST", self._count_tokens),
+            "/v1/embeddings": ("POST", pooling.embeddings),
+            "/score": ("POST", pooling.score),
+            "/v1/score": ("POST", pooling.score),
+            "/rerank": ("POST", pooling.rerank),
+            "/v1/rerank": ("POST", pooling.rerank),
             "/v1/models": ("GET", self._models),
             "/health": ("GET", self._health),
             "/load": ("GET", self._load),
             "/version": ("GET", self._version),
             "/tokenize": ("POST", self._tokenize),
+            "/detokenize": ("POST", self._detokenize),
             "/kv_event_sources": ("GET", self._kv_event_sources),
             "/metrics": ("GET", self._metrics),
             "/reset_prefix_cache": ("POST", self._reset_prefix_cache),
             "/handoff_fault": ("POST", self._handoff_fault),
         }
+        if self._settings.flavor == "sglang":
+            self._speak_sglang()
         if self._settings.faults:
             self._routes["/fault"] = ("POST", self._fault)
+
+    def _speak_sglang(self) -> None:
+        """Put SGLang's paths in place of those that vLLM alone has."""
+        for path in ("/load", "/version", "/kv_event_sources", "/reset_prefix_cache"):
+            del self._routes[path]
+        self._routes["/v1/loads"] = ("GET", self._loads)
+        self._routes["/server_info"] = ("GET", self._server_info)
+        self._routes["/flush_cache"] = ("POST", self._reset_prefix_cache)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -60,7 +90,8 @@ class EngineApp:
         try:
             await self._serve(scope, receive, send)
         except ApiError as error:
-            await send_error(send, error)
+            shape = error.anthropic_body if scope["path"].startswith(_MESSAGES) else error.body
+            await send_json(send, error.status, shape())
         except ClientGoneError:
             return
 
@@ -105,6 +136,12 @@ class EngineApp:
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, b'{"server_load":%d}' % self._runtime.told_load)
 
+    async def _loads(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, sglang.loads(self._runtime.model, self._settings))
+
+    async def _server_info(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, sglang.server_info(self._settings))
+
     async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"version": VERSION})
 
@@ -120,21 +157,31 @@ class EngineApp:
         answer = {"count": len(tokens), "max_model_len": self._settings.max_model_len, "tokens": tokens.tolist()}
         await send_json(send, 200, {**answer, "token_strs": None})
 
+    async def _detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = parse_body(await read_body(receive), DetokenizeBody)
+        self._generation.require_model(body.model)
+        await send_json(send, 200, {"prompt": detokenize(body.tokens)})
+
+    async def _count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = parse_body(await read_body(receive), CountTokensBody)
+        self._generation.require_model(body.model)
+        await send_json(send, 200, {"input_tokens": len(chat_tokens(messages_chat(body)))})
+
     async def _kv_event_sources(self, scope: Scope, receive: Receive, send: Send) -> None:
         settings = self._settings
         if not settings.kv_events_port:
-            await send_json(send, 200, [])
+            await send_json(send, 200, {})
             return
         replay = f"tcp://{settings.host}:{settings.kv_replay_port}" if settings.kv_replay_port else None
         source = {
-            "data_parallel_rank": 0,
+            "enable_kv_cache_events": True,
             "publisher": "zmq",
             "endpoint": f"tcp://{settings.host}:{settings.kv_events_port}",
             "replay_endpoint": replay,
             "buffer_steps": settings.buffer_steps,
             "topic": settings.topic,
         }
-        await send_json(send, 200, [source])
+        await send_json(send, 200, {"0": source})
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, self._runtime.told_metrics(), _METRICS_TYPE)

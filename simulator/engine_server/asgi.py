@@ -52,11 +52,6 @@ async def send_json(send: Send, status: int, value: object) -> None:
     await send_bytes(send, status, _encode(value))
 
 
-async def send_error(send: Send, error: ApiError) -> None:
-    """Send an error in OpenAI's shape."""
-    await send_json(send, error.status, error.body())
-
-
 def header(scope: Scope, name: bytes) -> str | None:
     """Return the first value of a header (lower-case name), None where it is absent."""
     for key, value in scope["headers"]:

@@ -63,6 +63,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         fetch_timeout_s=options.fetch_timeout_s,
         handoff_fault=options.handoff_fault,
         faults=options.faults,
+        flavor=options.flavor,
         seed=seed,
         profile=profile,
     )
@@ -95,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="what hand-offs do on purpose")
     add("--faults", action="store_true", help="take faults by POST /fault, for tests")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
+    add("--flavor", choices=("vllm", "sglang"), default="vllm", help="whose HTTP paths, metrics and events it has")
     add("--parent-pid", type=int, help="end when this process ends")
     return made
 

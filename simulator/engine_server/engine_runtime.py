@@ -20,12 +20,13 @@ from simulator.engine_models.engine_events import (
 )
 from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.handing import HandingEngine
+from simulator.engine_server import sglang
+from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.settings import EngineSettings
-from simulator.engine_server.token_stream import TokenStream
 
 _STANDS_S = 0.1
 """While time stands, how often it is looked whether it goes on; seconds."""
@@ -94,7 +95,8 @@ class EngineRuntime:
 
     def told_metrics(self) -> bytes:
         """Return the text that it gives out as its metrics."""
-        return self._told.text(self.metrics.render())
+        text = self._told.text(self.metrics.render())
+        return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
 
     def set_fault(self, fault: Fault) -> None:
         """Do this wrong from now on; empty: be well again."""
@@ -271,5 +273,6 @@ class EngineRuntime:
         if self._clear_pending:
             self._outbox.insert(0, AllBlocksCleared())
             self._clear_pending = False
-        self._publisher.publish(self._outbox)
+        told = self._outbox if self.settings.flavor == "vllm" else sglang.told_events(self._outbox)
+        self._publisher.publish(told)
         self._outbox = []

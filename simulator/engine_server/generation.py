@@ -1,4 +1,4 @@
-"""Answers /v1/completions and /v1/chat/completions: parse, admit, run, stream."""
+"""Answers the endpoints that generate, in OpenAI's and Anthropic's words: parse, admit, run, stream."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ import os
 import time
 import zlib
 from array import array
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
 import msgspec
 
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.fifo_engine import PromptSequence
-from simulator.engine_server.answers import DONE, Answer, usage
+from simulator.engine_server.answers.messages_answer import MessagesAnswer
+from simulator.engine_server.answers.openai_answer import Answer, AnswerShape, usage
+from simulator.engine_server.answers.output_text import answer_text, natural_tokens
+from simulator.engine_server.answers.responses_answer import ResponsesAnswer
+from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, header, read_body, send_bytes
+from simulator.engine_server.chat_conversion import messages_chat, responses_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer import KvTransfer
-from simulator.engine_server.output_text import answer_text, natural_tokens
 from simulator.engine_server.request_bodies import (
     ChatBody,
     CompletionBody,
     GenerationBody,
+    MessagesBody,
+    ResponsesBody,
     chat_tokens,
     completion_tokens,
     parse_body,
 )
-from simulator.engine_server.token_stream import TokenStream
 
 Leg = Literal["", "prefill", "decode"]
+_Shape = Callable[[str, str, int], AnswerShape]
 
 _DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's and vLLM's default of /v1/completions."""
@@ -43,7 +49,7 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     """One admitted request: its prompt size, the shape of its answer and the text to say."""
 
     prompt_tokens: int
-    answer: Answer
+    answer: AnswerShape
     voice: int
     reason: str
     stream: TokenStream
@@ -51,7 +57,7 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class Generation:
-    """The two generating endpoints of one engine."""
+    """The generating endpoints of one engine."""
 
     def __init__(self, runtime: EngineRuntime, transfer: KvTransfer) -> None:
         self._runtime = runtime
@@ -64,13 +70,27 @@ class Generation:
         body = parse_body(await read_body(receive), CompletionBody)
         self.require_model(body.model)
         wanted = body.wanted_tokens or _DEFAULT_COMPLETION_TOKENS
-        await self._generate(scope, receive, send, body, completion_tokens(body.prompt), wanted, chat=False)
+        await self._generate(scope, receive, send, body, completion_tokens(body.prompt), wanted, _completion)
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/chat/completions."""
         body = parse_body(await read_body(receive), ChatBody)
         self.require_model(body.model)
-        await self._generate(scope, receive, send, body, chat_tokens(body.messages), body.wanted_tokens, chat=True)
+        await self._generate(scope, receive, send, body, chat_tokens(body.messages), body.wanted_tokens, _chat)
+
+    async def responses(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer /v1/responses."""
+        body = parse_body(await read_body(receive), ResponsesBody)
+        self.require_model(body.model)
+        tokens = chat_tokens(responses_chat(body))
+        await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _response)
+
+    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer Anthropic's /v1/messages."""
+        body = parse_body(await read_body(receive), MessagesBody)
+        self.require_model(body.model)
+        tokens = chat_tokens(messages_chat(body))
+        await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
 
     def require_model(self, model: str | None) -> None:
         """Raise ApiError 404 unless this engine serves `model`."""
@@ -85,12 +105,11 @@ class Generation:
         body: GenerationBody,
         tokens: array[int],
         wanted: int | None,
-        *,
-        chat: bool,
+        shape: _Shape,
     ) -> None:
         self._admit(body, len(tokens), wanted)
         leg = await self._leg(receive, body, wanted)
-        job = self._start(scope, body, tokens, wanted, chat=chat, leg=leg)
+        job = self._start(scope, body, tokens, wanted, shape, leg)
         watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
         try:
             if body.stream:
@@ -126,8 +145,7 @@ class Generation:
         body: GenerationBody,
         tokens: array[int],
         wanted: int | None,
-        *,
-        chat: bool,
+        shape: _Shape,
         leg: Leg,
     ) -> _Job:
         room = self._settings.max_model_len - len(tokens)
@@ -135,13 +153,12 @@ class Generation:
         output = wanted or min(room, natural_tokens(voice))
         number = next(self._numbers)
         name = header(scope, b"x-request-id") or os.urandom(16).hex()
-        answer_id = ("chatcmpl-" if chat else "cmpl-") + name[:256]
+        answer = shape(name[:256], self._settings.served_model, len(tokens))
         seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
         keys = token_block_keys(seed, tokens, self._settings.profile.block_tokens)
-        sequence = PromptSequence(f"{answer_id}-{number}", keys, len(tokens), output, body.priority or 0)
+        sequence = PromptSequence(f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0)
         reason = "length" if wanted else "stop"
         stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=body.cache_salt or "")
-        answer = Answer(answer_id, self._settings.served_model, int(time.time()), chat=chat)
         return _Job(len(tokens), answer, voice, reason, stream, leg)
 
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
@@ -162,18 +179,36 @@ class Generation:
             raise ApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")
 
 
+def _chat(name: str, model: str, prompt_tokens: int) -> AnswerShape:
+    return Answer("chatcmpl-" + name, model, int(time.time()), chat=True)
+
+
+def _completion(name: str, model: str, prompt_tokens: int) -> AnswerShape:
+    return Answer("cmpl-" + name, model, int(time.time()), chat=False)
+
+
+def _response(name: str, model: str, prompt_tokens: int) -> AnswerShape:
+    return ResponsesAnswer("resp_" + name, model, int(time.time()))
+
+
+def _message(name: str, model: str, prompt_tokens: int) -> AnswerShape:
+    return MessagesAnswer("msg_" + name, model, prompt_tokens)
+
+
 async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
     stream, answer = job.stream, job.answer
+    if preamble := answer.preamble():
+        await send({"type": "http.response.body", "body": preamble, "more_body": True})
     while (burst := await stream.burst()) is not None:
         first, end = burst
         text = answer_text(job.voice, first, end)
         chunk = answer.opening() if first == 0 else b""
         if stream.finished:
-            chunk += answer.last_piece(text, job.reason)
-            if with_usage:
-                chunk += answer.usage_piece(usage(job.prompt_tokens, end, stream.cached_tokens))
-            await send({"type": "http.response.body", "body": chunk + DONE})
+            counts = usage(job.prompt_tokens, end, stream.cached_tokens)
+            everything = answer_text(job.voice, 0, end)
+            chunk += answer.ending(text, everything, job.reason, counts, with_usage=with_usage)
+            await send({"type": "http.response.body", "body": chunk})
             return
         await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
 

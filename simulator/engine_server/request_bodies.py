@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
+from typing_extensions import override
 
 from routing.values.prepared_struct import prepared
 from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
@@ -75,6 +76,79 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
 
 
+class ResponsesBody(GenerationBody, frozen=True, kw_only=True):
+    """Body of /v1/responses."""
+
+    input: str | Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: _PositiveInt | None = None
+
+    @property
+    @override
+    def wanted_tokens(self) -> int | None:
+        return self.max_output_tokens
+
+
+class AnthropicMessage(msgspec.Struct, frozen=True):
+    """One message of a conversation, as Anthropic writes it."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[dict[str, Any]]
+
+
+class CountTokensBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /v1/messages/count_tokens."""
+
+    model: str | None = None
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
+    system: str | list[dict[str, Any]] | None = None
+
+
+class MessagesBody(GenerationBody, frozen=True, kw_only=True):
+    """Body of Anthropic's /v1/messages; max_tokens is required there."""
+
+    max_tokens: _PositiveInt
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
+    system: str | list[dict[str, Any]] | None = None
+
+
+class PoolingBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What bodies of endpoints that generate nothing have in common."""
+
+    model: str | None = None
+    cache_salt: _Salt | None = None
+    priority: int | None = None
+
+
+class EmbeddingBody(PoolingBody, frozen=True, kw_only=True):
+    """Body of /v1/embeddings."""
+
+    input: str | Annotated[list[Any], Meta(min_length=1)]
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+class ScoreBody(PoolingBody, frozen=True, kw_only=True):
+    """Body of /score."""
+
+    text_1: str | Annotated[list[str], Meta(min_length=1)]
+    text_2: str | Annotated[list[str], Meta(min_length=1)]
+
+
+class RerankBody(PoolingBody, frozen=True, kw_only=True):
+    """Body of /rerank."""
+
+    query: str
+    documents: Annotated[list[str], Meta(min_length=1)]
+    top_n: Annotated[int, Meta(ge=0)] = 0
+
+
+class DetokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /detokenize."""
+
+    model: str | None = None
+    tokens: list[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]]
+
+
 class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
     """Body of /tokenize: a prompt or messages."""
 
@@ -95,7 +169,7 @@ class EngineFaultBody(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault
 
 
-_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody, FaultBody, EngineFaultBody)
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:

@@ -49,6 +49,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anyone who reaches it may give it a fault by POST /fault; for tests."""
     seed: bytes = b""
     """Seeds the engine's own block hashes and its answers."""
+    flavor: Literal["vllm", "sglang"] = "vllm"
+    """Whose names, paths and forms of events it uses."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)
 
     @property

@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
 from deploy.envoy.picker import EXT_PROC, Settings, served
-from tests.deploy.behind import CHAT, PATIENT_S, counted
+from tests.deploy.behind import CHAT, PATIENT_S, counted, counts
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
 from tests.gateway.served_gateway import served as served_gateway
@@ -195,6 +195,15 @@ async def test_a_stream_that_ends_early_cancels(gateway: ServedGateway) -> None:
         stream, _ = await ask(opened)
         stream.cancel()
         await counted(gateway, cancelled=1)
+
+
+async def test_a_picker_that_ends_reports_first(gateway: ServedGateway) -> None:
+    async with picker(settings(gateway.url)) as opened:
+        for _ in range(5):
+            stream, _ = await ask(opened)
+            stream.cancel()
+    # Nothing is waited for here: what is reported was reported before the picker had ended.
+    assert (await counts(gateway)).get("cancelled") == 5
 
 
 async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(

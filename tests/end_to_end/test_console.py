@@ -34,7 +34,7 @@ def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: li
     wait_for_column(page, wait_for_column(page, 0) + 1)
     assert heat.evaluate("canvas => canvas.toDataURL()") != before
     expect(page.locator("#live-words")).to_have_text("Live")
-    requests = page.locator(".tile", has_text=re.compile("^Requests")).locator(".tile-value b")
+    requests = page.locator(".tile", has_text=re.compile(r"^\s*Requests")).locator(".tile-value b")
     expect(requests).to_have_text(re.compile(r"^\d+(\.\d+)?$"))
     assert trouble == []
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import anthropic
 import openai
 import pytest
 
@@ -78,3 +79,68 @@ def test_an_unknown_model_and_a_wrong_key_are_told_apart(client: openai.OpenAI, 
 
 def test_the_models_are_listed(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
+
+
+def outcome(client: openai.OpenAI, fleet: LiveFleet, decision_id: str) -> tuple[int, int | None]:
+    """Return the cached tokens that were expected, and those that the engine reported."""
+    explained: dict[str, dict[str, int]] = client.get(f"{fleet.url}/api/v1/explain/{decision_id}", cast_to=dict)  # type: ignore[type-arg]
+    return explained["decision"]["hit_tokens"], explained["outcome"]["cached_tokens"]
+
+
+def test_a_response_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "A response to this. " * 200}]}]
+    for _ in range(2):
+        answer = client.responses.with_raw_response.create(
+            model=MODEL,
+            instructions="Be brief.",
+            input=items,  # type: ignore[arg-type]
+            max_output_tokens=4,
+        )
+    expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
+    assert expected == reported
+    assert expected > 900
+
+
+def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
+    with client.responses.stream(model=MODEL, input=QUESTION, max_output_tokens=6) as stream:
+        kinds = [event.type for event in stream]
+    assert kinds[0] == "response.created"
+    assert "response.output_text.delta" in kinds
+    assert kinds[-1] == "response.incomplete"
+
+
+def test_a_message_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
+        for _ in range(2):
+            answer = claude.messages.with_raw_response.create(
+                model=MODEL,
+                system="Be brief.",
+                messages=[{"role": "user", "content": "A message like this. " * 200}],
+                max_tokens=4,
+            )
+        assert answer.parse().usage.cache_read_input_tokens
+    expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
+    assert expected == reported
+    assert expected > 900
+
+
+def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFleet) -> None:
+    asked = {"model": MODEL, "max_tokens": 6, "messages": [{"role": "user", "content": QUESTION}]}
+    with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
+        with claude.messages.stream(**asked) as stream:  # type: ignore[arg-type]
+            assert "".join(stream.text_stream)
+            assert stream.get_final_message().usage.output_tokens == 6
+        assert claude.messages.count_tokens(model=MODEL, messages=asked["messages"]).input_tokens > 1000  # type: ignore[arg-type]
+        with pytest.raises(anthropic.NotFoundError, match="No pool serves this model"):
+            claude.messages.create(**{**asked, "model": "nobody-8b"})  # type: ignore[call-overload]
+    stranger = anthropic.Anthropic(base_url=fleet.url, api_key="sy_wrong", max_retries=0)
+    with stranger, pytest.raises(anthropic.AuthenticationError):
+        stranger.messages.create(**asked)  # type: ignore[call-overload]
+
+
+def test_embeddings_meet_their_prefix(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    text = "Embed this once more. " * 200
+    for _ in range(2):
+        answer = client.embeddings.with_raw_response.create(model=MODEL, input=[text, "short"])
+    assert len(answer.parse().data) == 2
+    assert outcome(client, fleet, answer.headers["x-switchyard-decision"])[0] > 900

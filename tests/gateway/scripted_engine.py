@@ -32,6 +32,8 @@ class ScriptedEngine:
         self.die_before_first_byte = False
         self.die_after_chunks: int | None = None
         self.stall = False
+        self.paused = False
+        """Says so, and stalls, while its health is fine."""
         self.hands_over = True
         self.handoff_status = 200
         """Status of answers to legs of a hand-off."""
@@ -39,14 +41,21 @@ class ScriptedEngine:
         self.disconnected = asyncio.Event()
         self.received = asyncio.Event()
         self.separator = "\n\n"
+        self.scripts: dict[str, bytes | list[bytes]] = {}
+        """What other paths answer: a whole JSON body, or the chunks of a stream."""
+        self.goes_on = asyncio.Event()
+        """Whether such a stream goes on after its first chunk."""
+        self.goes_on.set()
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 << 20)
         app.router.add_get("/health", self._health)
         app.router.add_get("/load", self._load)
+        app.router.add_get("/is_paused", self._is_paused)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/{path:.*}", self._scripted)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.SockSite(self._runner, self.listener).start()
@@ -72,6 +81,9 @@ class ScriptedEngine:
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()
 
+    async def _is_paused(self, _: web.Request) -> web.Response:
+        return web.json_response({"is_paused": self.paused})
+
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})
 
@@ -82,6 +94,30 @@ class ScriptedEngine:
         body = await request.json()
         text = body["prompt"] if "prompt" in body else "".join(str(each["content"]) for each in body["messages"])
         return web.json_response({"tokens": list(text.encode()), "count": len(text)})
+
+    async def _scripted(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        self.raw_bodies.append(raw)
+        self.bodies.append(json.loads(raw))
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        self.received.set()
+        script = self.scripts.get(request.path)
+        if script is None or self.status != 200:
+            error = {"error": {"message": "engine says no", "type": "x", "code": 404}}
+            return web.json_response(error, status=404 if self.status == 200 else self.status)
+        if isinstance(script, bytes):
+            return web.Response(body=script, content_type="application/json")
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for number, chunk in enumerate(script):
+            if self.die_after_chunks is not None and number >= self.die_after_chunks:
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            await response.write(chunk)
+            await self.goes_on.wait()
+        await response.write_eof()
+        return response
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -107,7 +143,7 @@ class ScriptedEngine:
         transfer = body.get("kv_transfer_params")
         if transfer is not None and self.handoff_status != 200:
             return web.json_response({"error": {"message": "no KV", "type": "x"}}, status=self.handoff_status)
-        if self.stall:
+        if self.stall or self.paused:
             await asyncio.sleep(60)
         if body.get("stream"):
             return await self._stream(request, body)

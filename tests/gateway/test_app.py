@@ -75,7 +75,7 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/v1/nothing", 404),
-        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/images", 404),
         ("GET", "/api/v1/route", 405),
         ("POST", "/v1/models", 405),
         ("POST", "/live", 405),

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
@@ -92,15 +93,28 @@ async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and
     assert "A canary's placement is a baseline" in caplog.text
 
 
-async def test_any_published_snapshot_outranks_the_one_from_disk(tmp_path: Path) -> None:
+async def test_no_version_goes_back_over_a_restart(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([], version=50)):
         await until((tmp_path / FILE_NAME).exists)
-    async with live_gateway(tmp_path) as live:
+    # A database that was restored from a backup says this, and later what it continues with.
+    older = msgspec.structs.replace(snapshot([], version=41), published_at=time.time())
+    async with live_gateway(tmp_path, older) as live:
+        live.publish(msgspec.structs.replace(older, version=42))
+        await until(lambda: live.gateway.metrics.rejected_snapshots.value("older") >= 3)
         assert live.gateway.snapshot_version == 50
-        live.publish(snapshot([], version=1))
-        await until(lambda: live.gateway.snapshot_version == 1)
+        live.publish(snapshot([], version=51))
+        await until(lambda: live.gateway.snapshot_version == 51)
         store = SnapshotStore(tmp_path, 1e9)
-        await until(lambda: (loaded := store.load(time.time())) is not None and loaded.version == 1)
+        await until(lambda: (loaded := store.load(time.time())) is not None and loaded.version == 51)
+
+
+async def test_the_published_snapshot_confirms_the_one_from_disk(tmp_path: Path) -> None:
+    stored = snapshot([], version=50)
+    SnapshotStore(tmp_path, 1e9).save(stored, time.time() - 3600.0)
+    async with live_gateway(tmp_path) as live:
+        live.publish(stored)
+        store = SnapshotStore(tmp_path, 600.0)
+        await until(lambda: store.load(time.time()) is not None)
 
 
 async def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:

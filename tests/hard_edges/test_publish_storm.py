@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 
 from bench.live.live_fleet import MODEL
-from bench.live.live_program import live_program
+from bench.live.live_program import LiveProgram, live_program
 from bench.publish_storm import Publication, Storm, figures_of, manage_key, storm
 
 pytestmark = pytest.mark.processes
 
 
-def test_no_request_is_dropped_and_each_decision_carries_one_version(tmp_path: Path) -> None:
-    with live_program(tmp_path, engines=True) as program:
-        result = asyncio.run(storm(program, manage_key(program), seconds=10.0, per_minute=200.0, qps=6.0))
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProgram]:
+    with live_program(tmp_path_factory.mktemp("program"), engines=True) as running:
+        yield running
+
+
+def test_no_request_is_dropped_and_each_decision_carries_one_version(program: LiveProgram) -> None:
+    result = asyncio.run(storm(program, manage_key(program), seconds=10.0, per_minute=200.0, qps=6.0))
     figures = figures_of(result)
     assert figures["requests"] == 60
     assert figures["requests_dropped"] == 0, dict(result.errors)
@@ -30,32 +35,31 @@ def test_no_request_is_dropped_and_each_decision_carries_one_version(tmp_path: P
     assert figures["stale_max_s"] < 5.0
 
 
-async def test_a_roll_back_reaches_the_next_decision(tmp_path: Path) -> None:
+async def test_a_roll_back_reaches_the_next_decision(program: LiveProgram) -> None:
     """R17: counted in decisions, of which none may carry the version that was rolled back."""
-    with live_program(tmp_path, engines=True) as program:
-        key = await asyncio.to_thread(manage_key, program)
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
+    key = await asyncio.to_thread(manage_key, program)
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
 
-            async def post(path: str, body: dict[str, object]) -> dict[str, Any]:
-                async with session.post(f"{program.url}/api/v1/{path}", json=body) as answer:
-                    answered: dict[str, Any] = await answer.json()
-                    assert answer.status in (200, 201, 401), answered
-                    return answered
+        async def post(path: str, body: dict[str, object]) -> dict[str, Any]:
+            async with session.post(f"{program.url}/api/v1/{path}", json=body) as answer:
+                answered: dict[str, Any] = await answer.json()
+                assert answer.status in (200, 201, 401), answered
+                return answered
 
-            async def decided() -> int:
-                body = {"model": MODEL, "token_ids": [1] * 64, "wait": False}
-                return int((await post("route", body)).get("policy_version", -1))
+        async def decided() -> int:
+            body = {"model": MODEL, "token_ids": [1] * 64, "wait": False}
+            return int((await post("route", body)).get("policy_version", -1))
 
-            while await decided() < 0:
-                # The gateway has not heard of the key yet, which another process made.
-                await asyncio.sleep(0.05)
-            for _ in range(5):
-                good = await decided()
-                bad = (await post("policies/default/versions", {"document": {"ttft_slo_s": 0.01}}))["number"]
-                await post(f"policies/default/versions/{bad}/publish", {"instead_of": good})
-                assert await decided() == bad
-                back = await post("policies/default/roll_back", {"number": good, "instead_of": bad})
-                assert [await decided() for _ in range(5)] == [back["number"]] * 5
+        while await decided() < 0:
+            # The gateway has not heard of the key yet, which another process made.
+            await asyncio.sleep(0.05)
+        for _ in range(5):
+            good = await decided()
+            bad = (await post("policies/default/versions", {"document": {"ttft_slo_s": 0.01}}))["number"]
+            await post(f"policies/default/versions/{bad}/publish", {"instead_of": good})
+            assert await decided() == bad
+            back = await post("policies/default/roll_back", {"number": good, "instead_of": bad})
+            assert [await decided() for _ in range(5)] == [back["number"]] * 5
 
 
 def test_a_decision_of_an_unpublished_or_replaced_version_would_show() -> None:

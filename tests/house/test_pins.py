@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA_LOCKS = ("deploy/requirements-envoy.lock", ".ci/requirements-proxies.lock")
+VLLM_LOCK = ".ci/requirements-vllm.lock"
+"""An environment of its own, so that its versions may differ from ours."""
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==([A-Za-z0-9.+]+)", re.MULTILINE)
 
 
@@ -35,13 +37,21 @@ def test_an_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
     }
 
 
+def test_the_lock_of_real_engines_has_its_pins_and_leaves_out_what_it_says() -> None:
+    locked = pins(VLLM_LOCK)
+    assert pins(".ci/requirements-vllm.txt").items() <= locked.items(), "run .ci/lock-python"
+    left_out = re.findall(r"^([a-z0-9-]+);", (ROOT / ".ci/overrides-vllm.txt").read_text(), re.MULTILINE)
+    assert left_out
+    assert not locked.keys() & set(left_out), "run .ci/lock-python"
+
+
 def test_what_is_locked_is_pinned() -> None:
     platforms = {"async-timeout", "cffi", "colorama", "httpx2-jsfetch", "pycparser", "tzdata"}
     unpinned = pins("requirements.lock").keys() - pins("requirements.txt").keys() - pins("constraints.txt").keys()
     assert unpinned <= platforms, "add them to constraints.txt, and run .ci/lock-python"
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", *EXTRA_LOCKS])
+@pytest.mark.parametrize("lock", ["requirements.lock", *EXTRA_LOCKS, VLLM_LOCK])
 def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from(lock: str) -> None:
     text = (ROOT / lock).read_text()
     packages = re.split(r"\n(?=[^\s#])", text.strip())

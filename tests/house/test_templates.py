@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.template_breaker import template_breaker
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = "x" * 50
@@ -15,13 +15,7 @@ WIDE = "x" * 50
 
 @pytest.fixture(scope="module")
 def breaker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("format_templates", ROOT / ".ci/format_templates.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return template_breaker()
 
 
 def test_block_elements_get_lines_of_their_own(breaker: ModuleType) -> None:

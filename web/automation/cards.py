@@ -138,7 +138,7 @@ def _acts(standing: AutomationStanding, wants: str) -> str:
 
 
 def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> LastChange:
-    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    done = record.outcome.get("carried_out", False)
     words = change_words(record.job, record.plan, names) or record.summary
     return LastChange(
         at=moment_of(record.at, now),

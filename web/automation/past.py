@@ -150,7 +150,7 @@ def _plan_mark(record: PlanRecord, names: dict[str, str]) -> dict[str, Any] | No
         if not grave:
             return None
         words = ", ".join(f"{names.get(each['engine_id'], each['engine_id'])} {each['state']}" for each in grave[:4])
-    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    done = record.outcome.get("carried_out", False)
     word, _ = MODES.get(record.mode, (record.mode, ""))
     why = " ".join(sentence(each.get("text", "")) for each in record.reasons[:3])
     label = _label(record)

@@ -140,7 +140,7 @@ def _plans(pool: Pool) -> list[PlanRecord]:
 
 
 def _plan_row(record: PlanRecord, now: datetime) -> dict[str, Any]:
-    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    done = record.outcome.get("carried_out", False)
     word, _ = MODES.get(record.mode, (record.mode, ""))
     return {
         "at": moment(record.at, now),

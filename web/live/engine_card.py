@@ -9,7 +9,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.recent_decisions import decided_at, recent_decisions
+from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
@@ -126,7 +126,7 @@ def _line(record: StoredDecision) -> DecisionLine:
     late = record.outcome in ("failed", "refused")
     return DecisionLine(
         decision_id=decision.decision_id,
-        at=decided_at(record),
+        at=record.decided_at,
         reason=reason_title(decision.reason),
         prompt_tokens=decision.prompt_tokens,
         predicted_tokens=decision.hit_tokens,

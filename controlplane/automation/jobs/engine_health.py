@@ -13,7 +13,7 @@ from controlplane.automation.engine_trust import BY_HAND, held_by_hand
 from controlplane.automation.engine_verdicts import put_verdict
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_history import planned
 from controlplane.automation.pool_facts import engines_by_id, pool_facts
 from controlplane.automation.pool_policy import FROZEN, mode_in_force, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
@@ -48,30 +48,24 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
     facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
     memory = msgspec.convert(turn.memory, prepared(HealthMemory))
     plan, after = plan_health(facts, memory, settings, slow_start_s=policy.automation.scaling.ramp_s)
-    result = RoundResult(
-        msgspec.to_builtins(after),
+    states: list[str] = [each.state for each in plan.verdicts]
+    result = planned(
+        turn,
+        JOB,
+        plan,
+        after,
+        mode=mode,
+        changes=bool(plan.changed),
+        carried_out=mode == ACT,
         inputs={"engines": len(facts.engines), "gateways": observed.gateways(turn.now_s)},
-        plan=_told(plan),
-        outcome={"mode": mode, "changed": list(plan.changed), "reason": plan.reasons[0].text},
+        figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
+        outcome={"changed": list(plan.changed)},
+        stored=_told(plan),
     )
     if mode == ACT:
         result.effects.append(partial(_put, turn, plan.verdicts, settings))
     elif mode != FROZEN:
         result.effects.append(partial(_readmit_all, turn.pool, turn.at))
-    states: list[str] = [each.state for each in plan.verdicts]
-    keep = partial(
-        keep_plan,
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=bool(plan.changed),
-        reasons=plan.reasons,
-        figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
-        plan=result.plan,
-        outcome={"in_force": mode == ACT},
-    )
-    result.effects.append(keep)
     return result
 
 

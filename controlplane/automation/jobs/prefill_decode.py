@@ -10,10 +10,10 @@ from celery import shared_task
 
 from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_history import planned
 from controlplane.automation.plan_orders import order_flips
 from controlplane.automation.pool_facts import pool_facts, role_loads
-from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_prefill, pool_policy
+from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_prefill, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.actor import program
 from planning.documents.automation_mode import ACT, OFF
@@ -55,27 +55,20 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
     acts = mode in (ACT, OVERRIDE)
     # A flip that is not carried out must not start the pause that follows one.
     kept = after if acts or not plan.flips else memory
-    result = RoundResult(
-        msgspec.to_builtins(kept),
+    result = planned(
+        turn,
+        JOB,
+        plan,
+        kept,
+        mode=mode,
+        changes=bool(plan.flips),
+        carried_out=acts and bool(plan.flips),
         inputs={"engines": len(facts.engines), "loads": len(loads)},
-        plan=msgspec.to_builtins(plan),
-        outcome={"mode": mode, "flips": len(plan.flips) if acts else 0, "reason": plan.reasons[0].text},
+        figures={name: getattr(plan, name) for name in _FIGURES},
+        outcome={"flips": len(plan.flips) if acts else 0},
     )
     if acts and plan.flips:
         flips = [(flip.engine_id, flip.after) for flip in plan.flips]
         order = partial(order_flips, turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
         result.effects.append(order)
-    keep = partial(
-        keep_plan,
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=bool(plan.flips),
-        reasons=plan.reasons,
-        figures={name: getattr(plan, name) for name in _FIGURES},
-        plan=result.plan,
-        outcome={"carried_out": acts and bool(plan.flips), "frozen": mode == FROZEN},
-    )
-    result.effects.append(keep)
     return result

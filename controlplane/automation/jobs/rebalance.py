@@ -11,9 +11,9 @@ from celery import shared_task
 from django.db import transaction
 
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_history import planned
 from controlplane.automation.pool_facts import pool_facts
-from controlplane.automation.pool_policy import FROZEN, mode_in_force, pool_policy
+from controlplane.automation.pool_policy import mode_in_force, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
@@ -54,27 +54,20 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
     plan, after = plan_rebalance(facts, prefixes, memory, settings, usual_d=usual_d)
     # What is only advised has not been widened.
     kept = after if mode == ACT else msgspec.structs.replace(after, widened={})
-    result = RoundResult(
-        msgspec.to_builtins(kept),
+    result = planned(
+        turn,
+        JOB,
+        plan,
+        kept,
+        mode=mode,
+        changes=bool(plan.wider or plan.narrower or plan.moves),
+        carried_out=mode == ACT,
         inputs={"engines": len(facts.engines), "prefixes": len(prefixes), "usual_d": usual_d},
-        plan=msgspec.to_builtins(plan),
-        outcome={"mode": mode, "reason": plan.reasons[0].text if plan.reasons else ""},
+        figures=_figures(plan),
+        outcome={},
     )
     if mode == ACT:
         result.effects.append(partial(_tell_later, bus, _order(turn, plan)))
-    keep = partial(
-        keep_plan,
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=bool(plan.wider or plan.narrower or plan.moves),
-        reasons=plan.reasons,
-        figures=_figures(plan),
-        plan=result.plan,
-        outcome={"in_force": mode == ACT, "frozen": mode == FROZEN},
-    )
-    result.effects.append(keep)
     return result
 
 

@@ -10,10 +10,10 @@ import msgspec
 from celery import shared_task
 
 from controlplane.automation.observation import FleetObservation, fleet_observation
-from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_history import planned
 from controlplane.automation.plan_orders import order_scaling
 from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads
-from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_engines, pool_policy
+from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.actor import program
 from planning.documents.automation_mode import ACT, OFF
@@ -65,29 +65,23 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
         if acts or plan.action == "none"
         else msgspec.structs.replace(after, added_s=memory.added_s, drained_s=memory.drained_s)
     )
-    result = RoundResult(
-        msgspec.to_builtins(kept),
+    changes = plan.action != "none"
+    result = planned(
+        turn,
+        JOB,
+        plan,
+        kept,
+        mode=mode,
+        changes=changes,
+        carried_out=acts and changes,
         inputs={"engines": len(facts.engines), "windows": len(facts.windows), "history": len(history)},
-        plan=msgspec.to_builtins(plan),
-        outcome={"mode": mode, "action": plan.action if acts else "none", "reason": plan.reasons[0].text},
+        figures=_figures(plan),
+        outcome={"action": plan.action if acts else "none"},
     )
-    why = plan.reasons[0].text
     if acts:
+        why = plan.reasons[0].text
         order = partial(order_scaling, turn.pool, plan.add, plan.drain, actor=ACTOR, why=why, at=turn.at)
         result.effects.append(order)
-    keep = partial(
-        keep_plan,
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=plan.action != "none",
-        reasons=plan.reasons,
-        figures=_figures(plan),
-        plan=result.plan,
-        outcome={"carried_out": acts and plan.action != "none", "frozen": mode == FROZEN},
-    )
-    result.effects.append(keep)
     return result
 
 

@@ -28,6 +28,9 @@ def look(installation: Installation) -> list[Finding]:
     if wanted is not None and snapshot.version < wanted:
         text = f"The last-known-good snapshot is version {snapshot.version}, the database has {wanted}."
         return [warning(text, "Start the server, or `manage.py up` on this state directory, to load the newer one.")]
+    if wanted is not None and snapshot.version > wanted:
+        text = f"The last-known-good snapshot is version {snapshot.version}, but the database is at {wanted}."
+        return [warning(text, "After a restore, start the server: versions continue above what gateways have served.")]
     return [ok(f"The last-known-good snapshot is version {snapshot.version}, confirmed {_ago(age)} ago.")]
 
 

@@ -14,7 +14,6 @@ from django.utils import timezone
 from controlplane.fleet.discovery.dns_source import engines_of_name
 from controlplane.fleet.discovery.file_source import engines_of_file
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
-from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
 from controlplane.fleet.discovery.reconcile import Reconciled, Reconciliation
 from controlplane.fleet.discovery.setting import DNS, FILE, INFERENCE_POOL, KUBERNETES, DiscoverySource
 from controlplane.fleet.models.engine import Engine
@@ -30,11 +29,20 @@ LEASE = timedelta(seconds=60)
 """Longer than a look takes: names and clusters are asked with time-outs of seconds."""
 MAX_TOLD = 5
 Look = Callable[[DiscoverySource], list[FoundEngine]]
+
+
+def _engines_of_cluster(source: DiscoverySource) -> list[FoundEngine]:
+    # The client takes half a second and some memory to import, which only those who use it should pay.
+    from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
+
+    return engines_of_cluster(source)
+
+
 LOOKS: dict[str, Look] = {
     FILE: engines_of_file,
     DNS: engines_of_name,
-    KUBERNETES: engines_of_cluster,
-    INFERENCE_POOL: engines_of_cluster,
+    KUBERNETES: _engines_of_cluster,
+    INFERENCE_POOL: _engines_of_cluster,
 }
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import TOPIC_PREFIX as GATEWAYS
+from gateway.bus.follower_bus import hear_gateways
 from gateway.contracts.affinity_sample import TOPIC, AffinitySample, PoolAffinity, decode_affinity
 from gateway.contracts.wire import UnreadableMessageError
 
@@ -39,15 +39,8 @@ class AffinityHearing:
     def __init__(self, bus: Bus) -> None:
         self._lock = threading.Lock()
         self._samples: dict[str, AffinitySample] = {}
-        self._ends = [
-            bus.subscribe(TOPIC, lambda _topic, value: self._hear("", value)),
-            bus.subscribe(GATEWAYS, self._hear_gateway),
-        ]
-
-    def stop(self) -> None:
-        """Hear no more."""
-        for end in self._ends:
-            end()
+        self.stop = hear_gateways(bus, TOPIC, self._hear)
+        """Call it to hear no more."""
 
     def of(self, pool_id: str, now: float) -> PoolWord | None:
         """Return the word of the gateway that had most of the pool's requests; None where none was heard lately.
@@ -67,11 +60,6 @@ class AffinityHearing:
             return None
         pool, at, name = max(words, key=lambda each: (each[0].requests, each[2]))
         return PoolWord(pool, at, name, len(words))
-
-    def _hear_gateway(self, topic: str, value: bytes) -> None:
-        name, _, what = topic.removeprefix(GATEWAYS).partition("/")
-        if what == TOPIC:
-            self._hear(name, value)
 
     def _hear(self, gateway: str, value: bytes) -> None:
         try:

@@ -13,11 +13,13 @@ from typing_extensions import override
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.management.connect_command import Connecting
 from controlplane.management.connect_ready import ready_to_ask
+from controlplane.project.checks import OURS
 
 
 class Command(BaseCommand):
     """Ends with 1 unless every engine is routed to. Connecting an engine again only checks it again."""
 
+    requires_system_checks = OURS
     help = "Connect running vLLM or SGLang engines: ask each what it is, create pool and engine, and check both."
 
     @override

@@ -14,11 +14,13 @@ from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES
 from controlplane.platform.role import Role
+from controlplane.project.checks import OURS
 
 
 class Command(BaseCommand):
     """A running server knows the key within about a second."""
 
+    requires_system_checks = OURS
     help = "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant."
 
     @override

@@ -7,6 +7,7 @@ import asyncio
 import logging.config
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from typing_extensions import override
 from controlplane.fleet.free_ports import NoFreePortError
 from controlplane.platform.bus import get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
+from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.project.first_run.demo_names import SERVED_MODEL
 from controlplane.project.first_run.secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
@@ -30,8 +32,8 @@ from controlplane.project.first_run.seed import (
     refilled,
     seed,
     seed_demo_pool,
-    still_needed,
     still_valid,
+    without_used,
 )
 from controlplane.project.first_run.welcome import Welcome, is_loopback, render
 from controlplane.project.json_log import logging_settings
@@ -42,6 +44,9 @@ from controlplane.project.processes.start_lock import alone
 from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from controlplane.project.state_lock import StateInUseError, hold_state
+from controlplane.publication.continued_versions import continue_above
+from gateway.base.settings import GatewaySettings
+from gateway.bus.snapshot_store import SnapshotStore
 from gateway.http.connection_limit import allow_open_files
 from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import ProcessEnd
@@ -50,6 +55,7 @@ from gateway.process.shutdown import ProcessEnd
 class Command(BaseCommand):
     """Supervises gateway, web and jobs; with --demo also a fleet of simulated engines under replayed traffic."""
 
+    requires_system_checks = OURS
     help = "Run Switchyard: console, decision API, proxy and jobs; with --demo also a demo fleet."
 
     @override
@@ -99,8 +105,8 @@ class Command(BaseCommand):
             with alone():
                 _migrate_if_needed()
                 secrets = _seeded(demo=options["demo"])
-            password, api_key = still_valid(secrets)
-            children = _demo_children(options, secrets) if options["demo"] else []
+                continue_above(_last_known_good())
+            children = _demo_children(options) if options["demo"] else []
         except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
@@ -114,7 +120,7 @@ class Command(BaseCommand):
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
             with_jobs=not settings.REDIS_URL,
-            on_ready=lambda: self._greet(options, password, api_key, log_dir),
+            on_ready=lambda: self._greet(options, secrets, log_dir),
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
@@ -125,12 +131,12 @@ class Command(BaseCommand):
         if end.status:
             raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
 
-    def _greet(self, options: dict[str, Any], password: str, api_key: str, log_dir: Path) -> None:
+    def _greet(self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path) -> None:
         welcome = Welcome(
             url=_base_url(options) + "/",
             user=ADMIN,
-            password=password,
-            api_key=api_key,
+            password=secrets.admin_password,
+            api_key=secrets.api_key,
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
         )
@@ -149,11 +155,21 @@ def _refuse_exposed(host: str) -> None:
 
 
 def _seeded(*, demo: bool) -> FirstRunSecrets:
-    """Fill what is empty, and leave no secret in clear text that nobody needs there."""
+    """Fill what is empty, leave no secret in clear text that nobody needs there, and return those that open something.
+
+    A password takes a quarter of a second to check, so that this happens once.
+    """
     secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
     seed(secrets, demo=demo)
-    # The demo tells its login at each start, so that it can be tried at any time.
-    return secrets if demo else keep_secrets(settings.STATE_DIR, still_needed(secrets))
+    valid = still_valid(secrets)
+    # The demo shows its login at each start, so that it can be tried at any time.
+    return valid if demo else keep_secrets(settings.STATE_DIR, without_used(valid))
+
+
+def _last_known_good() -> int:
+    """Return the snapshot version that the gateway of this state directory served last; 0: none."""
+    stored = SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s).load(time.time())
+    return stored.version if stored is not None else 0
 
 
 def _migrate_if_needed() -> None:
@@ -162,12 +178,13 @@ def _migrate_if_needed() -> None:
         call_command("migrate", verbosity=0, interactive=False)
 
 
-def _demo_children(options: dict[str, Any], secrets: FirstRunSecrets) -> list[ChildSpec]:
+def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
     roles = ("prefill",) * options["prefill"] + ("decode",) * options["decode"]
     engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM, roles=roles)
     trace = str(Path(options["trace"]).resolve()) if options["trace"] else ""
     prefilling = sum(engine.role != "decode" for engine in engines)
-    traffic = DemoTraffic(_base_url(options), secrets.api_key, trace, options["speed"], prefilling)
+    api_key = secrets_of(settings.STATE_DIR).api_key
+    traffic = DemoTraffic(_base_url(options), api_key, trace, options["speed"], prefilling)
     return [*engine_children(engines), replay_child(traffic)]
 
 

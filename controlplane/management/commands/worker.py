@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
+from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
 from controlplane.project.pre_release import refuse
 from gateway.process.shutdown import ProcessEnd
@@ -24,6 +25,7 @@ class Command(BaseCommand):
     (beat) and the jobs can run apart: `--only beat` in one process or more, `--only jobs` in others.
     """
 
+    requires_system_checks = OURS
     help = "Run the background jobs in this process. Needs REDIS_URL; without it `manage.py up` runs them itself."
 
     @override

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from gateway.api import explain_api, feedback_api
-from gateway.api.explain_api import Explanation
 from gateway.api.feedback_api import Completion
 from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.contracts.explanation import Explanation
 from gateway.proxy import openai_proxy
+from gateway.proxy.endpoints import ENDPOINTS
 
 Operation = dict[str, Any]
 
@@ -67,8 +68,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
                 _ref("Explanation"),
             )
         },
-        openai_proxy.CHAT: {"post": _operation("chat", "OpenAI's chat completions.", _OPENAI, _OPENAI)},
-        openai_proxy.COMPLETIONS: {"post": _operation("completions", "OpenAI's completions.", _OPENAI, _OPENAI)},
+        **{each.path: {"post": _operation(_name(each.path), each.summary, _OPENAI, _OPENAI)} for each in ENDPOINTS},
         openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
@@ -81,6 +81,10 @@ def _paths() -> dict[str, dict[str, Operation]]:
             for operation in operations.values():
                 operation["parameters"] = [_ID]
     return paths
+
+
+def _name(path: str) -> str:
+    return path.strip("/").replace("/", "_")
 
 
 def _operation(name: str, sentence: str, body: Any, answer: Any, *, body_needed: bool = True) -> Operation:

@@ -9,10 +9,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.platform.api.base import ApiView
-from controlplane.platform.api.openapi import openapi_document
 
-_document = cache(openapi_document)
-"""It follows from the program alone, so that it is made once."""
+
+@cache
+def _document() -> dict[str, Any]:
+    """Return the document, which follows from the program alone."""
+    # It describes the gateway by the gateway's own modules, which web needs for nothing else.
+    from controlplane.platform.api.openapi import openapi_document
+
+    return openapi_document()
 
 
 class OpenApiDocument(ApiView):
@@ -22,5 +27,4 @@ class OpenApiDocument(ApiView):
 
     def get(self, request: Request) -> Response:
         """Return the OpenAPI 3.1 document."""
-        document: dict[str, Any] = _document()
-        return Response(document)
+        return Response(_document())

@@ -66,10 +66,10 @@ def counts_together(told: Sequence[EngineCounts]) -> EngineCounts | None:
 def _state(told: Mapping[str, EngineSample]) -> tuple[str, str, float]:
     """Return state, reason and since when: what all say, else the trouble that some have, with their names."""
     by_state = {each.state: each for each in told.values()}
-    for state in (*_OF_THE_SNAPSHOT, *by_state) if len(by_state) == 1 else _OF_THE_SNAPSHOT:
-        if state in by_state:
-            agreed = [each for each in told.values() if each.state == state]
-            return state, by_state[state].reason, min(each.since for each in agreed)
+    agreed = next(iter(by_state)) if len(by_state) == 1 else None
+    agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)
+    if agreed is not None:
+        return agreed, by_state[agreed].reason, min(each.since for each in told.values() if each.state == agreed)
     if "lost" in by_state:
         losers = {name: each for name, each in told.items() if each.state == "lost"}
         reason = f"lost by {', '.join(losers)}, served by others: {by_state['lost'].reason}"

@@ -49,7 +49,7 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         overtaken_per_s=_sum([each.overtaken_per_s for each in told]),
         refusals_per_s=_refusals(told),
         totals=None,
-        prefixes=_prefixes(told),
+        prefixes=_busiest(prefixes_together(told)),
         usual_d=max(each.usual_d for each in told),
         queued_s=_sum([each.queued_s for each in told]),
     )
@@ -86,23 +86,28 @@ def _refusals(told: Sequence[PoolSample]) -> dict[str, float] | None:
     return {code: math.fsum(each.get(code, 0.0) for each in known) for code in codes} if known else None
 
 
-def _prefixes(told: Sequence[PoolSample]) -> tuple[PrefixCounts, ...]:
+def prefixes_together(told: Sequence[PoolSample]) -> list[PrefixCounts]:
+    """Return each prefix once, in the order in which they are named; its candidates are those named last."""
     found: dict[str, PrefixCounts] = {}
     for prefix in (each for pool in told for each in pool.prefixes):
         before = found.get(prefix.key)
         found[prefix.key] = prefix if before is None else _prefix_together(before, prefix)
-    busiest = sorted(found.values(), key=lambda each: (-sum(each.work_s_by_engine.values()), each.key))
-    return tuple(busiest[:MAX_PREFIXES])
+    return list(found.values())
+
+
+def _busiest(prefixes: list[PrefixCounts]) -> tuple[PrefixCounts, ...]:
+    by_work = sorted(prefixes, key=lambda each: (-sum(each.work_s_by_engine.values()), each.key))
+    return tuple(by_work[:MAX_PREFIXES])
 
 
 def _prefix_together(one: PrefixCounts, other: PrefixCounts) -> PrefixCounts:
-    engines = sorted(one.work_s_by_engine.keys() | other.work_s_by_engine.keys())
+    work_s = dict(one.work_s_by_engine)
+    for engine_id, seconds in other.work_s_by_engine.items():
+        work_s[engine_id] = work_s.get(engine_id, 0.0) + seconds
     return PrefixCounts(
         key=one.key,
-        work_s_by_engine={
-            each: one.work_s_by_engine.get(each, 0.0) + other.work_s_by_engine.get(each, 0.0) for each in engines
-        },
-        candidates=tuple(dict.fromkeys((*one.candidates, *other.candidates))),
+        work_s_by_engine=work_s,
+        candidates=other.candidates,
         tokens=max(one.tokens, other.tokens),
         recomputed_tokens=one.recomputed_tokens + other.recomputed_tokens,
     )

@@ -12,7 +12,7 @@ from functools import lru_cache
 from controlplane.platform.bus import get_bus
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import TOPIC_PREFIX
+from gateway.bus.follower_bus import hear_gateways
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
 from gateway.contracts.wire import UnreadableMessageError
 
@@ -52,8 +52,7 @@ class FleetSamples:
         self._shown_s = 0.0
         self._each: list[Heard] = []
         self._all: list[Shown] = []
-        bus.subscribe(TOPIC, lambda _topic, value: self._hear("", value))
-        bus.subscribe(TOPIC_PREFIX, self._hear_gateway)
+        hear_gateways(bus, TOPIC, self._hear)
 
     @property
     def latest(self) -> FleetSample | None:
@@ -63,6 +62,17 @@ class FleetSamples:
                 self._latest = self._together.sample(self._counted(self._clock())) or self._latest
             return self._latest
 
+    def newest_snapshot(self) -> int:
+        """Return the highest snapshot version that a gateway serves now; 0: none speaks."""
+        with self._lock:
+            served = self._counted(self._clock()).values()
+        return max((each.snapshot_version for each in served), default=0)
+
+    def newest(self) -> list[FleetSample]:
+        """Return the last sample of each gateway that is followed, however old."""
+        with self._lock:
+            return [each.sample for each in self._gateways.values()]
+
     def subscribe(self, shown: Shown) -> Callable[[], None]:
         """Hear each picture of all gateways together, the newest at once; returns the call that ends it."""
         latest = self.latest
@@ -70,7 +80,12 @@ class FleetSamples:
             self._all = [*self._all, shown]
         if latest is not None:
             shown(latest)
-        return lambda: self._leave(shown, None)
+
+        def leave() -> None:
+            with self._lock:
+                self._all = [each for each in self._all if each is not shown]
+
+        return leave
 
     def subscribe_each(self, heard: Heard) -> Callable[[], None]:
         """Hear the samples of each gateway, the newest at once; returns the call that ends it."""
@@ -79,17 +94,12 @@ class FleetSamples:
             known = self._counted(self._clock())
         for name, sample in known.items():
             heard(name, sample)
-        return lambda: self._leave(None, heard)
 
-    def _leave(self, shown: Shown | None, heard: Heard | None) -> None:
-        with self._lock:
-            self._all = [each for each in self._all if each is not shown]
-            self._each = [each for each in self._each if each is not heard]
+        def leave() -> None:
+            with self._lock:
+                self._each = [each for each in self._each if each is not heard]
 
-    def _hear_gateway(self, topic: str, value: bytes) -> None:
-        name, _, what = topic.removeprefix(TOPIC_PREFIX).partition("/")
-        if what == TOPIC:
-            self._hear(name, value)
+        return leave
 
     def _hear(self, name: str, value: bytes) -> None:
         try:

@@ -1,7 +1,8 @@
-"""The policy as a form: its settings in groups with their words, and back from what was typed to a document.
+"""The policy as a form: its settings in groups, and back from what was typed to a document.
 
-Pure: documents and texts in, values out. A setting that is left empty is left out of the document, so
-that the program's default applies; what cannot be read stays as it was typed and is told as a problem.
+A field's title and help text are its `Meta` in routing.policy or planning.documents.
+Pure: documents and texts in, values out. A setting that is left empty is left out of the document, so that the
+program's default applies. What cannot be read stays as it was typed, with a problem beside it.
 """
 
 from __future__ import annotations

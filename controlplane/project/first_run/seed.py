@@ -72,19 +72,19 @@ def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
     return secrets
 
 
-def still_needed(secrets: FirstRunSecrets) -> FirstRunSecrets:
-    """Return the secrets without those that need not lie in clear text: what opens nothing, and a password in use."""
-    password, api_key = still_valid(secrets)
+def without_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets without a password that is in use, which need not lie in clear text any more."""
     used = get_user_model().objects.filter(username=ADMIN, last_login__isnull=False).exists()
-    return msgspec.structs.replace(secrets, admin_password="" if used else password, api_key=api_key)
+    return msgspec.structs.replace(secrets, admin_password="") if used else secrets
 
 
-def still_valid(secrets: FirstRunSecrets) -> tuple[str, str]:
-    """Return the first run's password and API key, each empty where it opens nothing any more."""
+def still_valid(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets with password and API key empty where they open nothing any more."""
     admin = get_user_model().objects.filter(username=ADMIN, is_active=True).first()
     password = secrets.admin_password if admin is not None and admin.check_password(secrets.admin_password) else ""
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None)
-    return password, secrets.api_key if key.exists() else ""
+    api_key = secrets.api_key if key.exists() else ""
+    return msgspec.structs.replace(secrets, admin_password=password, api_key=api_key)
 
 
 def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine]:

@@ -13,6 +13,7 @@ import uvicorn.lifespan.on
 import uvicorn.protocols.websockets.auto  # noqa: F401 - uvicorn would load both only when the server starts
 
 from controlplane.project.processes.child_start import begin
+from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from gateway.__main__ import GatewayProcess, run
 from gateway.base.json_log import logging_settings
 from gateway.base.settings import GatewaySettings
@@ -20,32 +21,9 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
 
-VARIABLE = "GATEWAY_CHILD"
-"""The environment variable that holds a GatewayChild as JSON."""
-
 _FIRST_PROBE_S = 3.0
 """Where the CPU is short engines answer late, and clients rather wait for them than get 503 from a gateway that knows
 of none."""
-
-
-class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor tells the gateway, which reads no settings of Django's."""
-
-    state_dir: str
-    fleet_secret: str
-    bus_url: str
-    pages_socket: str
-    listener: int
-    """The descriptor of the public port, which the supervisor keeps open: who connects while no gateway runs waits."""
-    scrape_token: str
-    engine_bearer: str
-    decisions_per_s: int
-    recording: bool
-    drain_s: int
-    allowed_hosts: tuple[str, ...]
-    body_limit: int
-    long_bodies: tuple[str, ...]
-    log_level: str
 
 
 _DECODER = msgspec.json.Decoder(GatewayChild)

@@ -23,7 +23,7 @@ from django.core.management.base import CommandError
 
 from controlplane.platform.bus import LOCAL_BUS, bus_url
 from controlplane.project.processes.child_process import ChildSpec
-from controlplane.project.processes.gateway_process import VARIABLE, GatewayChild
+from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background

@@ -24,12 +24,11 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 PROVEN_S = 5.0
-"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+"""A child that ran this long starts again after the first pause; before that the pause doubles each time. So its
+standby, which would have to wait as long, is not started earlier."""
 TERM_S = 2.0
 """Time between the request to end and SIGKILL."""
 TRIM_S = 10.0
-STANDBY_S = 1.0
-"""A child that has run this long gets a standby."""
 
 
 class Supervisor:
@@ -112,7 +111,7 @@ class _Child:
             while True:
                 ran_s = await self._run_once()
                 pause_s = FIRST_PAUSE_S if ran_s >= PROVEN_S else min(LONGEST_PAUSE_S, pause_s * 2)
-                if ran_s < PROVEN_S or not self._has_standby():
+                if not self._has_standby():
                     await asyncio.sleep(pause_s)
         finally:
             if self._standby is not None:
@@ -166,7 +165,7 @@ class _Child:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         while process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STANDBY_S if self.spec.standby else TRIM_S):
+                async with asyncio.timeout(PROVEN_S if self.spec.standby else TRIM_S):
                     await process.wait()
             self._log.trim()
             if self.spec.standby and process.returncode is None and not self._has_standby():

@@ -1,4 +1,4 @@
-"""Ends a canary; every way to its end goes through here."""
+"""Ends a canary; every way to its end goes through here: the verbs in `lifecycle`, and `job` where guardrails break."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from controlplane.automation.engine_sightings import together
-from controlplane.automation.observation import MAX_AGE_S, FleetObservation
+from controlplane.automation.observation import FleetObservation
 from controlplane.automation.pool_windows import SPAN_S, PoolWindows
-from controlplane.platform.live_fleet.samples import FleetSamples
+from controlplane.platform.live_fleet.samples import MAX_AGE_S, FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolSample, PoolTotals
@@ -92,6 +92,7 @@ def test_samples_of_gateways_that_went_silent_count_no_more(bus: InProcessBus) -
     assert observed.engines("p", 100.5 + MAX_AGE_S)["a"][0].running == 2
     assert observed.engines("p", 200.0) == {}
     assert (observed.gateways(103.0), observed.gateways(200.0)) == (2, 0)
+    assert observed.gateways(90.0) == 0, "the clock went back since"
     observed.stop()
 
 

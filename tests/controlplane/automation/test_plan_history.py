@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from controlplane.automation import plan_history
 from controlplane.automation.models.plan_record import PlanRecord
-from controlplane.automation.plan_history import EVERY, KEPT, forget_plans, keep_plan
+from controlplane.automation.plan_history import EVERY, KEPT, forget_plans, planned
+from controlplane.automation.rounds import Round
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.jobs.lease import Lease
 from planning.facts.reason import Reason
 
 pytestmark = pytest.mark.django_db
@@ -16,19 +20,29 @@ pytestmark = pytest.mark.django_db
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
+class Plan(msgspec.Struct):
+    reasons: tuple[Reason, ...]
+
+
 def keep(after_s: float, code: str = "calm", *, changes: bool = False, mode: str = "act", pool: str = "p") -> bool:
-    record = keep_plan(
-        pool,
+    at = START + timedelta(seconds=after_s)
+    turn = Round(Pool(slug=pool), Lease(1, "tests", 1, at), {}, at)
+    result = planned(
+        turn,
         "scaling",
-        START + timedelta(seconds=after_s),
+        Plan((Reason(code, f"{code}."),)),
+        Plan(()),
         mode=mode,
         changes=changes,
-        reasons=(Reason(code, f"{code}."),),
+        carried_out=changes,
+        inputs={},
         figures={},
-        plan={},
         outcome={},
     )
-    return record is not None
+    for effect in result.effects:
+        effect()
+    assert (result.outcome["mode"], result.outcome["reason"]) == (mode, f"{code}.")
+    return bool(result.effects)
 
 
 def test_changes_new_reasons_new_modes_and_one_a_minute_are_kept() -> None:

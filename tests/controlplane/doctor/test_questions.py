@@ -309,6 +309,11 @@ def test_the_snapshot_on_disk(here: Installation) -> None:
     assert behind.state is State.WARNING
     assert "version 3" in behind.says
     assert "has 5" in behind.says
+    SnapshotVersion.objects.update(version=2)
+    restored = only(snapshot_age.look(here))
+    assert restored.state is State.WARNING
+    assert "database is at 2" in restored.says
+    assert "After a restore" in restored.do
     store.path.write_bytes(b"damaged")
     assert "damaged" in only(snapshot_age.look(here)).says
 

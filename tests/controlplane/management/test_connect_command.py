@@ -15,6 +15,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from gateway.bus.bus import Bus
+from tests.controlplane.automation.actuators.http_exchange import http_server
 from tests.controlplane.simulated_engine import SimulatedEngine, free_ports
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -115,3 +116,24 @@ def test_a_failed_preflight_says_what_to_do_and_the_engine_gets_no_work(start: S
     status, said = connect(other.url)
     assert (status, "✗ Its context length is" in said, "→ Start it with --max-model-len" in said) == (1, True, True)
     assert Engine.objects.get(url=other.url).desired_state == "maintenance"
+
+
+def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> None:
+    engine = start(block_tokens=32)
+    refusals = [401, 401]
+    keys: list[str] = []
+
+    def answer(_method: str, path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
+        if path == "/metrics":
+            ids = Engine.objects.values_list("engine_id", flat=True)
+            lines = [f'switchyard_engine_state{{engine="{each}",state="serving"}} 1.0' for each in ids]
+            return 200, "\n".join(lines).encode()
+        keys.append(headers.get("authorization", ""))
+        return (refusals.pop(), b"") if refusals else (200, b"{}")
+
+    with http_server(answer) as (url, _):
+        said = StringIO()
+        call_command("connect", engine.url, stdout=said, port=int(url.rsplit(":", 1)[1]))
+    key = re.search(r"API key \(shown once\): (sy_\S+)", said.getvalue())
+    assert key is not None
+    assert keys == [f"Bearer {key[1]}"] * 3

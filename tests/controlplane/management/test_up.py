@@ -34,6 +34,8 @@ class Program:
     process: subprocess.Popen[str]
     port: int
     state_dir: Path
+    greeting: str = ""
+    """What it printed once it answered, where somebody has read it."""
 
     def get(self, path: str, key: str = "") -> tuple[int, str]:
         """Return status and body; a redirect is returned, not followed."""
@@ -49,14 +51,11 @@ class Program:
                 return error.code, error.read().decode()
 
     def banner(self) -> str:
-        """Return what it prints once it answers."""
+        """Return what it prints once it answers; the first call waits for that."""
         assert self.process.stdout is not None
-        lines = []
-        for line in self.process.stdout:
-            lines.append(line)
-            if "Ctrl-C" in line:
-                break
-        return "".join(lines)
+        while "Ctrl-C" not in self.greeting and (line := self.process.stdout.readline()):
+            self.greeting += line
+        return self.greeting
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -82,19 +81,19 @@ def start(state_dir: Path, *options: str) -> Program:
     return Program(process, port, state_dir)
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """Run the program without the demo."""
-    running = start(tmp_path / "var", "--no-demo")
+    running = start(tmp_path_factory.mktemp("program") / "var", "--no-demo")
     with running.process:
         yield running
         running.process.kill()
 
 
-@pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Program]:
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """Run the program with its engines and the replay."""
-    running = start(tmp_path / "var", "--demo")
+    running = start(tmp_path_factory.mktemp("demo") / "var", "--demo")
     with running.process:
         yield running
         running.process.kill()
@@ -153,21 +152,6 @@ def completed(program: Program) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program) -> None:
-    banner = program.banner()
-    secrets = json.loads((program.state_dir / "first_run.json").read_text())
-    assert f"http://127.0.0.1:{program.port}/" in banner
-    assert secrets["admin_password"] in banner
-    assert secrets["api_key"] == ""
-    assert "create one on the Access page" in banner
-    assert program.get("/live")[0] == 200
-    assert program.get("/login")[0] == 200
-    assert program.get("/")[0] == 302
-    assert program.get("/v1/models", "sy_wrong")[0] == 401
-    program.process.send_signal(signal.SIGINT)
-    assert program.process.wait(START_S) == 0
-
-
 def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
     program.banner()
     assert stat.S_IMODE(program.state_dir.stat().st_mode) == 0o700
@@ -208,21 +192,34 @@ def test_a_missing_trace_is_told_in_one_line(tmp_path: Path) -> None:
     assert output.startswith("CommandError: No trace at /nonexistent.jsonl")
 
 
-def test_a_key_made_by_a_command_works_within_seconds(program: Program) -> None:
+def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_told_with_the_known_ones(
+    program: Program,
+) -> None:
     program.banner()
-    made = manage(program, "create_api_key", "--name", "test")
+    made = manage(program, "create_api_key", "--name", "test", "--tenant", "acme")
     assert made.returncode == 0
     key = made.stdout.strip()
     assert key.startswith("sy_")
     eventually(lambda: program.get("/v1/models", key)[0] == 200)
-
-
-def test_an_unknown_tenant_is_told_with_the_known_ones(program: Program) -> None:
-    program.banner()
-    assert manage(program, "create_api_key", "--tenant", "acme").stdout.startswith("sy_")
     refused = manage(program, "create_api_key", "--tenant", "nobody")
     assert refused.returncode == 1
     assert "Known tenants: acme" in refused.stderr
+
+
+def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program) -> None:
+    banner = program.banner()
+    secrets = json.loads((program.state_dir / "first_run.json").read_text())
+    assert f"http://127.0.0.1:{program.port}/" in banner
+    assert secrets["admin_password"] in banner
+    assert secrets["api_key"] == ""
+    assert "create one on the Access page" in banner
+    assert program.get("/live")[0] == 200
+    assert program.get("/login")[0] == 200
+    assert program.get("/")[0] == 302
+    assert program.get("/v1/models", "sy_wrong")[0] == 401
+    # The last of those that share the program.
+    program.process.send_signal(signal.SIGINT)
+    assert program.process.wait(START_S) == 0
 
 
 def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:

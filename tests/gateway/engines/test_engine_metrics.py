@@ -34,8 +34,34 @@ def test_ranks_are_summed_and_their_usage_is_averaged() -> None:
 
 
 def test_old_names_are_understood() -> None:
-    metrics = parse_engine_metrics(METRICS.replace(b"kv_cache_usage", b"gpu_cache_usage"))
-    assert metrics.kv_usage == 0.25
+    text = METRICS.replace(b"kv_cache_usage", b"gpu_cache_usage").replace(b":prefix_cache", b":gpu_prefix_cache")
+    metrics = parse_engine_metrics(text)
+    assert (metrics.kv_usage, metrics.prefix_queries_total, metrics.prefix_hits_total) == (0.25, 1658.0, 768.0)
+
+
+SGLANG = b"""\
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0",dp_rank="0"} 3.0
+sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0",dp_rank="1"} 1.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0",dp_rank="0"} 2.0
+sglang:num_queue_reqs{engine_type="unified",model_name="m",tp_rank="0",dp_rank="1"} 0.0
+sglang:token_usage{engine_type="unified",model_name="m",dp_rank="0"} 0.5
+sglang:token_usage{engine_type="unified",model_name="m",dp_rank="1"} 0.25
+sglang:max_total_num_tokens{model_name="m"} 161721.0
+sglang:prompt_tokens_total{model_name="m"} 8.128902e+06
+sglang:generation_tokens_total{model_name="m"} 7.557572e+06
+sglang:cached_tokens_total{model_name="m",cache_source="device"} 1.0e+06
+sglang:cached_tokens_total{model_name="m",cache_source="host"} 5.0e+05
+"""
+
+
+def test_it_reads_what_sglang_exports() -> None:
+    metrics = parse_engine_metrics(SGLANG)
+    assert (metrics.running, metrics.waiting, metrics.kv_usage, metrics.ranks) == (4, 2, 0.375, 2)
+    assert (metrics.prompt_tokens_total, metrics.generated_tokens_total) == (8128902.0, 7557572.0)
+    assert (metrics.prefix_queries_total, metrics.prefix_hits_total) == (8128902.0, 1500000.0)
+    assert (metrics.kv_tokens, metrics.block_size, metrics.process_start) == (161721, None, None)
+    assert scan_load(SGLANG) == (4, 2, 0.375)
 
 
 def test_timestamps_and_exemplars_are_not_taken_for_values() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
 from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.fake_engine import until
 from tests.gateway.proxy.test_handoff import serving
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -18,7 +19,7 @@ from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
-REJECTIONS = [401, 403, 404, 408, 425, 429]
+REJECTIONS = [401, 403, 404, 408, 425, 429, 503]
 
 
 def breaker(gateway: ServedGateway, number: int = 0) -> Any:
@@ -43,7 +44,7 @@ async def test_a_client_sees_no_refusal_that_another_engine_does_not_share(
                 assert response.status == 200
                 assert b"Hel" in await response.read()
         assert breaker(gateway).state == OPEN
-        assert breaker(gateway).cause == (THROTTLED if status == 429 else HTTP_4XX)
+        assert breaker(gateway).cause == (THROTTLED if status in (429, 503) else HTTP_4XX)
         assert not breaker(gateway).lost, "it answers, so requests under way on it go on"
         assert len(bad.bodies) <= 3
 
@@ -88,6 +89,27 @@ async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(t
         assert breaker(gateway, 0).accepts
         assert breaker(gateway, 1).accepts
         assert len(gateway.pool.router.reservations) == 0
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_clients_are_told_when_to_retry(
+    tmp_path: Path, status: int
+) -> None:
+    """vLLM at its --max-num-queued-reqs answers 503 without Retry-After."""
+    async with (
+        ScriptedEngine() as busy,
+        ScriptedEngine() as other,
+        served([busy.url, other.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        busy.status = status
+        for _ in range(6):
+            assert (await gateway.post(CHAT, BODY))[0] == 200
+        assert (breaker(gateway).cause, breaker(gateway).outlier) == (THROTTLED, True)
+        busy.status = 200
+        await until(lambda: breaker(gateway).accepts)
+        busy.status = other.status = status
+        got, _, headers = await gateway.post(CHAT, BODY)
+        assert (got, headers["retry-after"]) == (status, "1")
 
 
 async def test_a_refusal_of_the_only_engine_is_relayed_at_once(tmp_path: Path) -> None:

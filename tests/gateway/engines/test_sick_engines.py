@@ -113,3 +113,18 @@ async def test_a_hung_engine_is_found_while_nobody_takes_samples_or_writes_the_l
         breaker = gateway.pool.engines["engine-0"].breaker
         await asyncio.gather(*(ask(gateway) for _ in range(4)))
         assert (breaker.stalled, breaker.trips) == (True, 1)
+
+
+async def test_requests_that_a_paused_engine_has_not_begun_to_answer_go_elsewhere_until_it_is_resumed(
+    tmp_path: Path,
+) -> None:
+    """Its answers come in one piece, so that nothing but its own word tells that it does nothing."""
+    async with two_engines(tmp_path) as (gateway, sick, _):
+        sick.paused = True
+        breaker = gateway.pool.engines["engine-0"].breaker
+        body = {**BODY, "stream": False}
+        asked = await asyncio.gather(*(gateway.post("/v1/chat/completions", body) for _ in range(4)))
+        assert {status for status, _, _ in asked} == {200}
+        assert (breaker.lost, breaker.reason) == (True, "it is paused")
+        sick.paused = False
+        await until(lambda: breaker.accepts)

@@ -46,7 +46,7 @@ async def test_load_falls_back_to_metrics_and_remembers_that(adapter: VllmAdapte
     del engine.answers["/load"]
     assert await adapter.load() == LightLoad(3, 2, 0.25)
     assert await adapter.load() == LightLoad(3, 2, 0.25)
-    assert [path for _, path, _, _ in engine.asked] == ["/load", "/metrics", "/metrics"]
+    assert [path for _, path, _, _ in engine.asked] == ["/load", "/v1/loads", "/metrics", "/metrics"]
 
 
 async def test_a_reading_of_what_waits_is_scanned_from_the_metrics(adapter: VllmAdapter, engine: FakeEngine) -> None:
@@ -111,6 +111,50 @@ async def test_redirects_are_not_followed_and_the_token_stays_here(
             await adapter.health()
         assert other.asked == []
     assert engine.asked[0][2]["Authorization"] == "Bearer secret"
+
+
+async def test_the_load_of_sglang_is_that_of_its_ranks_together(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/load", 404, b"")
+    engine.set(
+        "/v1/loads",
+        200,
+        b'{"version":"0.5.23","loads":[{"dp_rank":0,"num_running_reqs":3,"num_waiting_reqs":1,"token_usage":0.5},'
+        b'{"dp_rank":1,"num_running_reqs":2,"num_waiting_reqs":0,"token_usage":0.25}]}',
+    )
+    assert await adapter.load() == LightLoad(5, 1, 0.375)
+    assert await adapter.load(with_waiting=True) == LightLoad(5, 1, 0.375)
+
+
+@pytest.mark.parametrize(
+    "loads", [b"[]", b'[{"num_running_reqs":-1,"num_waiting_reqs":0}]', b'[{"num_running_reqs":1}]', b'"x"']
+)
+async def test_loads_that_make_no_sense_are_an_answer_error(
+    adapter: VllmAdapter, engine: FakeEngine, loads: bytes
+) -> None:
+    engine.set("/load", 404, b"")
+    engine.set("/v1/loads", 200, b'{"loads":%s}' % loads)
+    with pytest.raises(EngineAnswerError, match="loads"):
+        await adapter.load()
+
+
+async def test_an_engine_that_is_paused_is_not_well_although_it_answers_health(
+    adapter: VllmAdapter, engine: FakeEngine
+) -> None:
+    engine.set("/is_paused", 200, b'{"is_paused":true}')
+    with pytest.raises(EngineAnswerError, match="it is paused"):
+        await adapter.health()
+    engine.set("/is_paused", 200, b'{"is_paused":false}')
+    await adapter.health()
+
+
+@pytest.mark.parametrize(("status", "body", "asked"), [(404, b"", 1), (403, b"", 1), (500, b"", 2), (200, b"pong", 2)])
+async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
+    adapter: VllmAdapter, engine: FakeEngine, status: int, body: bytes, asked: int
+) -> None:
+    engine.set("/is_paused", status, body)
+    await adapter.health()
+    await adapter.health()
+    assert [path for _, path, _, _ in engine.asked].count("/is_paused") == asked
 
 
 async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> None:
@@ -181,9 +225,13 @@ async def test_event_sources_are_seen_from_here(adapter: VllmAdapter, engine: Fa
     engine.set(
         "/kv_event_sources",
         200,
-        b'[{"data_parallel_rank":1,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null}]',
+        b'{"1":{"publisher":"zmq","endpoint":"tcp://*:5558","replay_endpoint":null,"topic":""},'
+        b'"0":{"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://0.0.0.0:6557","hwm":100000}}',
     )
-    assert await adapter.kv_event_sources() == (KvEventSource("tcp://127.0.0.1:5557", "", 1),)
+    assert await adapter.kv_event_sources() == (
+        KvEventSource("tcp://127.0.0.1:5557", "tcp://127.0.0.1:6557", 0),
+        KvEventSource("tcp://127.0.0.1:5558", "", 1),
+    )
 
 
 async def test_an_engine_that_tells_no_event_sources_has_none(adapter: VllmAdapter) -> None:

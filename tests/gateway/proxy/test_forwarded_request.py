@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.proxy.endpoints import BY_PATH, CHAT
 from gateway.proxy.forwarded_request import OWNED_FIELDS, ForwardedRequest, forwarded_request
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "é"}], "temperature": 0.1}
@@ -16,7 +17,7 @@ BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 def _forward(body: dict[str, Any], *, salt: str | None = None, **headers: bytes) -> ForwardedRequest:
     sent = {name.replace("_", "-").encode(): value for name, value in headers.items()}
     original = json.dumps(body).encode()
-    return forwarded_request("/v1/x", original, body, sent, request_id="id-1", salt=salt)
+    return forwarded_request(BY_PATH[CHAT], original, body, sent, request_id="id-1", salt=salt)
 
 
 def test_an_unchanged_body_is_the_clients_own_bytes() -> None:

@@ -229,7 +229,17 @@ async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_rou
     assert listed.keys == alone.keys
     assert listed.prompt_tokens == alone.prompt_tokens * (128 + 258) // 128
     tokens = await keys.keys(pool, "t", completion_prompt([[1] * 40, [2] * 20, [3] * 7]))
-    assert (len(tokens.keys), tokens.prompt_tokens) == (40 // pool.entry.block_tokens, 67)
+    assert (len(tokens.keys), tokens.prompt_tokens) == (39 // pool.entry.block_tokens, 67)
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
+async def test_the_block_that_the_last_token_ends_has_no_key_because_engines_compute_it_anew(
+    tokens: int, blocks: int
+) -> None:
+    pool, keys = _pool(Tokenizer()), PromptKeys()
+    assert pool.entry.block_tokens == 4
+    assert len((await keys.keys(pool, "t", TokenPrompt([1] * tokens))).keys) == blocks
+    assert len((await keys.keys(pool, "t", TextPrompt("a" * tokens))).keys) == blocks
 
 
 async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:
@@ -242,6 +252,6 @@ async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert keys._kept_keys == 100_000
+    assert keys._kept_keys == 20 * 4999
     assert held < 12 * keys._kept_keys
     keys.check()

@@ -63,3 +63,15 @@ def test_the_tables_agree_after_any_sequence(seed: int) -> None:
             book.forget_target(rng.randrange(3))
         book.check()
         assert book.decode_s >= 0
+
+
+def test_several_answers_to_one_prompt_are_counted_each_and_end_together() -> None:
+    book = DecodeBook()
+    book.begin("several", 0, 100, 1.0, 3)
+    book.begin("none", 0, 100, 1.0, 0)
+    book.begin("one", 0, 100, 2.0)
+    book.check()
+    assert (book.decoding(0), book.decoding_after(0, 1.0), len(book)) == (4, 1, 2)
+    book.end("several", 3.0, finished=True)
+    book.check()
+    assert book.decoding(0) == 1

@@ -75,3 +75,8 @@ def test_nobody_who_fits_is_faster_than_the_chosen_one(rows: list[tuple[int, int
     for each in fitting:
         assert best.tbt_s <= COST.seconds(each.batch + 1, each.context_tokens + 1000)
     assert choose_decoder(standings, 1000, 1500, salt) == choice
+
+
+def test_several_answers_share_the_memory_of_their_prompt() -> None:
+    assert need_tokens(100, 50, 3) == 250
+    assert need_tokens(100, 50, 0) == 100

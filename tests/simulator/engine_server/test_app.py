@@ -48,20 +48,20 @@ async def test_version_and_event_sources_are_told(start_engine: StartEngine) -> 
     assert (await _json(engine, "GET", "/version"))[1]["version"].startswith("0.32.0")
     status, sources = await _json(engine, "GET", "/kv_event_sources")
     assert status == 200
-    assert sources == [
-        {
-            "data_parallel_rank": 0,
+    assert sources == {
+        "0": {
+            "enable_kv_cache_events": True,
             "publisher": "zmq",
             "endpoint": f"tcp://127.0.0.1:{events}",
             "replay_endpoint": f"tcp://127.0.0.1:{replay}",
             "buffer_steps": 1000,
             "topic": f"kv@127.0.0.1:{engine.settings.port}@demo",
         }
-    ]
+    }
 
 
 async def test_an_engine_without_events_has_no_sources(engine: RunningEngine) -> None:
-    assert await _json(engine, "GET", "/kv_event_sources") == (200, [])
+    assert await _json(engine, "GET", "/kv_event_sources") == (200, {})
 
 
 async def test_tokenize_counts_a_prompt_and_a_conversation(engine: RunningEngine) -> None:

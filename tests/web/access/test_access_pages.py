@@ -20,6 +20,7 @@ from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
 __all__ = ["admin", "fresh", "tenant"]
 
+from tests.page_text import page_text
 from web.access.login_throttle import LoginThrottle
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +87,7 @@ def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
     assert admin.post("/access/people", form)["Location"] == "/access/people?person=op&said=person-created"
     user = User.objects.get(username="op")
     assert RoleGrant.objects.get(user=user).pool.slug == "chat"
-    page = admin.get("/access/people?person=op").content.decode()
+    page = page_text(admin.get("/access/people?person=op"))
     assert "operator in chat" in page
     assert CANARY not in page
     own = client_of(user)
@@ -97,7 +98,7 @@ def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
 
 def test_mistakes_in_a_person_are_shown_beside_their_fields_without_the_password(admin: Client) -> None:
     answer = admin.post("/access/people", {"username": "a b", "password": "canary", "role": "viewer"})
-    page = answer.content.decode()
+    page = page_text(answer)
     assert answer.status_code == 422
     assert 'id="username-error"' in page
     assert 'id="password-error"' in page
@@ -110,7 +111,7 @@ def test_a_deactivated_person_is_out_at_once(admin: Client) -> None:
     assert own.get("/").status_code == 200
     admin.post(f"/access/people/{user.pk}/activity", {"active": "0"})
     assert own.get("/").status_code == 302
-    assert "Deactivated" in admin.get("/access/people?person=operator").content.decode()
+    assert "Deactivated" in page_text(admin.get("/access/people?person=operator"))
     admin.post(f"/access/people/{user.pk}/activity", {"active": "1"})
     assert User.objects.get(pk=user.pk).is_active
 
@@ -119,7 +120,7 @@ def test_the_last_admin_reads_why_they_stay(admin: Client) -> None:
     user = User.objects.get(username="admin")
     answer = admin.post(f"/access/people/{user.pk}/withdraw")
     assert answer.status_code == 422
-    assert "last admin" in answer.content.decode()
+    assert "last admin" in page_text(answer)
 
 
 def test_an_admin_who_sets_their_own_password_stays_signed_in(admin: Client) -> None:
@@ -137,14 +138,14 @@ def test_an_ended_session_is_a_stranger(admin: Client) -> None:
     user.set_password(GOOD)
     user.save()
     own.post("/login", {"username": "viewer", "password": GOOD})
-    page = admin.get("/access/sessions").content.decode()
+    page = page_text(admin.get("/access/sessions"))
     assert "Chrome 156, Linux" in page
     assert "127.0.0.1" in page
     assert own.session.session_key not in page
     session = ConsoleSession.objects.get(user=user)
     assert admin.post(f"/access/sessions/{session.session_id}/end").status_code == 303
     assert own.get("/").status_code == 302
-    assert "viewer" not in admin.get("/access/sessions").content.decode()
+    assert "viewer" not in page_text(admin.get("/access/sessions"))
 
 
 def test_signing_out_ends_the_record_too(admin: Client) -> None:
@@ -175,13 +176,13 @@ def test_the_own_password_needs_the_old_one_and_ends_other_sessions() -> None:
     here, there = client_of(user), client_of(user)
     wrong = here.post("/access/you/password", {"old": "guess", "password": CANARY + "-long"})
     assert wrong.status_code == 422
-    assert "not your current password" in wrong.content.decode()
+    assert "not your current password" in page_text(wrong)
     assert here.post("/access/you/password", {"old": GOOD, "password": "short"}).status_code == 422
     assert here.post("/access/you/password", {"old": GOOD, "password": CANARY + "-long"}).status_code == 303
     assert here.get("/access/you").status_code == 200
     assert there.get("/access/you").status_code == 302
     assert User.objects.get(pk=user.pk).check_password(CANARY + "-long")
-    assert "this session" in here.get("/access/you").content.decode()
+    assert "this session" in page_text(here.get("/access/you"))
 
 
 def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +193,7 @@ def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.Monkey
     client = client_of(user)
     for _ in range(5):
         client.post("/access/you/password", {"old": "guess", "password": GOOD})
-    page = client.post("/access/you/password", {"old": GOOD, "password": GOOD + "2"}).content.decode()
+    page = page_text(client.post("/access/you/password", {"old": GOOD, "password": GOOD + "2"}))
     assert "Too many attempts. Try again in" in page
     assert User.objects.get(pk=user.pk).check_password(GOOD)
 
@@ -208,7 +209,7 @@ def test_a_tenant_is_added_renamed_and_deleted_when_it_owns_no_key(admin: Client
     key = new_key(Tenant.objects.get(slug="globex"))
     answer = admin.post("/access/tenants/globex/delete")
     assert answer.status_code == 409
-    assert "is used by" in answer.content.decode()
+    assert "is used by" in page_text(answer)
     key.delete()
     assert admin.post("/access/tenants/globex/delete").status_code == 303
     assert not Tenant.objects.exists()
@@ -219,7 +220,7 @@ def test_a_tenant_is_limited_to_models_and_a_rename_keeps_them(admin: Client, te
     assert admin.post("/access/tenants/acme", form).status_code == 303
     tenant.refresh_from_db()
     assert tenant.served_models == ["m-70b", "m-8b"]
-    assert 'value="m-70b, m-8b"' in admin.get("/access/tenants?tenant=acme").content.decode()
+    assert 'value="m-70b, m-8b"' in page_text(admin.get("/access/tenants?tenant=acme"))
     assert admin.post("/access/tenants/acme", {"name": "Acme Corp", "revision": "2"}).status_code == 303
     tenant.refresh_from_db()
     assert (tenant.name, tenant.served_models) == ("Acme Corp", ["m-70b", "m-8b"])
@@ -246,7 +247,7 @@ def test_names_cannot_carry_markup(admin: Client, tenant: Tenant) -> None:
         "/audit",
     ]
     for page in pages:
-        text = admin.get(page).content.decode()
+        text = page_text(admin.get(page))
         assert "<img" not in text, page
         assert "<script>alert" not in text, page
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=\"|javascript:", text), page

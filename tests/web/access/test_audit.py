@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.access.audit_search import EXPORT_LIMIT
 from controlplane.platform.models.audit_event import AuditEvent
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.access.audit import PAGE_ROWS
 
@@ -60,7 +61,7 @@ def rows(page: str) -> list[str]:
 def show(client: Client, query: str = "") -> str:
     answer = client.get(f"/audit{query}")
     assert answer.status_code == 200
-    return answer.content.decode()
+    return page_text(answer)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_time_that_cannot_be_read_is_said(viewer: Client, time: str) -> None:
     for address in ("/audit", "/audit/events.json"):
         answer = viewer.get(address, {"since": time})
         assert answer.status_code == 400
-        assert "since is not a time; write 2026-11-20T03:13" in answer.content.decode()
+        assert "since is not a time; write 2026-11-20T03:13" in page_text(answer)
 
 
 def test_pages_follow_each_other_without_gap_or_repetition(viewer: Client) -> None:
@@ -170,7 +171,7 @@ def test_viewers_of_a_pool_see_its_events_alone() -> None:
     assert rows(page) == [str(own.pk)]
     for hidden in (foreign, person_event):
         assert "drawer-title" not in show(client, f"?event={hidden.pk}")
-        assert hidden.object_id not in client.get("/audit/events.json").content.decode()
+        assert hidden.object_id not in page_text(client.get("/audit/events.json"))
     assert 'value="other"' not in page
     assert rows(show(client, "?pool=other")) == []
 

@@ -17,6 +17,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.snapshot_change import TOPIC
 from gateway.contracts.snapshot import decode_snapshot
+from tests.page_text import page_text
 from tests.web.access.access_world import ADMIN_PAGES, CANARY, admin, fresh, new_key, tenant
 
 __all__ = ["admin", "fresh", "tenant"]
@@ -37,7 +38,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
         "form_id": "f1",
     }
     answer = admin.post("/access/keys", form)
-    page = answer.content.decode()
+    page = page_text(answer)
     text = re.search(r'value="(sy_[\w-]{40,})"', page)
     assert text is not None
     assert "no-store" in answer["Cache-Control"]
@@ -46,7 +47,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
     assert timedelta(days=29) < key.expires_at - timezone.now() <= timedelta(days=30)
     assert (key.scopes, key.rate_per_min, key.max_in_flight) == (["infer", "route"], 60, 4)
     assert key.slo_class == "chat"
-    again = [admin.get(f"/access/keys{query}").content.decode() for query in ("", f"?key={key.key_id}", "?q=chat")]
+    again = [page_text(admin.get(f"/access/keys{query}")) for query in ("", f"?key={key.key_id}", "?q=chat")]
     assert all(text[1] not in each for each in again)
 
 
@@ -55,14 +56,14 @@ def test_the_same_form_sent_twice_makes_one_key(admin: Client, tenant: Tenant) -
     assert admin.post("/access/keys", form).status_code == 200
     second = admin.post("/access/keys", form)
     assert second.status_code == 422
-    assert "already sent" in second.content.decode()
+    assert "already sent" in page_text(second)
     assert ApiKey.objects.count() == 1
 
 
 def test_a_form_with_mistakes_names_all_of_them_and_keeps_what_was_typed(admin: Client, tenant: Tenant) -> None:
     form = {"tenant": "gone", "name": "kept-name", "expires": "tomorrow", "rate_per_min": "many", "form_id": "f1"}
     answer = admin.post("/access/keys", form)
-    page = answer.content.decode()
+    page = page_text(answer)
     assert answer.status_code == 422
     for path in ("tenant", "expires", "rate_per_min"):
         assert f'id="{path}-error"' in page
@@ -70,14 +71,14 @@ def test_a_form_with_mistakes_names_all_of_them_and_keeps_what_was_typed(admin: 
         "/access/keys",
         form | {"tenant": "acme", "expires": "30", "scopes": ["infer"], "rate_per_min": "", "slo_class": "No Class!"},
     )
-    assert 'id="slo_class-error"' in classless.content.decode()
+    assert 'id="slo_class-error"' in page_text(classless)
     assert 'value="kept-name"' in page
     assert 'value="many"' in page
     form |= {"tenant": "acme", "expires": "30", "rate_per_min": "0"}
-    page = admin.post("/access/keys", form).content.decode()
+    page = page_text(admin.post("/access/keys", form))
     assert 'id="scopes-error"' in page
     form |= {"scopes": ["infer"], "name": ""}
-    page = admin.post("/access/keys", form).content.decode()
+    page = page_text(admin.post("/access/keys", form))
     assert 'id="name-error"' in page
     assert 'id="rate_per_min-error"' in page
     assert not ApiKey.objects.exists()
@@ -96,10 +97,10 @@ def test_a_revoked_key_leaves_the_snapshot_at_once(
     assert decode_snapshot(get_bus().latest(TOPIC)).api_keys == ()
     event = AuditEvent.objects.get(verb="key.revoke")
     assert (event.actor_name, event.why) == ("admin", "leaked")
-    page = admin.get("/access/keys?said=key-revoked").content.decode()
+    page = page_text(admin.get("/access/keys?said=key-revoked"))
     assert "within 5 s" in page
-    assert key.prefix not in admin.get("/access/keys").content.decode()
-    assert key.prefix in admin.get("/access/keys?state=revoked").content.decode()
+    assert key.prefix not in page_text(admin.get("/access/keys"))
+    assert key.prefix in page_text(admin.get("/access/keys?state=revoked"))
 
 
 def test_the_slower_of_two_editors_loses_nothing_of_the_faster(admin: Client, tenant: Tenant) -> None:
@@ -108,7 +109,7 @@ def test_the_slower_of_two_editors_loses_nothing_of_the_faster(admin: Client, te
     assert admin.post(f"/access/keys/{key.key_id}", form | {"name": "theirs"}).status_code == 303
     answer = admin.post(f"/access/keys/{key.key_id}", form)
     assert answer.status_code == 412
-    assert 'value="theirs"' in answer.content.decode()
+    assert 'value="theirs"' in page_text(answer)
     key.refresh_from_db()
     assert key.name == "theirs"
 
@@ -118,12 +119,12 @@ def test_states_of_keys_are_told_apart(admin: Client, tenant: Tenant) -> None:
     new_key(tenant, "long", expires_at=now + timedelta(days=90))
     new_key(tenant, "soon", expires_at=now + timedelta(days=2))
     new_key(tenant, "over", expires_at=now - timedelta(days=2))
-    page = admin.get("/access/keys").content.decode()
+    page = page_text(admin.get("/access/keys"))
     assert "2 keys active, 1 of them expires within 7 days, 1 expired" in page
     assert ">over</a>" not in page
-    assert ">over</a>" in admin.get("/access/keys?state=expired").content.decode()
-    assert ">soon</a>" not in admin.get("/access/keys?q=long").content.decode()
-    assert "No keys match" in admin.get("/access/keys?q=nothing").content.decode()
+    assert ">over</a>" in page_text(admin.get("/access/keys?state=expired"))
+    assert ">soon</a>" not in page_text(admin.get("/access/keys?q=long"))
+    assert "No keys match" in page_text(admin.get("/access/keys?q=nothing"))
 
 
 def test_secrets_stay_out_of_pages_log_and_audit(
@@ -131,7 +132,7 @@ def test_secrets_stay_out_of_pages_log_and_audit(
 ) -> None:
     caplog.set_level("DEBUG")
     made = admin.post("/access/keys", {"tenant": "acme", "name": "k", "scopes": ["infer"], "expires": "30"})
-    text = re.search(r'value="(sy_[\w-]{40,})"', made.content.decode())[1]
+    text = re.search(r'value="(sy_[\w-]{40,})"', page_text(made))[1]
     key = ApiKey.objects.get(name="k")
     admin.post("/access/people", {"username": "op", "password": CANARY + "-long", "role": "viewer"})
     op = User.objects.get(username="op")
@@ -139,8 +140,8 @@ def test_secrets_stay_out_of_pages_log_and_audit(
     admin.post(f"/access/keys/{key.key_id}", {"name": "k2", "scopes": ["route"]})
     admin.post(f"/access/keys/{key.key_id}/revoke")
     events = json.dumps(list(AuditEvent.objects.values("before", "after", "why", "object_id")), default=str)
-    seen = [events, caplog.text, admin.get("/audit/events.json").content.decode()]
-    seen += [admin.get(page).content.decode() for page in (*ADMIN_PAGES, f"/access/keys?key={key.key_id}", "/audit")]
-    seen += [admin.get(f"/audit?event={event.pk}").content.decode() for event in AuditEvent.objects.all()]
+    seen = [events, caplog.text, page_text(admin.get("/audit/events.json"))]
+    seen += [page_text(admin.get(page)) for page in (*ADMIN_PAGES, f"/access/keys?key={key.key_id}", "/audit")]
+    seen += [page_text(admin.get(f"/audit?event={event.pk}")) for event in AuditEvent.objects.all()]
     for secret in (text, text[11:], key.sha256, CANARY, op.password):
         assert not [each for each in seen if secret in each]

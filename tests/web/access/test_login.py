@@ -13,6 +13,7 @@ from django.test import Client
 
 from controlplane.access.models.login_allowance import LoginAllowance
 from controlplane.access.sessions import begin_session
+from tests.page_text import page_text
 from web.access import login_throttle
 from web.access.login_throttle import (
     MAX_PER_ADDRESS,
@@ -70,7 +71,7 @@ def test_next_never_leads_off_the_site(client: Client, target: str) -> None:
 
 
 def test_a_wrong_password_is_said_in_one_line_and_keeps_the_name(client: Client) -> None:
-    page = client.post("/login", {"username": 'o"p<', "password": "guess"}).content.decode()
+    page = page_text(client.post("/login", {"username": 'o"p<', "password": "guess"}))
     assert "Name and password do not match." in page
     assert 'value="o&quot;p&lt;"' in page
     assert "guess" not in page
@@ -82,7 +83,7 @@ def test_the_sixth_try_waits_and_says_for_how_long(client: Client) -> None:
     answer = client.post("/login", RIGHT)
     assert answer.status_code == 429
     assert 1 <= int(answer["Retry-After"]) <= WINDOW_S
-    assert f"Too many attempts. Try again in {answer['Retry-After']} s." in answer.content.decode()
+    assert f"Too many attempts. Try again in {answer['Retry-After']} s." in page_text(answer)
     assert "_auth_user_id" not in client.session
 
 

@@ -15,6 +15,7 @@ from controlplane.platform.actor import program
 from controlplane.platform.jobs.lease import acquire, renew
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from tests.page_text import page_text
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +32,7 @@ def ended(state: JobState = JobState.DONE, job: str = "what_if", **fields: objec
 def show(client: Client, query: str = "", status: int = 200) -> str:
     answer = client.get(f"/jobs{query}")
     assert answer.status_code == status
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def rows(page: str) -> list[int]:
@@ -116,7 +117,7 @@ def test_cancelling_and_retrying_from_the_page(operator: Client) -> None:
     assert f"again after run {lease.run_id}" in show(operator, f"?run={again.pk}")
     refused = operator.post(f"/jobs/{lease.run_id}/retry")
     assert refused.status_code == 409
-    assert f"Run {again.pk} of the same job is active" in refused.content.decode()
+    assert f"Run {again.pk} of the same job is active" in page_text(refused)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -160,7 +161,7 @@ def test_the_fragment_is_the_changing_part_alone(operator: Client) -> None:
     run = ended()
     page = show(operator, f"?run={run.pk}&failed=1")
     address = re.search(r'data-refresh="([^"]+)"', page)[1].replace("&amp;", "&")
-    fragment = operator.get(address).content.decode()
+    fragment = page_text(operator.get(address))
     assert "<html" not in fragment
     assert f"Run {run.pk}" in fragment
     assert fragment.split("csrfmiddlewaretoken")[0] in page

@@ -21,6 +21,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
@@ -76,7 +77,7 @@ def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineOrder:
 def show(client: Client, query: str = "", status: int = 200) -> str:
     answer = client.get(f"/steering/chat{query}")
     assert answer.status_code == status
-    return re.sub(r"[ \n]+", " ", answer.content.decode())
+    return re.sub(r"[ \n]+", " ", page_text(answer))
 
 
 def card(page: str, job: str) -> str:
@@ -170,7 +171,7 @@ def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
     operator: Client, pool: Pool, fields: dict[str, str], words: str
 ) -> None:
     answer = send(operator, "override", **fields, why="because")
-    page = answer.content.decode()
+    page = page_text(answer)
     assert answer.status_code == 422
     assert words in page
     assert 'value="because"' in page
@@ -192,7 +193,7 @@ def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) ->
     send(operator, "override", engines="3", length_s="900", revision="1")
     answer = send(operator, "freeze", revision="1")
     assert answer.status_code == 412
-    assert "Somebody else changed this pool" in answer.content.decode()
+    assert "Somebody else changed this pool" in page_text(answer)
     assert not Steering.objects.get().frozen
 
 
@@ -207,7 +208,7 @@ def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> 
     assert EngineOrder.objects.filter(kind="start", by="operator").count() == 2
     again = send(operator, "follow", **fields)
     assert again.status_code == 409
-    assert "started since this advice" in again.content.decode()
+    assert "started since this advice" in page_text(again)
 
 
 def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) -> None:
@@ -267,11 +268,11 @@ def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
 def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client, pool: Pool) -> None:
     make_pool("agents")
     send(operator, "freeze", why="a move")
-    page = operator.get("/steering").content.decode()
+    page = page_text(operator.get("/steering"))
     assert page.index('id="row-agents"') < page.index('id="row-chat"')
     assert "by operator" in page
     viewer = client_of(make_person("pool_viewer", pool))
-    assert 'id="row-agents"' not in viewer.get("/steering").content.decode()
+    assert 'id="row-agents"' not in page_text(viewer.get("/steering"))
 
 
 @pytest.mark.parametrize(

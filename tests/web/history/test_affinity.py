@@ -13,6 +13,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.history.affinity.intake import AffinityHearing
 from gateway.contracts.affinity_sample import PoolAffinity
 from routing.rings.ring_shares import ring_shares
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.history.affinity_sample import PAIRS, hearing_of, pool_affinity
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
@@ -51,7 +52,7 @@ def viewer(pool: Pool) -> Client:
 def show(client: Client, query: str = "") -> str:
     answer = client.get(f"/affinity/chat{query}")
     assert answer.status_code == 200
-    return re.sub(r"[ \n]+", " ", answer.content.decode())
+    return re.sub(r"[ \n]+", " ", page_text(answer))
 
 
 def panel(page: str, name: str) -> str:
@@ -163,7 +164,7 @@ def test_nothing_heard_is_said_and_not_drawn(viewer: Client, pool: Pool, monkeyp
     hearing: AffinityHearing = hearing_of()
     monkeypatch.setattr(affinity, "affinity_hearing", lambda: hearing)
     assert "No gateway reports this pool" in show(viewer)
-    assert "No recent data from a gateway" in viewer.get("/affinity").content.decode()
+    assert "No recent data from a gateway" in page_text(viewer.get("/affinity"))
 
 
 def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, tell: Tell) -> None:
@@ -176,7 +177,7 @@ def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Clien
 
 def test_the_overview_lists_pools_with_their_ratio(viewer: Client, tell: Tell) -> None:
     tell()
-    page = re.sub(r"\s+", " ", viewer.get("/affinity").content.decode())
+    page = re.sub(r"\s+", " ", page_text(viewer.get("/affinity")))
     assert '<a class="ledger-open" href="/affinity/chat">' in page
     assert "77.5" in page
     assert "1 of 4 trusted less: tokenizer" in page

@@ -17,6 +17,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft, publish_version
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 
 ACTOR = program("test")
@@ -63,7 +64,7 @@ def publish_form(version: PolicyVersion, *, word: str = "chat") -> dict[str, Any
 
 def listed_errors(answer: HttpResponse) -> dict[str, str]:
     """Return the errors of the page's summary by path."""
-    return dict(re.findall(r'<li data-path="([^"]*)" data-message="([^"]*)"', answer.content.decode()))
+    return dict(re.findall(r'<li data-path="([^"]*)" data-message="([^"]*)"', page_text(answer)))
 
 
 def sample_of(pool: Pool, **fields: Any) -> FleetSample:

@@ -23,6 +23,7 @@ from controlplane.policies.publish import change_policy, draft
 from controlplane.policies.scheduled_publish_job import scheduled_publish
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.policies.test_release_timeline import result
+from tests.page_text import page_text
 from tests.web.policies.policy_scene import ACTOR, SECOND, URL, live_number, make_scene, publish_form
 from tests.web.role_clients import client_of, make_person
 from web.live.feed import FleetFeed
@@ -65,7 +66,7 @@ def asked(policy: Policy) -> None:
 
 
 def page(client: Client, query: str = "") -> str:
-    return client.get(URL + query).content.decode()
+    return page_text(client.get(URL + query))
 
 
 def start_of(text: str, link_id: str) -> tuple[str, str]:
@@ -113,10 +114,10 @@ def test_the_author_is_told_who_may_approve_and_cannot(
     assert 'id="approve"' not in text
     refused = author.post(f"{URL}/publish", publish_form(mine))
     assert refused.status_code == 409
-    assert "needs the approval of a second person" in refused.content.decode()
+    assert "needs the approval of a second person" in page_text(refused)
     refused = author.post(f"{URL}/approve", {"version": 3})
     assert refused.status_code == 409
-    assert "somebody else must approve it" in refused.content.decode()
+    assert "somebody else must approve it" in page_text(refused)
     assert (live_number(policy), PolicyApproval.objects.count()) == (2, 0)
 
 
@@ -197,7 +198,7 @@ def test_why_it_could_not_go_live_is_told(policy: Policy, mine: PolicyVersion, a
 def test_a_time_that_cannot_be_is_asked_for_again(policy: Policy, mine: PolicyVersion, author: Client, at: str) -> None:
     answer = author.post(f"{URL}/publish", later(mine, at))
     assert answer.status_code == 422
-    assert 'aria-invalid="true"' in answer.content.decode()
+    assert 'aria-invalid="true"' in page_text(answer)
     assert not ScheduledPublish.objects.exists()
 
 
@@ -207,7 +208,7 @@ def test_a_second_appointment_and_a_wrong_name_are_refused(mine: PolicyVersion, 
     assert author.post(f"{URL}/publish", later(mine, in_hours(5))).status_code == 302
     again = author.post(f"{URL}/publish", later(mine, in_hours(6)))
     assert again.status_code == 409
-    assert "cancel that first" in again.content.decode()
+    assert "cancel that first" in page_text(again)
 
 
 def test_moments_are_read_as_utc() -> None:

@@ -12,6 +12,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft
+from tests.page_text import page_text
 from tests.web.policies.policy_scene import ACTOR, browser_of, make_scene, sample_of
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
@@ -46,7 +47,7 @@ def test_the_page_takes_the_same_queries_for_one_policy_and_for_many(
 def test_a_row_tells_version_author_age_rule_and_share(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool))
     PolicyVersion.objects.filter(number=2).update(published_at=timezone.now() - timedelta(minutes=4))
-    text = browser_of("viewer", pool).get("/policies").content.decode()
+    text = page_text(browser_of("viewer", pool).get("/policies"))
     for words in ("<b>v2</b>", "by Switchyard", "4\u202fmin ago", "second", "least_cost", "fifo", "98.4\u202f%", "9.4"):
         assert words in text
     assert "last 60\u202fs" in text
@@ -57,23 +58,23 @@ def test_a_version_younger_than_the_window_says_how_much_of_it_was_its_own(
     policy: Policy, pool: Pool, feed: FleetFeed
 ) -> None:
     feed.take(sample_of(pool))
-    assert "with v2" in browser_of("viewer", pool).get("/policies").content.decode()
+    assert "with v2" in page_text(browser_of("viewer", pool).get("/policies"))
 
 
 def test_a_gateway_that_runs_another_version_is_told(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool, policy_version=1))
-    assert "the gateway still runs v1" in browser_of("viewer", pool).get("/policies").content.decode()
+    assert "the gateway still runs v1" in page_text(browser_of("viewer", pool).get("/policies"))
 
 
 def test_a_share_below_its_target_is_marked_by_shape_and_word(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     feed.take(sample_of(pool, on_time_share=0.62))
-    text = browser_of("viewer", pool).get("/policies").content.decode()
+    text = page_text(browser_of("viewer", pool).get("/policies"))
     assert "below 90 %" in text
     assert "62.0\u202f%" in text
 
 
 def test_without_a_sample_shares_are_unknown_and_not_zero(policy: Policy, pool: Pool) -> None:
-    text = browser_of("viewer", pool).get("/policies").content.decode()
+    text = page_text(browser_of("viewer", pool).get("/policies"))
     assert "has not published a fleet sample" in text
     assert "not reported yet" in text
     assert "0.0" not in text
@@ -82,7 +83,7 @@ def test_without_a_sample_shares_are_unknown_and_not_zero(policy: Policy, pool: 
 def test_drafts_that_may_still_go_live_are_linked(policy: Policy, pool: Pool) -> None:
     for _ in range(5):
         draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
-    text = browser_of("viewer", pool).get("/policies").content.decode()
+    text = page_text(browser_of("viewer", pool).get("/policies"))
     assert "/policies/chat-policy?draft=7" in text
     assert "and 2 more" in text
     assert "5 drafts not live" in text
@@ -93,7 +94,7 @@ def test_drafts_that_may_still_go_live_are_linked(policy: Policy, pool: Pool) ->
 )
 def test_people_see_the_policies_of_their_pools(policy: Policy, pool: Pool, role: str, seen: bool) -> None:
     other = make_pool("secret")
-    text = browser_of(role, pool).get("/policies").content.decode()
+    text = page_text(browser_of(role, pool).get("/policies"))
     assert ("chat-policy" in text) is seen
     assert (other.policy.slug in text) is (role in ("viewer", "superuser"))
 
@@ -103,7 +104,7 @@ def test_names_cannot_carry_markup(policy: Policy, pool: Pool) -> None:
     Policy.objects.update(name='"><img src=x onerror=alert(1)>')
     client = browser_of("operator", pool)
     for page in ("/policies", "/policies/chat-policy", "/policies/chat-policy?ask=roll-back&version=1"):
-        text = client.get(page).content.decode()
+        text = page_text(client.get(page))
         assert "<script>alert" not in text
         assert "<img" not in text
 
@@ -113,5 +114,5 @@ def test_a_live_version_that_this_program_cannot_read_is_named(policy: Policy, p
     Policy.objects.filter(pk=policy.pk).update(live_version=newer)
     page = browser_of("viewer", pool).get("/policies")
     assert page.status_code == 200
-    assert "This release cannot read it" in page.content.decode()
-    assert "The pool keeps the last policy" in page.content.decode()
+    assert "This release cannot read it" in page_text(page)
+    assert "The pool keeps the last policy" in page_text(page)

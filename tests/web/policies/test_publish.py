@@ -13,6 +13,7 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft
+from tests.page_text import page_text
 from tests.web.policies.policy_scene import (
     ACTOR,
     SECOND,
@@ -51,7 +52,7 @@ def test_the_question_tells_its_effects_in_numbers(
     policy: Policy, pool: Pool, mine: PolicyVersion, feed: FleetFeed
 ) -> None:
     feed.take(sample_of(pool))
-    text = browser_of("operator", pool).get(f"{URL}?draft=3&ask=publish").content.decode()
+    text = page_text(browser_of("operator", pool).get(f"{URL}?draft=3&ask=publish"))
     for words in (
         "Publish v3 to chat?",
         "2 engines, 9.4 requests/s; takes effect in about 2",
@@ -71,7 +72,7 @@ def test_the_typed_name_is_asked_for_and_a_wrong_one_changes_nothing(
     for word in ("", "caht", "Chat"):
         answer = client.post(f"{URL}/publish", publish_form(mine, word=word))
         assert answer.status_code == 422
-        text = answer.content.decode()
+        text = page_text(answer)
         assert "Type chat to publish:" in text
         assert 'aria-describedby="typed-error" aria-invalid="true"' in text
     assert live_number(policy) == 2
@@ -83,11 +84,11 @@ def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_as_long_as_one_i
     client = browser_of("superuser", pool)
     other = make_pool("other")
     Pool.objects.filter(pk=other.pk).update(policy=policy)
-    assert "Type chat-policy to publish v3 to 2 engines" in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    assert "Type chat-policy to publish v3 to 2 engines" in page_text(client.get(f"{URL}?draft=3&ask=publish"))
     Pool.objects.filter(pk=pool.pk).update(production=False)
-    assert 'id="typed"' in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    assert 'id="typed"' in page_text(client.get(f"{URL}?draft=3&ask=publish"))
     Pool.objects.filter(pk=other.pk).update(production=False)
-    assert 'id="typed"' not in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    assert 'id="typed"' not in page_text(client.get(f"{URL}?draft=3&ask=publish"))
     assert client.post(f"{URL}/publish", publish_form(mine, word="")).status_code == 302
 
 
@@ -112,7 +113,7 @@ def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Po
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/publish", publish_form(mine))
     assert answer.status_code == 412
-    text = answer.content.decode()
+    text = page_text(answer)
     assert "Switchyard published v4 while you edited" in text
     assert "1 of your 2 changes touches the same setting" in text
     assert re.findall(r'data-side="(\w+)"', text) == ["theirs", "mine", "conflict"]
@@ -140,7 +141,7 @@ def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, p
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/merge", merge_form(mine, 4))
     assert answer.status_code == 422
-    assert "1 setting still needs a choice" in answer.content.decode()
+    assert "1 setting still needs a choice" in page_text(answer)
     assert PolicyVersion.objects.count() == 4
     answer = client.post(f"{URL}/merge", merge_form(mine, 4, max_wait_s="mine"))
     assert answer["Location"] == f"{URL}?draft=5"
@@ -161,7 +162,7 @@ def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
         f"{URL}/merge", merge_form(mine, 4, placement="mine", order="theirs", max_wait_s="mine", max_tickets="mine")
     )
     assert answer.status_code == 422
-    text = answer.content.decode()
+    text = page_text(answer)
     assert "chosen settings conflict" in text
     assert "<code>placement.name</code>" in text
     assert PolicyVersion.objects.count() == 4
@@ -180,7 +181,7 @@ def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, min
     publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 25.0})
     answer = browser_of("operator", pool).post(f"{URL}/merge", merge_form(mine, 4, max_wait_s="mine"))
     assert answer.status_code == 412
-    assert "Another version went live while this page was open" in answer.content.decode()
+    assert "Another version went live while this page was open" in page_text(answer)
     assert PolicyVersion.objects.count() == 5
 
 
@@ -192,13 +193,13 @@ def test_a_draft_that_nobody_overtook_needs_no_merge(policy: Policy, pool: Pool,
 
 def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
-    text = client.get(f"{URL}?ask=roll-back&version=1").content.decode()
+    text = page_text(client.get(f"{URL}?ask=roll-back&version=1"))
     assert "Roll chat back to v1?" in text
     assert "A copy of v1 becomes the newest version; v2 stays in the list." in text
     assert "Type chat to roll 2 engines back to v1" in text
     refused = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
     assert refused.status_code == 422
-    assert "Type chat to roll back: &quot;prod&quot; does not match." in refused.content.decode()
+    assert "Type chat to roll back: &quot;prod&quot; does not match." in page_text(refused)
     assert live_number(policy) == 2
     asked = {"version": 1, "instead_of": 2, "typed": "chat"}
     answer = client.post(f"{URL}/roll-back", asked)
@@ -217,7 +218,7 @@ def test_a_version_that_a_rollback_made_says_which_one_it_copies(policy: Policy,
     client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "typed": "chat"})
     for number, copied in (("", 2), ("?draft=3", 1)):
-        page = " ".join(re.sub("<[^>]+>", " ", client.get(URL + number).content.decode()).split())
+        page = " ".join(re.sub("<[^>]+>", " ", page_text(client.get(URL + number))).split())
         assert f"Copies v{copied} by operator" in page
         assert "Rolled back by operator" in page
         assert "by roll back" not in page
@@ -230,7 +231,7 @@ def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
     answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     assert answer.status_code == 412
-    text = answer.content.decode()
+    text = page_text(answer)
     assert "Switchyard published v3 while this dialog was open. Nothing was rolled back" in text
     assert "Roll chat back to v1?" in text
     assert live_number(policy) == 3
@@ -247,7 +248,7 @@ def test_a_stored_document_that_no_longer_fits_is_not_published(policy: Policy, 
     version = PolicyVersion.objects.create(policy=policy, number=3, routing_document={"ttft_slo_s": -1}, based_on=2)
     answer = browser_of("operator", pool).post(f"{URL}/publish", publish_form(version))
     assert answer.status_code == 422
-    assert "-1 is not above 0 s" in answer.content.decode()
+    assert "-1 is not above 0 s" in page_text(answer)
     assert live_number(policy) == 2
 
 

@@ -15,6 +15,7 @@ from controlplane.request_log.models.segment import Segment
 from routing.values import reasons
 from routing.values.engine_pair import EnginePair
 from tests.controlplane.request_log.store.records import START, keep, on_time, stored
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.request_log import decision_pictures as pictures
 from web.request_log.decisions import PAGE_ROWS
@@ -44,7 +45,7 @@ def viewer(kept: None) -> Client:
 def show(client: Client, address: str, status: int = 200) -> str:
     answer = client.get(address)
     assert answer.status_code == status, answer.content[:500]
-    return answer.content.decode().replace("\u202f", " ")
+    return page_text(answer).replace("\u202f", " ")
 
 
 def found(page: str) -> list[str]:

@@ -7,6 +7,8 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import InterfaceError, OperationalError
 from django.test import Client
 
+from tests.page_text import page_text
+
 SESSION = "a" * 32
 
 
@@ -32,7 +34,7 @@ def test_a_page_without_its_database_is_503_and_says_what_to_do(
     page = client.get("/policies")
     assert page.status_code == 503
     assert (page["Retry-After"], page["Refresh"], page["Cache-Control"]) == ("2", "2", "no-store")
-    text = page.content.decode()
+    text = page_text(page)
     assert "The database does not answer" in text
     assert "manage.py doctor" in text
     assert "gone" not in text

@@ -8,6 +8,7 @@ from django.test import Client, override_settings
 
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.platform.role import Role
+from tests.page_text import page_text
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +36,7 @@ def test_what_is_not_there_is_said_in_the_shell(viewer: Client, path: str, back:
     viewer.cookies["theme"] = theme
     answer = viewer.get(path)
     assert answer.status_code == 404
-    page = answer.content.decode()
+    page = page_text(answer)
     assert f'data-theme="{theme}"' in page
     assert 'aria-label="Main"' in page
     assert f"<code>{path}</code>" in page

@@ -11,6 +11,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from gateway.contracts.fleet_sample import FleetSample
+from tests.page_text import page_text
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
@@ -50,7 +51,7 @@ def test_pages_carry_a_strict_policy_and_nothing_inline(signed_in: Client, feed:
     policy = answer["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
-    text = answer.content.decode()
+    text = page_text(answer)
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
@@ -58,12 +59,12 @@ def test_pages_carry_a_strict_policy_and_nothing_inline(signed_in: Client, feed:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_without_a_sample_say_so(signed_in: Client, page: str) -> None:
-    assert "has not published a fleet sample" in signed_in.get(page).content.decode()
+    assert "has not published a fleet sample" in page_text(signed_in.get(page))
 
 
 def test_the_first_paint_already_holds_the_verdict(signed_in: Client, feed: FleetFeed) -> None:
     show(feed, FakeFleet(4, 2).sample_at(LOST_AT + 5, START))
-    text = signed_in.get("/").content.decode()
+    text = page_text(signed_in.get("/"))
     assert "e-04 is lost." in text
     assert 'data-severity="bad"' in text
     assert "eu-west" in text
@@ -76,14 +77,14 @@ def test_names_of_engines_cannot_carry_markup(signed_in: Client, feed: FleetFeed
     )
     show(feed, msgspec.structs.replace(sample, engines=(bad, *sample.engines[1:])))
     for page in PAGES:
-        text = signed_in.get(page).content.decode()
+        text = page_text(signed_in.get(page))
         assert "<script>alert" not in text
         assert "<img" not in text
 
 
 def test_every_page_of_the_navigation_exists_and_marks_itself(signed_in: Client) -> None:
     for item in (item for group in NAVIGATION for item in group):
-        text = signed_in.get(item.address).content.decode()
+        text = page_text(signed_in.get(item.address))
         assert re.search(rf'href="{item.address}" aria-current="page"', text)
         assert f'id="i-{item.icon}"' in text
 
@@ -93,7 +94,7 @@ def test_every_page_of_the_navigation_exists_and_marks_itself(signed_in: Client)
 )
 def test_the_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, attribute: str) -> None:
     signed_in.cookies["theme"] = cookie
-    assert f'<html lang="en"{attribute}>' in signed_in.get("/").content.decode()
+    assert f'<html lang="en"{attribute}>' in page_text(signed_in.get("/"))
 
 
 def test_pages_refuse_what_changes_things(signed_in: Client) -> None:
@@ -102,4 +103,4 @@ def test_pages_refuse_what_changes_things(signed_in: Client) -> None:
 
 def test_the_picture_of_the_cv_knows_from_where_a_pool_s_policy_calls_it_uneven(signed_in: Client) -> None:
     make_pool("chat")
-    assert 'data-limits="{&quot;chat&quot;: 0.8}"' in signed_in.get("/").content.decode()
+    assert 'data-limits="{&quot;chat&quot;: 0.8}"' in page_text(signed_in.get("/"))

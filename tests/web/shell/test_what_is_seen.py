@@ -14,6 +14,7 @@ from gateway.bus.bus import Bus
 from gateway.contracts.fleet_sample import FleetSample
 from tests.controlplane.conftest import bus
 from tests.controlplane.platform.api.world import World, make_world
+from tests.page_text import page_text
 from tests.web.fake_fleet import FakeFleet
 from tests.web.live.frame_reader import read_frame
 from tests.web.live.socket_client import SocketClient
@@ -101,7 +102,7 @@ def test_whoever_may_see_both_pools_does(world: World, who: str) -> None:
 
 @pytest.mark.django_db
 def test_the_sentence_on_fleet_is_about_pools_that_one_may_see(world: World, feed: FleetFeed) -> None:
-    page = signed_in(world, "operator_b").get("/").content.decode()
+    page = page_text(signed_in(world, "operator_b").get("/"))
     assert "wildebeest-3 is degraded" in page
 
 

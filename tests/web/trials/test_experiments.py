@@ -21,6 +21,7 @@ from routing.registry import BASELINES
 from simulator.runs.run_task import do_task
 from tests.controlplane.request_log.recordings.traffic import record, rows
 from tests.controlplane.trials.whatif.installation import ACTOR, keep, live_and_draft, recorded
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +62,7 @@ def answered(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> WhatIf:
 def show(client: Client, path: str, status: int = 200) -> str:
     answer = client.get(path)
     assert answer.status_code == status
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_first_visit_says_what_to_do(operator: Client) -> None:
@@ -118,7 +119,7 @@ def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool
     for name in BASELINES:
         assert f'<option value="{name}">{name}</option>' in page
     form = {"pool": "chat", "recording": str(recording.pk), "draft": "1", "base": "1", "seeds": "1"}
-    assert "Same version" in operator.post("/experiments/whatif", form).content.decode()
+    assert "Same version" in page_text(operator.post("/experiments/whatif", form))
     operator.post("/experiments/whatif", {**form, "base_placement": "preble"})
     assert WhatIf.objects.get().conditions["base_placement"] == "preble"
     assert "against v1 with preble" in show(operator, "/experiments")
@@ -140,7 +141,7 @@ def test_what_is_wrong_is_told_at_its_field(operator: Client, pool: Pool, field:
     form = {"pool": "chat", "recording": str(recording.pk), "draft": "2", "base": "1", "seeds": "1", field: value}
     answer = operator.post("/experiments/whatif", form)
     assert answer.status_code == 422
-    assert message in answer.content.decode()
+    assert message in page_text(answer)
     assert not WhatIf.objects.exists()
 
 
@@ -148,7 +149,7 @@ def test_a_window_that_is_too_small_leaves_nothing(operator: Client) -> None:
     record(rows(10, pool="chat", at=time.time() - 30))
     answer = operator.post("/experiments/whatif", {"pool": "chat", "recording": "last-5", "draft": "2", "seeds": "1"})
     assert answer.status_code == 422
-    assert "at least 50" in answer.content.decode()
+    assert "at least 50" in page_text(answer)
     assert not Recording.objects.exists()
 
 
@@ -171,13 +172,11 @@ def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
     file = SimpleUploadedFile("mine.jsonl", ROW + b"{\n" + ROW + b"[]\n")
     answer = operator.post("/experiments/recordings", {"kind": "upload", "pool": "chat", "trace": file})
     assert answer.status_code == 422
-    text = answer.content.decode()
+    text = page_text(answer)
     assert "2 lines unreadable" in text
     assert "line 2" in text
     assert "line 4" in text
-    assert (
-        "Choose a file" in operator.post("/experiments/recordings", {"kind": "upload", "pool": "chat"}).content.decode()
-    )
+    assert "Choose a file" in page_text(operator.post("/experiments/recordings", {"kind": "upload", "pool": "chat"}))
 
 
 def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
@@ -188,7 +187,7 @@ def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
     assert (Recording.objects.get().name, Recording.objects.get().requests) == ("busy", 30)
     wrong = operator.post("/experiments/recordings", {**form, "begins_at": "yesterday"})
     assert wrong.status_code == 422
-    assert "is not a time" in wrong.content.decode()
+    assert "is not a time" in page_text(wrong)
 
 
 def test_who_may_only_look_sees_no_verbs(pool: Pool, answered: WhatIf) -> None:

@@ -17,6 +17,7 @@ from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.shadow.lifecycle import observe_pools, start_shadow
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.controlplane.trials.whatif.installation import keep, recorded
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +55,7 @@ def other() -> Client:
 def show(client: Client, path: str, status: int = 200) -> str:
     answer = client.get(path)
     assert answer.status_code == status
-    return unescape(answer.content.decode())
+    return unescape(page_text(answer))
 
 
 def is_refusal(page: str, needed: str) -> bool:
@@ -107,7 +108,7 @@ def test_a_form_sent_without_the_role_is_refused_without_showing_it(
     sent = {**form, "trace": SimpleUploadedFile("t.jsonl", b"{}")} if "trace" in form else form
     answer = other.post(path, sent)
     assert answer.status_code == 403
-    assert is_refusal(answer.content.decode(), "This requires the role operator in")
+    assert is_refusal(page_text(answer), "This requires the role operator in")
     assert AuditEvent.objects.count() == before
 
 

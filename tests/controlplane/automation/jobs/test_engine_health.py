@@ -78,7 +78,7 @@ def test_advice_is_recorded_and_changes_nothing(world: World) -> None:
     live(world, 6)
     assert not EngineHealth.objects.exists()
     record = PlanRecord.objects.filter(changes=True).latest("pk")
-    assert (record.mode, record.outcome) == ("advise", {"in_force": False})
+    assert (record.mode, record.outcome) == ("advise", {"carried_out": False})
     assert record.plan["changed"] == ["e-02"]
 
 

@@ -40,7 +40,7 @@ def test_advice_is_recorded_and_no_gateway_hears_of_it(world: World, django_capt
     live(world, 10, django_capture_on_commit_callbacks)
     assert world.bus.latest(TOPIC) is None
     record = PlanRecord.objects.filter(job="rebalance", changes=True).latest("pk")
-    assert (record.mode, record.outcome["in_force"]) == ("advise", False)
+    assert (record.mode, record.outcome["carried_out"]) == ("advise", False)
     assert record.figures["load_cv"] > 1.0
 
 

@@ -35,10 +35,10 @@ VLLM: dict[str, Any] = {
     },
     "/version": {"version": "0.32.0"},
     "/tokenize": {"count": 1, "max_model_len": 512, "tokens": [7]},
-    "/kv_event_sources": [
-        {"data_parallel_rank": 1, "endpoint": "tcp://*:5558", "replay_endpoint": "tcp://*:6558"},
-        {"data_parallel_rank": 0, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:6557"},
-    ],
+    "/kv_event_sources": {
+        "1": {"endpoint": "tcp://*:5558", "replay_endpoint": "tcp://*:6558"},
+        "0": {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:6557"},
+    },
     "/metrics": VLLM_METRICS,
 }
 SGLANG: dict[str, Any] = {
@@ -134,7 +134,7 @@ async def test_where_nobody_listens_it_says_so() -> None:
 
 
 async def test_the_start_line_of_vllm_has_all_that_it_told_and_the_flag() -> None:
-    facts = await asked({**VLLM, "/kv_event_sources": []})
+    facts = await asked({**VLLM, "/kv_event_sources": {}})
     flag = events_flag("http://10.0.0.1:8000")
     line = start_line(facts, flag)
     assert line.startswith("vllm serve /models/tiny --served-model-name tiny small --port ")

@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from controlplane.platform.api.openapi import openapi_document
+from gateway.proxy.endpoints import BY_PATH
 from routing.policy.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes
@@ -48,9 +49,10 @@ def aim(case: schemathesis.Case) -> None:
         case.path_parameters["id"] = chance(case.path_parameters).choice([*decided, MODEL])
     if not isinstance(case.body, dict):
         return
-    if case.path.startswith("/v1/"):
-        prompt = {"prompt": "Who?", "messages": [{"role": "user", "content": "Who?"}]}
-        case.body = prompt | case.body | SERVED | {"max_tokens": 2}
+    if case.path in BY_PATH:
+        texts = dict.fromkeys(("prompt", "input", "query", "documents", "text_1", "text_2"), "Who?")
+        prompt = {**texts, "messages": [{"role": "user", "content": "Who?"}], "tokens": [1]}
+        case.body = prompt | case.body | SERVED | {"max_tokens": 2, "max_output_tokens": 2}
     elif case.path.endswith("/route"):
         case.body = answerable(case.body)
     elif isinstance(case.body.get("requests"), list):

@@ -51,11 +51,12 @@ def test_the_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:
 
 def test_what_opens_nothing_or_is_in_use_need_not_lie_in_clear_text(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
-    needed = first_run.still_needed(secrets)
+    needed = first_run.still_valid(secrets)
     assert (needed.admin_password, needed.api_key) == (secrets.admin_password, "")
+    assert first_run.without_used(needed) == needed
     get_user_model().objects.update(last_login=timezone.now())
-    assert first_run.still_needed(secrets).admin_password == ""
-    assert first_run.still_needed(secrets).secret_key == secrets.secret_key
+    assert first_run.without_used(needed).admin_password == ""
+    assert first_run.without_used(needed).secret_key == secrets.secret_key
 
 
 def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstRunSecrets) -> None:
@@ -69,13 +70,13 @@ def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstR
 
 def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets, demo=True)
-    assert first_run.still_valid(secrets) == (secrets.admin_password, secrets.api_key)
+    assert first_run.still_valid(secrets) == secrets
     admin = get_user_model().objects.get()
     admin.set_password("another one, and longer")
     admin.save()
     ApiKey.objects.update(revoked_at=timezone.now())
     first_run.seed(secrets)
-    assert first_run.still_valid(secrets) == ("", "")
+    assert first_run.still_valid(secrets) == msgspec.structs.replace(secrets, admin_password="", api_key="")
 
 
 def test_the_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstRunSecrets) -> None:

@@ -148,7 +148,7 @@ def children() -> set[int]:
 @pytest.fixture
 async def standing_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
     """Return what waits until the child works in its n-th life and another stands by, and returns their pids."""
-    monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
+    monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 0.05)
     before, supervisor = children(), Supervisor(tmp_path)
     supervisor.start([ChildSpec("a", (sys.executable, "-c", WAITING_CHILD), standby=True)])
 

@@ -23,6 +23,7 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines, make_pool, sample_of
 from tests.web.role_clients import client_of, make_person
 from web.live.feed import FleetFeed
@@ -50,7 +51,7 @@ def operator(pool: Pool, feed: FleetFeed) -> Client:
 
 def text_of(answer: Any) -> str:
     assert isinstance(answer, HttpResponse)
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def change_form(engine: Engine, **changes: str) -> dict[str, str]:
@@ -303,7 +304,7 @@ def test_a_role_is_given_in_the_form_and_seen_in_the_list(operator: Client, pool
     assert answer.status_code == 302
     engine = Engine.objects.get(name="e-9")
     assert engine.role == "prefill"
-    text = operator.get("/topology").content.decode()
+    text = page_text(operator.get("/topology"))
     assert '<span class="faint">prefill</span>' in text
     assert "1 prefill, but no decode engine" in text
     runs = JobRun.objects.filter(job="preflight").count()
@@ -317,7 +318,7 @@ def test_a_role_is_given_in_the_form_and_seen_in_the_list(operator: Client, pool
 def test_a_role_that_is_none_is_said(operator: Client, pool: Pool) -> None:
     answer = operator.post("/topology/engines", FORM | {"role": "both"})
     assert answer.status_code == 422
-    assert 'id="error-role"' in answer.content.decode()
+    assert 'id="error-role"' in page_text(answer)
 
 
 def settings_form(pool: Pool, **changes: str) -> dict[str, str]:

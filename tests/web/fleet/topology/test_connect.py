@@ -20,6 +20,7 @@ from controlplane.policies.models.policy import Policy
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
 from tests.controlplane.fleet.connect.test_connection import FACTS, URL
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines, make_pool, sample_of
 from tests.web.role_clients import client_of, make_person
 from web.fleet.topology import connect as view
@@ -51,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def text_of(answer: Any) -> str:
     assert isinstance(answer, HttpResponse)
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_an_empty_fleet_page_offers_it_to_admins(admin: Client, feed: FleetFeed) -> None:

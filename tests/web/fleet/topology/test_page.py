@@ -24,6 +24,7 @@ from controlplane.platform.role import Role
 from gateway.contracts.fleet_sample import FleetSample
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import encoded, make_engines, make_pool, sample_of
 from web.fleet.topology.drains import drain_watch
 from web.live.feed import FleetFeed
@@ -66,7 +67,7 @@ def show(feed: FleetFeed, sample: FleetSample) -> None:
 def page(client: Client, query: str = "") -> str:
     answer = client.get(f"/topology{query}")
     assert answer.status_code == 200
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def names(text: str) -> list[str]:
@@ -233,7 +234,7 @@ def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: F
 
 def test_somebody_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
-    assert "e-0001" not in sign_in(client, None).get("/topology").content.decode()
+    assert "e-0001" not in page_text(sign_in(client, None).get("/topology"))
 
 
 def test_a_quarantined_engine_takes_no_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
@@ -277,7 +278,7 @@ def test_a_failed_preflight_stands_in_the_row_and_in_the_checklist(
     assert "stopped at 3 of 7" in text
     assert "Start y." in text
     assert "Serve if it passes" in text
-    fragment = operator.get("/topology/engines/chat-1/checklist").content.decode()
+    fragment = page_text(operator.get("/topology/engines/chat-1/checklist"))
     assert 'data-unfinished="no"' in fragment
     assert "<html" not in fragment
 

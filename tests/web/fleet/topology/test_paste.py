@@ -14,6 +14,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
+from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_pool
 from tests.web.role_clients import client_of, make_person
 from web.live.feed import FleetFeed
@@ -35,7 +36,7 @@ def operator(pool: Pool, feed: FleetFeed) -> Client:
 
 def send(client: Client, **fields: Any) -> tuple[int, str]:
     answer = client.post("/topology/paste", {"pool": "chat", "do": "preview", **fields})
-    return answer.status_code, answer.content.decode()
+    return answer.status_code, page_text(answer)
 
 
 def form_of(text: str) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def test_a_line_put_right_is_looked_at_before_it_is_registered(operator: Client)
     answer = operator.post("/topology/paste", form_of(after) | {"do": "apply"})
     assert answer.status_code == 302
     assert Engine.objects.count() == 3
-    assert "1 engine registered" in operator.get("/topology").content.decode()
+    assert "1 engine registered" in page_text(operator.get("/topology"))
 
 
 def test_a_changed_pool_or_a_forged_preview_registers_nothing(operator: Client) -> None:

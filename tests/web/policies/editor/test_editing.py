@@ -16,6 +16,7 @@ from controlplane.policies.document.text import completed, document_text
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft
+from tests.page_text import page_text
 from tests.web.policies.policy_scene import (
     ACTOR,
     SECOND,
@@ -69,7 +70,7 @@ def test_pages_carry_nothing_inline(policy: Policy, pool: Pool) -> None:
     pages.append(client.get(f"{URL}/merge?draft={stored.number}"))
     for answer in pages:
         assert "unsafe" not in answer["Content-Security-Policy"]
-        text = answer.content.decode()
+        text = page_text(answer)
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", text)
         assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
 
@@ -81,13 +82,13 @@ def test_every_error_is_listed_at_once_with_its_path_and_nothing_is_stored(polic
         answer = client.post(URL, {**typed(WRONG), "do": wanted})
         assert answer.status_code == 422
         assert listed_errors(answer).keys() == ERRORS
-        assert "4 errors. Nothing was stored" in answer.content.decode()
+        assert "4 errors. Nothing was stored" in page_text(answer)
     assert PolicyVersion.objects.count() == 2
     assert AuditEvent.objects.count() == before
 
 
 def test_errors_are_tied_to_their_fields(policy: Policy, pool: Pool) -> None:
-    text = browser_of("operator", pool).post(URL, typed(WRONG)).content.decode()
+    text = page_text(browser_of("operator", pool).post(URL, typed(WRONG)))
     control = re.search(r'<input type="text" id="field-ttft_slo_s"[^>]*>', text)
     assert control is not None
     assert 'aria-describedby="field-ttft_slo_s-help field-ttft_slo_s-error"' in control[0]
@@ -106,13 +107,13 @@ def test_text_that_is_no_json_is_kept_in_the_form_and_over_a_visit_elsewhere(pol
     answer = client.post(URL, typed({}, document=broken, message="my  reason"))
     assert answer.status_code == 422
     assert "line 1, column" in listed_errors(answer)[""]
-    again = unescape(client.get(URL).content.decode())
-    for text in (unescape(answer.content.decode()), again):
+    again = unescape(page_text(client.get(URL)))
+    for text in (unescape(page_text(answer)), again):
         assert broken in text
         assert "my reason" in text
     assert "Restored unsaved changes from" in again
     client.post(URL, {"do": "discard"})
-    assert broken not in unescape(client.get(URL).content.decode())
+    assert broken not in unescape(page_text(client.get(URL)))
 
 
 def test_a_valid_draft_is_stored_complete_with_its_base_and_the_kept_text_is_gone(policy: Policy, pool: Pool) -> None:
@@ -124,7 +125,7 @@ def test_a_valid_draft_is_stored_complete_with_its_base_and_the_kept_text_is_gon
     assert (version.based_on, version.message, version.author.username) == (2, "because", "operator")
     assert version.document == {**LIVE, "max_wait_s": 30.0}
     assert version.published_at is None
-    assert "Restored unsaved changes" not in client.get(URL).content.decode()
+    assert "Restored unsaved changes" not in page_text(client.get(URL))
 
 
 def test_saving_the_same_again_adds_no_version(policy: Policy, pool: Pool) -> None:
@@ -147,7 +148,7 @@ def test_a_key_that_the_json_leaves_out_is_told_once_as_missing(policy: Policy, 
     posted |= {path: "" for path in posted if path.startswith("admission.")} | {"push.mode": "", "push.keep_room": ""}
     answer = browser_of("operator", pool).post(f"{URL}/check", posted)
     assert listed_errors(answer) == {}
-    page = unescape(re.sub("<[^>]+>", "", answer.content.decode()))
+    page = unescape(re.sub("<[^>]+>", "", page_text(answer)))
     assert re.findall(r"Note at ([^:]+): (is missing[^.]*)", page) == [
         ("admission", "is missing, so its defaults apply"),
         ("push.mode", 'is missing, so its default "pending" applies'),
@@ -176,7 +177,7 @@ def test_publishing_needs_a_change_and_a_message(policy: Policy, pool: Pool) -> 
     answer = client.post(URL, {**typed({**LIVE, "max_wait_s": 30}, message=" "), "do": "publish"})
     assert answer.status_code == 422
     assert "Enter a reason in a sentence" in listed_errors(answer)[""]
-    assert '<textarea id="message" name="message" rows="2" maxlength="200"' in answer.content.decode()
+    assert '<textarea id="message" name="message" rows="2" maxlength="200"' in page_text(answer)
     answer = client.post(URL, {**typed({**LIVE, "max_wait_s": 30}, message="x" * 201), "do": "save"})
     assert "Longer than 200 characters." in listed_errors(answer)[""]
     assert PolicyVersion.objects.count() == 2
@@ -195,7 +196,7 @@ def test_the_check_for_scripts_lists_errors_and_diff_and_stores_nothing(policy: 
     answer = client.post(f"{URL}/check", typed(WRONG))
     assert answer.status_code == 200
     assert listed_errors(answer).keys() == ERRORS
-    text = client.post(f"{URL}/check", typed({**LIVE, "max_wait_s": 1})).content.decode()
+    text = page_text(client.post(f"{URL}/check", typed({**LIVE, "max_wait_s": 1})))
     assert 'data-valid="true"' in text
     assert "outside the usual" in text
     assert 'data-path="max_wait_s"' in text
@@ -206,7 +207,7 @@ def test_the_check_for_scripts_lists_errors_and_diff_and_stores_nothing(policy: 
 def test_an_address_that_names_nothing_shows_the_live_version(policy: Policy, pool: Pool, query: str) -> None:
     answer = browser_of("operator", pool).get(URL + query)
     assert answer.status_code == 200
-    assert 'id="question"' not in answer.content.decode()
+    assert 'id="question"' not in page_text(answer)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_viewers_read_and_operators_change(policy: Policy, pool: Pool, role: str
     assert client.get(f"{URL}/compare?from=1&to=2").status_code == reads
     assert client.get(f"{URL}/state").status_code == reads
     if reads == 200:
-        assert ('value="save"' in read.content.decode()) is (drafts == 302)
+        assert ('value="save"' in page_text(read)) is (drafts == 302)
     for wanted in ("save", "discard"):
         assert client.post(URL, {**typed({**LIVE, "max_wait_s": 30}), "do": wanted}).status_code == drafts
     assert client.post(f"{URL}/check", typed(LIVE)).status_code == (200 if drafts == 302 else drafts)
@@ -239,7 +240,7 @@ def test_who_operates_one_of_two_pools_may_draft_and_not_publish(policy: Policy,
     other.policy = policy
     other.save()
     client = browser_of("pool_operator", pool)
-    assert 'value="publish"' not in client.get(URL).content.decode()
+    assert 'value="publish"' not in page_text(client.get(URL))
     assert client.post(URL, {**typed({**LIVE, "max_wait_s": 30}), "do": "save"}).status_code == 302
     assert client.post(URL, {**typed({**LIVE, "max_wait_s": 40}), "do": "publish"}).status_code == 403
     assert client.post(f"{URL}/publish", {"version": 3, "instead_of": 2}).status_code == 403
@@ -267,15 +268,15 @@ def test_the_history_is_paged(policy: Policy, pool: Pool) -> None:
     for _ in range(45):
         draft(policy, {"ttft_slo_s": 1.0}, actor=ACTOR)
     client = browser_of("viewer", pool)
-    first = client.get(URL).content.decode()
+    first = page_text(client.get(URL))
     assert "?below=8" in first
     assert ">v8</a>" in first
     assert ">v7</a>" not in first
-    assert ">v7</a>" in client.get(f"{URL}?below=8").content.decode()
+    assert ">v7</a>" in page_text(client.get(f"{URL}?below=8"))
 
 
 def test_a_comparison_shows_what_differs(policy: Policy, pool: Pool) -> None:
-    text = browser_of("viewer", pool).get(f"{URL}/compare?from=1&to=2").content.decode()
+    text = page_text(browser_of("viewer", pool).get(f"{URL}/compare?from=1&to=2"))
     assert "v1 to v2: 2 changes" in text
     assert "<mark>shed</mark>" in text
     assert "<mark>fifo</mark>" in text
@@ -294,4 +295,4 @@ def test_the_state_tells_what_is_live_and_how_far_it_has_come(policy: Policy, po
     assert client.get(f"{URL}/state?version=1").json()["reach"]["words"] == "v1 is not live: v2 is."
     assert client.get(f"{URL}/state?version=9").json()["reach"] is None
     feed.take(sample_of(pool))
-    assert "9.4 requests/s" in client.get(URL).content.decode()
+    assert "9.4 requests/s" in page_text(client.get(URL))

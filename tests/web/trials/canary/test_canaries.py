@@ -23,6 +23,7 @@ from planning.facts.reason import Reason
 from planning.trials.arm_comparison import ArmSlice, GuardrailReading, compare
 from planning.trials.guardrail_certainty import certainty
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.page_text import page_text
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.trials.canary.words import GuardLine, guard_lines
@@ -63,7 +64,7 @@ def looked(seen: list[tuple[float, ArmSlice]], guards: GuardDocument = GuardDocu
 def show(client: Client, path: str, status: int = 200) -> str:
     answer = client.get(path)
     assert answer.status_code == status
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_first_visit_says_what_to_do(operator: Client) -> None:
@@ -91,7 +92,7 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     assert link not in policy_page
     refused = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
     assert refused.status_code == 422
-    assert "Enter a number, not &#x27;x&#x27;." in refused.content.decode()
+    assert "Enter a number, not &#x27;x&#x27;." in page_text(refused)
 
 
 def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) -> None:
@@ -100,7 +101,7 @@ def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) 
         "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
         "late_more": "abc", "failed_more": "700", "ttft_ratio": "0.5", "tail_ratio": "2",
     }  # fmt: skip
-    page = operator.post("/experiments/canaries/start", form).content.decode()
+    page = page_text(operator.post("/experiments/canaries/start", form))
     for words in (
         "increasing shares",
         "between 0 and 604800",
@@ -130,7 +131,7 @@ def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(oper
     Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
     answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
     assert answer.status_code == 409
-    assert "needs the approval of a second person" in answer.content.decode()
+    assert "needs the approval of a second person" in page_text(answer)
     canary.refresh_from_db()
     assert canary.running
 
@@ -156,11 +157,11 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
     for verb in ("step", "promote"):
         refused = operator.post(f"{path}/{verb}", {"revision": "1"})
         assert refused.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in refused.content.decode()
-        assert f'id="{verb}-menu" open' in refused.content.decode()
+        assert "0 of at least 40 requests are judged for each version." in page_text(refused)
+        assert f'id="{verb}-menu" open' in page_text(refused)
         unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
         assert unreasoned.status_code == 422
-        assert "Say why the canary continues without evidence." in unreasoned.content.decode()
+        assert "Say why the canary continues without evidence." in page_text(unreasoned)
     canary.refresh_from_db()
     assert (canary.step, canary.running) == (0, True)
 
@@ -203,7 +204,7 @@ def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, 
     for typed, words in (("", "nothing was typed."), ("other", "&quot;other&quot; does not match.")):
         answer = operator.post(f"{path}/promote", {"revision": "1", "confirm": typed})
         assert answer.status_code == 422
-        assert f"Type chat to promote it: {words}" in answer.content.decode()
+        assert f"Type chat to promote it: {words}" in page_text(answer)
     canary.refresh_from_db()
     assert canary.running
     assert operator.post(f"{path}/promote", {"revision": "1", "confirm": "chat", **FORCED}).status_code == 302

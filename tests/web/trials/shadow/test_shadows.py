@@ -20,6 +20,7 @@ from controlplane.trials.shadow.reports import store_reports
 from gateway.contracts.shadow_tally import ShadowTally
 from tests.controlplane.trials.shadow.test_lifecycle import report, tally
 from tests.controlplane.trials.whatif.installation import ACTOR, live_and_draft
+from tests.page_text import page_text
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.trials.shadow.pictures import engine_shifts, gain_picture
 from web.trials.shadow.words import BETTER, EVEN, WORSE, finding
@@ -54,7 +55,7 @@ def shadow(pool: Pool) -> Shadow:
 def show(client: Client, path: str, status: int = 200) -> str:
     answer = client.get(path)
     assert answer.status_code == status
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_first_visit_says_what_to_do(operator: Client) -> None:
@@ -96,7 +97,7 @@ def test_what_is_wrong_stands_beside_its_field(operator: Client, field: str, val
     form = {"pool": "chat", "draft": "2", "minutes": "15", "max_per_s": "20"}
     answer = operator.post("/experiments/shadows/start", {**form, field: value})
     assert answer.status_code == 422
-    assert words in answer.content.decode()
+    assert words in page_text(answer)
     assert not Shadow.objects.exists()
 
 
@@ -168,7 +169,7 @@ def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: P
     where, form = "/topology/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
     answer = admin.post(where, {**form, "typed": "chta"})
     assert answer.status_code == 422
-    assert "Type chat to confirm that it stops routing." in answer.content.decode()
+    assert "Type chat to confirm that it stops routing." in page_text(answer)
     assert operator.post(where, form).status_code == 403
     assert admin.post(where, {**form, "revision": "99"}).status_code == 412
     assert admin.post(where, form).status_code == 302

@@ -6,7 +6,7 @@ per request.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +24,30 @@ def usage(prompt_tokens: int, output_tokens: int, cached_tokens: int) -> dict[st
         "completion_tokens": output_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+
+
+class AnswerShape(Protocol):
+    """What one request's answer looks like in the API that was asked."""
+
+    def whole(self, text: str, reason: str, counts: dict[str, Any], transfer: object = None) -> bytes:
+        """Return the body of an answer that is not streamed; `transfer` goes out as its kv_transfer_params."""
+        ...
+
+    def preamble(self) -> bytes:
+        """Return what a stream begins with before the engine has begun."""
+        ...
+
+    def opening(self) -> bytes:
+        """Return what comes before the first text, together with it."""
+        ...
+
+    def piece(self, text: str) -> bytes:
+        """Return a chunk with text."""
+        ...
+
+    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
+        """Return the last text, and what ends the stream; `everything` is the whole answer."""
+        ...
 
 
 class Answer:
@@ -47,6 +71,10 @@ class Answer:
         more = {} if transfer is None else {"kv_transfer_params": transfer}
         return _encode({**self._head, "object": self._object, "choices": [choice], "usage": counts, **more})
 
+    def preamble(self) -> bytes:
+        """Return nothing: such streams begin with their first token."""
+        return b""
+
     def opening(self) -> bytes:
         """Return the chunk that comes before the first text: the role, for chat only."""
         if not self._chat:
@@ -57,6 +85,10 @@ class Answer:
     def piece(self, text: str) -> bytes:
         """Return a chunk with text."""
         return self._before + _encode(text) + self._after
+
+    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
+        """Return the last text, the usage where it was asked for, and the mark of the end."""
+        return self.last_piece(text, reason) + (self.usage_piece(counts) if with_usage else b"") + DONE
 
     def last_piece(self, text: str, reason: str) -> bytes:
         """Return the chunk with the last text and the reason of the end."""

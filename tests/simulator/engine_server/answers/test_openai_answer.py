@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simulator.engine_server.answers import Answer, usage
+from simulator.engine_server.answers.openai_answer import Answer, usage
 
 
 def _chunk(data: bytes) -> dict:

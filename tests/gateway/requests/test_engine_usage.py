@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.requests.openai_usage import MAX_HELD_BYTES, StreamUsage, usage_of, with_cached_tokens
+from gateway.requests.engine_usage import MAX_HELD_BYTES, UNTOLD, StreamUsage, usage_of, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 
@@ -111,3 +111,50 @@ def test_another_engines_figure_replaces_the_cached_tokens_and_nothing_else(cuts
 @pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"usage":null}', b'{"a":1}'])
 def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
     assert with_cached_tokens(body, 5) == body
+
+
+MESSAGES = {"input_tokens": 30, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 6, "output_tokens": 7}
+RESPONSES = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 7}
+
+
+@pytest.mark.parametrize("told", [USAGE, MESSAGES, RESPONSES])
+def test_each_apis_usage_says_the_same(told: dict[str, object]) -> None:
+    usage = usage_of(json.dumps({"usage": told, "message": "text", "response": "text"}).encode())
+    assert usage is not None
+    assert (usage.counted_tokens, usage.cached_tokens, usage.output_tokens) == (100, 64, 7)
+
+
+def test_what_the_end_of_a_stream_leaves_out_stays_as_it_began() -> None:
+    stream = StreamUsage(strip=False)
+    for event in ({"message": {"usage": {**MESSAGES, "output_tokens": 1}}}, {"usage": {"output_tokens": 7}}):
+        stream.feed(b"event: message_x\n" + _event(event))
+    assert stream.usage is not None
+    assert (stream.usage.counted_tokens, stream.usage.cached_tokens, stream.usage.output_tokens) == (100, 64, 7)
+
+
+@pytest.mark.parametrize(
+    ("told", "cached", "left"),
+    [
+        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 36}}, UNTOLD, {}),
+        (RESPONSES, UNTOLD, {"cached_tokens": 0}),
+        (RESPONSES, 5, {"cached_tokens": 5}),
+    ],
+)
+def test_details_tell_what_the_client_may_know(told: dict[str, object], cached: int, left: dict[str, int]) -> None:
+    only = json.loads(with_cached_tokens(json.dumps({"usage": told}).encode(), cached))["usage"]
+    assert (only.get("prompt_tokens_details") or only.get("input_tokens_details") or {}) == left
+
+
+@pytest.mark.parametrize(
+    ("cached", "left"),
+    [
+        (UNTOLD, {"input_tokens": 100, "output_tokens": 7}),
+        (5, {"input_tokens": 95, "cache_read_input_tokens": 5, "output_tokens": 7}),
+    ],
+)
+def test_messages_count_as_input_what_was_not_cached(cached: int, left: dict[str, int]) -> None:
+    event = b"event: message_delta\n" + _event({"type": "message_delta", "usage": MESSAGES})
+    usage = StreamUsage(strip=False, cached_tokens=cached)
+    told = usage.feed(event) + usage.rest()
+    assert told.startswith(b"event: message_delta\ndata: ")
+    assert json.loads(told.partition(b"data: ")[2])["usage"] == left

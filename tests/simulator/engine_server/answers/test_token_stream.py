@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from simulator.engine_server.token_stream import TokenStream
+from simulator.engine_server.answers.token_stream import TokenStream
 
 
 async def test_the_first_token_is_passed_on_at_once() -> None:

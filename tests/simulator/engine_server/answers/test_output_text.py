@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine_models.tokenizer import tokenize
-from simulator.engine_server.output_text import answer_text, natural_tokens
+from simulator.engine_server.answers.output_text import answer_text, natural_tokens
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 500), st.integers(0, 50))

@@ -1,0 +1,28 @@
+"""What the supervisor tells the gateway process; apart from it, since the supervisor imports none of the gateway."""
+
+from __future__ import annotations
+
+import msgspec
+
+VARIABLE = "GATEWAY_CHILD"
+"""The environment variable that holds a GatewayChild as JSON."""
+
+
+class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor tells the gateway, which reads no settings of Django's."""
+
+    state_dir: str
+    fleet_secret: str
+    bus_url: str
+    pages_socket: str
+    listener: int
+    """The descriptor of the public port, which the supervisor keeps open: who connects while no gateway runs waits."""
+    scrape_token: str
+    engine_bearer: str
+    decisions_per_s: int
+    recording: bool
+    drain_s: int
+    allowed_hosts: tuple[str, ...]
+    body_limit: int
+    long_bodies: tuple[str, ...]
+    log_level: str

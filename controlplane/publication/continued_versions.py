@@ -1,0 +1,69 @@
+"""Keeps snapshot versions rising where a database was restored from a backup, or replaced by a new one.
+
+Gateways never serve a version below one that they have served. A database that is behind them therefore continues above
+their version, so that its changes reach them.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+
+from controlplane.platform import audit
+from controlplane.platform.actor import program
+from controlplane.platform.bus import get_bus
+from controlplane.platform.live_fleet.samples import fleet_samples
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.platform.snapshot_change import TOPIC, record_change
+from gateway.contracts.snapshot import decode_snapshot
+from gateway.contracts.wire import UnreadableMessageError
+
+ACTOR = program("publication")
+VERB = "snapshot.continue"
+WHY = "Gateways served a newer snapshot than this database knows, as after a restore from a backup"
+
+logger = logging.getLogger(__name__)
+
+
+def version_on_bus() -> int:
+    """Return the version of the published snapshot; -1: there is none that this program reads."""
+    latest = get_bus().latest(TOPIC)
+    try:
+        return decode_snapshot(latest).version if latest is not None else -1
+    except UnreadableMessageError:
+        return -1
+
+
+def version_in_database() -> int:
+    """Return the version of what is committed; 0: nothing yet."""
+    known = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
+    return known or 0
+
+
+def continue_above_gateways(on_bus: int) -> bool:
+    """Raise the version above the bus's and every gateway's, where one of them is newer; True: it was raised."""
+    return continue_above(max(on_bus, fleet_samples().newest_snapshot()))
+
+
+def continue_above(served: int) -> bool:
+    """Raise the version above `served` and audit it, where `served` is newer than the database; True: it was raised."""
+    if served <= 0 or version_in_database() >= served:
+        return False
+    with transaction.atomic():
+        SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+        counter = SnapshotVersion.objects.select_for_update().get(pk=SnapshotVersion.ONLY)
+        before = counter.version
+        if before >= served:
+            return False
+        counter.version = served
+        counter.save(update_fields=["version"])
+        audit.record(ACTOR, VERB, "snapshot", "", before={"version": before}, after={"version": served + 1}, why=WHY)
+        record_change()
+    logger.warning(
+        "this database was at snapshot version %d, and gateways have served %d: it continues at %d with what it holds",
+        before,
+        served,
+        served + 1,
+    )
+    return True

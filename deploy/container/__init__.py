@@ -1,0 +1,1 @@
+"""The container image: its steps, and its health check."""

@@ -1,0 +1,48 @@
+#!/bin/sh
+# The steps of the container image, each run on its own by the Dockerfile and, in a Debian root without Docker, by
+# tests/deploy/packages/test_container.py. Steps run as root with the source tree as working directory.
+set -eu
+
+ACCOUNT=10001
+CODE="controlplane gateway kvstore planning routing simulator switchyard_client web deploy templates manage.py pyproject.toml"
+
+# Debian's Python, which every further step needs.
+base() {
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends ca-certificates python3 python3-venv
+  rm -rf /var/lib/apt/lists/*
+}
+
+# The console's scripts and styles, into web/static/dist.
+console() {
+  python3 -m venv /var/cache/console
+  /var/cache/console/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/container/console.lock
+  PATH="/var/cache/console/bin:$PATH"
+  npm ci --omit=dev --no-audit --no-fund --loglevel=error
+  npm run --silent build
+}
+
+# The product's dependencies, into /app/.venv: wheels with hashes, nothing compiled, no package of the tests.
+packages() {
+  python3 -m venv /app/.venv
+  /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/container/requirements.lock
+}
+
+# Code and static files, into /app.
+program() {
+  cp -R $CODE /app/
+  cd /app
+  SWITCHYARD_STATE_DIR=/var/cache/switchyard-build SWITCHYARD_STATIC_ROOT=/app/staticfiles \
+    .venv/bin/python manage.py collectstatic --no-input --verbosity 0
+  rm -rf /var/cache/switchyard-build
+  .venv/bin/python -m compileall -q $CODE
+}
+
+# The account that runs it, and its state directory.
+account() {
+  groupadd --system --gid "$ACCOUNT" switchyard
+  useradd --system --uid "$ACCOUNT" --gid "$ACCOUNT" --home-dir /var/lib/switchyard --shell /usr/sbin/nologin switchyard
+  install -d -m 0700 -o "$ACCOUNT" -g "$ACCOUNT" /var/lib/switchyard
+}
+
+"$1"

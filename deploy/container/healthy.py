@@ -1,0 +1,26 @@
+"""`python -m deploy.container.healthy URL`: does the server of this container answer URL with 200?"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+from urllib.parse import urlsplit
+
+TIMEOUT_S = 4.0
+
+
+def main() -> int:
+    """Return 0 where it does, else 1."""
+    asked = urlsplit(sys.argv[1])
+    connection = http.client.HTTPConnection(asked.netloc, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", asked.path)
+        return 0 if connection.getresponse().status == http.client.OK else 1
+    except (OSError, http.client.HTTPException):
+        return 1
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

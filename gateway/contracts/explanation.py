@@ -1,0 +1,74 @@
+"""One decision explained: what `GET /api/v1/explain/{id}` and the console's drawer show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values import reasons
+from routing.values.decision import Decision
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
+
+    state: str
+    """running, completed, failed, refused, cancelled or client_error."""
+    error: str
+    granted_after_s: float | None
+    handed_over_after_s: float | None
+    """When the prefill engine was done, where another one decodes."""
+    first_token_after_s: float | None
+    finished_after_s: float | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    on_time: bool | None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision in full. `decided_at` in unix seconds; candidates best first, the chosen one first of all."""
+
+    decision: Decision
+    decided_at: float
+    engine_name: str
+    reason_words: str
+    queue_reason_words: str
+    """Why it was dispatched before the queued requests beside it; empty where it did not wait."""
+    decode_engine_name: str
+    """Of `decision.pair`; empty where one engine does all."""
+    pair_reason_words: str
+    key_source: str
+    ttft_slo_s: float
+    attempts: tuple[str, ...]
+    outcome: Outcome
+
+
+def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation:
+    """Return the record in the words of the API; an engine without a name in `names` is known by its id."""
+    decision, pair = record.decision, record.decision.pair
+    ttft_s = record.first_token_after_s
+    return Explanation(
+        decision=decision,
+        decided_at=record.decided_at,
+        engine_name=names.get(decision.engine_id, decision.engine_id),
+        reason_words=reasons.words(decision.reason),
+        queue_reason_words=reasons.words(decision.queue_reason),
+        decode_engine_name=names.get(pair.engine_id, pair.engine_id) if pair is not None else "",
+        pair_reason_words=reasons.words(pair.reason) if pair is not None else "",
+        key_source=record.key_source,
+        ttft_slo_s=record.ttft_slo_s,
+        attempts=record.attempts,
+        outcome=Outcome(
+            state=record.outcome,
+            error=record.error,
+            granted_after_s=record.granted_after_s,
+            handed_over_after_s=record.handed_over_after_s,
+            first_token_after_s=ttft_s,
+            finished_after_s=record.finished_after_s,
+            cached_tokens=record.cached_tokens,
+            output_tokens=record.output_tokens,
+            on_time=None if ttft_s is None else ttft_s <= record.ttft_slo_s,
+        ),
+    )

@@ -1,0 +1,12 @@
+"""Paths beside `/v1/` that are passed on to engines."""
+
+from __future__ import annotations
+
+TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
+SCORE, RERANK = "/score", "/rerank"
+ENGINE_PATHS = frozenset((TOKENIZE, DETOKENIZE, SCORE, RERANK))
+
+
+def takes_prompts(path: str) -> bool:
+    """Return whether bodies at this path are prompts, which may be long."""
+    return path.startswith("/v1/") or path in ENGINE_PATHS

@@ -1,0 +1,211 @@
+"""OpenTelemetry spans of proxied requests: the request, its decision, its wait in the queue, each attempt at an engine.
+
+Imported only where spans are wanted (gateway.proxy.tracing). Names and attributes are those of the HTTP and GenAI
+semantic conventions, and `switchyard.*` for what only we know. Prompts, answers and keys are never among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from threading import Thread
+from time import monotonic_ns, time_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway.http.http_exchange import Exchange
+from gateway.http.openai_error import ApiError
+from gateway.proxy.attempt import AttemptFailure
+from gateway.proxy.endpoints import Endpoint
+from gateway.traffic.traffic_window import FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.engines.live_engine import LiveEngine
+    from gateway.pool.live_pool import LivePool
+    from gateway.pool.recent_decisions import DecisionRecord
+
+FLUSH_S = 2.0
+"""How long the end of the process waits for its last spans to be taken."""
+_CARRIED = (b"traceparent", b"tracestate")
+_NS = 1e9
+_propagator = TraceContextTextMapPropagator()
+
+
+class Tracing:
+    """Makes traces and sends them by OTLP over HTTP, from a thread of their own; settings are OpenTelemetry's own."""
+
+    def __init__(self, default_service: str) -> None:
+        """`default_service` is the service's name where the environment gives none."""
+        resource = Resource.create()
+        if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
+            resource = resource.merge(Resource({"service.name": default_service}))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("switchyard.gateway")
+
+    def request(self, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float) -> RequestSpans:
+        """Begin the spans of one request, which continue the client's trace if it has one."""
+        return RequestSpans(self._tracer, exchange, endpoint, pool, arrived_s)
+
+    def flush(self) -> None:
+        """Send what has ended; waits for the receiver."""
+        self._provider.force_flush()
+
+    def close(self) -> None:
+        """Send the last spans if they are taken in time."""
+        # The exporter's own patience is far longer than the end of a process may take.
+        last = Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        last.start()
+        last.join(FLUSH_S)
+
+
+class RequestSpans:
+    """The spans of one request; leaving it ends them. Mutable: the decision as it was last seen, and the attempts."""
+
+    def __init__(
+        self, tracer: Tracer, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float
+    ) -> None:
+        headers = exchange.head.headers
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in _CARRIED if name in headers}
+        parent = _propagator.extract(carrier)
+        self._tracer = tracer
+        self._exchange = exchange
+        self._path = endpoint.path
+        self._unix_ns = time_ns() - monotonic_ns()
+        self._attempts = 0
+        self._record: DecisionRecord | None = None
+        attributes = {
+            "http.request.method": "POST",
+            "http.route": endpoint.path,
+            "url.path": endpoint.path,
+            "gen_ai.operation.name": endpoint.operation,
+            "gen_ai.request.model": pool.entry.served_model,
+            "switchyard.pool.id": pool.entry.pool_id,
+        }
+        self._root = tracer.start_span(
+            f"POST {endpoint.path}", parent, SpanKind.SERVER, attributes, start_time=self._at(arrived_s)
+        )
+        self._context = set_span_in_context(self._root, parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        root, record = self._root, self._record
+        status = error.status if isinstance(error, ApiError) else self._exchange.status
+        if self._exchange.decision_id:
+            root.set_attribute("switchyard.decision.id", self._exchange.decision_id)
+        if status:
+            root.set_attribute("http.response.status_code", status)
+        if cause := _cause(error, record):
+            root.set_attribute("error.type", cause)
+        if record is not None:
+            _set_usage(root, record)
+        if status >= 500 or (record is not None and record.outcome == FAILED):
+            root.set_status(StatusCode.ERROR)
+        root.end()
+
+    def decided(self, record: DecisionRecord) -> None:
+        """Note where the request goes, and how long that took to say and to come about."""
+        self._record, decision = record, record.decision
+        attributes = {
+            "switchyard.decision.id": decision.decision_id,
+            "switchyard.engine.id": decision.engine_id,
+            "switchyard.placement": decision.placement,
+            "switchyard.reason": decision.reason,
+            "switchyard.key_source": record.key_source,
+            "switchyard.prompt_tokens": decision.prompt_tokens,
+            "switchyard.hit_tokens": decision.hit_tokens,
+        }
+        asked_s = decision.decided_s if record.asked_s is None or self._attempts else record.asked_s
+        self._past("decision", min(asked_s, decision.decided_s), decision.decided_s, attributes)
+        dispatched_s = record.arrived_s + decision.queued_s
+        if dispatched_s > decision.decided_s and not self._attempts:
+            self._past("queue", decision.decided_s, dispatched_s, {"switchyard.reason": decision.queue_reason})
+
+    @contextmanager
+    def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
+        """Cover one try at an engine, with all that is sent for it."""
+        self._attempts += 1
+        attributes: dict[str, str | int] = {
+            "http.request.method": "POST",
+            "http.request.resend_count": self._attempts - 1,
+        }
+        if engine is not None:
+            url = urlsplit(engine.entry.url)
+            attributes["switchyard.engine.id"] = engine.entry.engine_id
+            attributes["server.address"] = url.hostname or ""
+            attributes["server.port"] = url.port or (443 if url.scheme == "https" else 80)
+        span = self._tracer.start_span(f"POST {self._path}", self._context, SpanKind.CLIENT, attributes)
+        before_s = self._record.first_token_s if self._record is not None else None
+        try:
+            yield AttemptSpan(span)
+        finally:
+            first_s = self._record.first_token_s if self._record is not None else None
+            if first_s is not None and before_s is None:
+                span.add_event("first_token", timestamp=self._at(first_s))
+            span.end()
+
+    def carried(self) -> dict[str, str]:
+        """Return the headers by which what is sent for the request as a whole continues the trace."""
+        return _carried(self._root)
+
+    def _past(self, name: str, begun_s: float, ended_s: float, attributes: Mapping[str, Any]) -> None:
+        span = self._tracer.start_span(name, self._context, attributes=attributes, start_time=self._at(begun_s))
+        span.end(self._at(ended_s))
+
+    def _at(self, moment_s: float) -> int:
+        return self._unix_ns + int(moment_s * _NS)
+
+
+class AttemptSpan:
+    """The span of one try while it runs."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self.headers = _carried(span)
+        """Those by which the engine continues the trace."""
+
+    def failed(self, failure: AttemptFailure) -> None:
+        """Note that the try gave no answer."""
+        self._span.set_attribute("error.type", failure.kind)
+        if failure.status:
+            self._span.set_attribute("http.response.status_code", failure.status)
+        self._span.set_status(StatusCode.ERROR)
+
+
+def _cause(error: BaseException | None, record: DecisionRecord | None) -> str:
+    """Return what went wrong, empty where nothing did."""
+    if isinstance(error, ApiError):
+        return error.code
+    if record is not None and record.outcome:
+        # A client that is gone by the end of its answer had all of it.
+        return record.error
+    return "" if error is None else type(error).__name__
+
+
+def _carried(span: Span) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    _propagator.inject(headers, set_span_in_context(span))
+    return headers
+
+
+def _set_usage(span: Span, record: DecisionRecord) -> None:
+    told = {
+        "gen_ai.usage.input_tokens": record.engine_prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": record.cached_tokens,
+        "gen_ai.usage.output_tokens": record.output_tokens,
+    }
+    span.set_attributes({name: value for name, value in told.items() if value is not None})

@@ -1,0 +1,68 @@
+"""Requests that compute no tokens, tokenizing and counting: any engine answers them, and nothing is reserved for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.http.http_exchange import Exchange
+from gateway.process.drain import Drain, ShuttingDownError
+from gateway.proxy.attempt import Attempt, AttemptFailedError
+from gateway.proxy.engine_relay import held_against
+from gateway.proxy.engine_transport import EngineTransport
+from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.requests.rejections import rejection
+from routing.values.decision import Rejected
+
+if TYPE_CHECKING:
+    from gateway.engines.live_engine import LiveEngine
+    from gateway.pool.live_pool import LivePool
+
+MAX_ENGINES_ASKED = 3
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+ANSWER_S = 30.0
+
+
+class Unplaced:
+    """Passes such requests on. Mutable state: whose turn it is; the next request begins with another engine."""
+
+    def __init__(self, transport: EngineTransport, drain: Drain) -> None:
+        self._transport = transport
+        self._drain = drain
+        self._turn = 0
+
+    async def serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest) -> None:
+        """Relay the first answer that an engine gives; raises ApiError where none does."""
+        try:
+            with self._drain.relay():
+                await self._serve(exchange, pool, request)
+        except asyncio.CancelledError:
+            if self._drain.cut:
+                raise ShuttingDownError from None
+            raise
+
+    async def _serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest) -> None:
+        failure = None
+        for engine in self._engines(pool):
+            attempt = Attempt(engine, request, ANSWER_S)
+            try:
+                async with self._transport.answer(attempt) as answer:
+                    body = await answer.whole(MAX_ANSWER_BYTES)
+            except AttemptFailedError as error:
+                failure = error.failure
+                if failure.rejection is not None:
+                    told = failure.rejection
+                    await exchange.answer(told.status, told.body, told.headers)
+                    return
+                held_against(pool, attempt, failure)
+                continue
+            await exchange.answer(answer.status, body, answer.headers)
+            return
+        raise failure.as_error() if failure is not None else rejection(Rejected("", "no_engine", 1.0))
+
+    def _engines(self, pool: LivePool) -> list[LiveEngine]:
+        """Return the engines to ask, of those that take work, in turns."""
+        engines = [pool.engines[name] for name in sorted(pool.accepting) if name in pool.engines]
+        self._turn += 1
+        start = self._turn % len(engines) if engines else 0
+        return (engines[start:] + engines[:start])[:MAX_ENGINES_ASKED]

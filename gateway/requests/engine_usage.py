@@ -1,0 +1,210 @@
+"""Reads what an engine says it used, from a whole body or from a stream on its way through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+MAX_HELD_BYTES = 1024 * 1024
+UNTOLD = -1
+"""Instead of a number of cached tokens: the client is not told of any."""
+_DATA = b"data:"
+_HITS = frozenset(("cached_tokens", "created_cache_tokens"))
+_LEFT_OUT = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """The usage object of any of the APIs, as far as it is read here.
+
+    Chat, completions and embeddings count in `prompt_tokens`, responses and Anthropic's messages in `input_tokens`;
+    those of messages leave out what was read from or written to a cache.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    input: int | None = field(name="input_tokens", default=None)
+    output: int | None = field(name="output_tokens", default=None)
+    input_details: _Details | None = field(name="input_tokens_details", default=None)
+    cache_read: int | None = field(name="cache_read_input_tokens", default=None)
+    cache_written: int | None = field(name="cache_creation_input_tokens", default=None)
+
+    @property
+    def _all_prompt_tokens(self) -> int:
+        return self.prompt_tokens or (self.input or 0) + (self.cache_read or 0) + (self.cache_written or 0)
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Cached prompt tokens; None where the engine does not report them, or reports nonsense."""
+        details = self.prompt_tokens_details or self.input_details
+        cached = details.cached_tokens if details is not None else self.cache_read
+        return cached if cached is not None and 0 <= cached <= self._all_prompt_tokens else None
+
+    @property
+    def counted_tokens(self) -> int | None:
+        """Prompt tokens as the engine counted them; None where it does not say."""
+        counted = self._all_prompt_tokens
+        return counted if counted > 0 else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the answer."""
+        output = self.completion_tokens if self.completion_tokens is not None else self.output
+        return output if output is not None and output >= 0 else None
+
+    def after(self, earlier: Usage | None) -> Usage:
+        """Return this usage with what it leaves out taken from an earlier one of the same stream.
+
+        The last one of a stream of messages may tell of the output alone.
+        """
+        if earlier is None or self.prompt_tokens or self.input:
+            return self
+        return msgspec.structs.replace(earlier, output=self.output)
+
+
+class _Holder(msgspec.Struct, gc=False):
+    usage: Usage | None = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    """A whole answer, or an event: those of responses and messages hold the answer as it is by then."""
+
+    usage: Usage | None = None
+    choices: list[msgspec.Raw] = []
+    response: _Holder | None = None
+    message: _Holder | None = None
+
+    @property
+    def told(self) -> Usage | None:
+        """The usage, wherever it stands."""
+        holder = self.response or self.message
+        return self.usage or (holder.usage if holder is not None else None)
+
+
+class _WholeAnswer(msgspec.Struct, gc=False):
+    usage: Usage | None = None
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+_decode_whole = msgspec.json.Decoder(_WholeAnswer).decode
+
+
+def usage_of(body: bytes) -> Usage | None:
+    """Return the usage in a whole answer, None where there is none to read."""
+    try:
+        return _decode_whole(body).usage
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
+    """Return an answer whose usage names so many cached prompt tokens, or none; one without a usage stays as it is.
+
+    A decode engine counts what came from another engine as cached, although it was computed there.
+    """
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
+    if not isinstance(answer, dict):
+        return body
+    holders = (answer, answer.get("response"), answer.get("message"))
+    usages = [each["usage"] for each in holders if isinstance(each, dict) and isinstance(each.get("usage"), dict)]
+    if not usages:
+        return body
+    for usage in usages:
+        _retell(usage, cached_tokens)
+    return msgspec.json.encode(answer)
+
+
+def _retell(usage: dict[str, Any], cached_tokens: int) -> None:
+    """Change what a usage says of cached tokens; what was written to the cache would tell the same, and goes."""
+    told = None if cached_tokens == UNTOLD else cached_tokens
+    if "input_tokens" not in usage:
+        details = usage.get("prompt_tokens_details")
+        kept = {name: value for name, value in (details or {}).items() if name not in _HITS}
+        usage["prompt_tokens_details"] = (kept if told is None else {**kept, "cached_tokens": told}) or None
+    elif isinstance(usage.get("input_tokens_details"), dict):
+        # Its clients count on this figure.
+        usage["input_tokens_details"] = {"cached_tokens": told or 0}
+    elif isinstance(usage["input_tokens"], int):
+        whole = usage["input_tokens"] + sum(usage.pop(name, None) or 0 for name in _LEFT_OUT)
+        usage["input_tokens"] = whole
+        if told is not None:
+            usage["cache_read_input_tokens"] = min(told, whole)
+            usage["input_tokens"] = whole - min(told, whole)
+
+
+class StreamUsage:
+    """Watches server-sent events pass; keeps the last usage seen.
+
+    With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
+    asked for by the gateway and not by the client; only then is an event that has not arrived whole
+    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure, or takes it out.
+    """
+
+    def __init__(self, *, strip: bool, cached_tokens: int | None = None) -> None:
+        self.usage: Usage | None = None
+        self._strip = strip
+        self._cached_tokens = cached_tokens
+        self._holds = strip or cached_tokens is not None
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the bytes that go on to the client now."""
+        data = self._rest + chunk if self._rest else chunk
+        cut = max(data.rfind(b"\n\n") + 2, data.rfind(b"\r\n\r\n") + 4)
+        if cut < 4:
+            cut = 0
+        whole, self._rest = data[:cut], data[cut:]
+        if len(self._rest) > MAX_HELD_BYTES:
+            whole, self._rest = data, b""
+        if b'"usage"' in whole:
+            whole = self._inspect(whole)
+        return whole if self._holds else chunk
+
+    def rest(self) -> bytes:
+        """Return what is still held back when the stream has ended."""
+        rest, self._rest = self._rest, b""
+        return rest if self._holds else b""
+
+    def _inspect(self, whole: bytes) -> bytes:
+        separator = b"\r\n\r\n" if b"\r\n\r\n" in whole else b"\n\n"
+        events = whole.split(separator)
+        kept = [event for event in events if b'"usage"' not in event or not self._is_extra(event)]
+        if self._cached_tokens is not None:
+            kept = [self._corrected(event) if b'"usage"' in event else event for event in kept]
+        return separator.join(kept)
+
+    def _corrected(self, event: bytes) -> bytes:
+        head, data = _parted(event)
+        told = data if self._cached_tokens is None else with_cached_tokens(data, self._cached_tokens)
+        return event if told is data else head + b" " + told
+
+    def _is_extra(self, event: bytes) -> bool:
+        answer = _read(_parted(event)[1])
+        told = answer.told if answer is not None else None
+        if answer is None or told is None:
+            return False
+        self.usage = told.after(self.usage)
+        return self._strip and not answer.choices
+
+
+def _parted(event: bytes) -> tuple[bytes, bytes]:
+    """Return an event up to its data, and the data, which stands on one line."""
+    start = 0 if event.startswith(_DATA) else event.find(b"\n" + _DATA) + 1
+    cut = start + len(_DATA)
+    return event[:cut], event[cut:]
+
+
+def _read(body: bytes) -> _Answer | None:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,1 @@
+"""What answers look like in each API, and the text in them."""

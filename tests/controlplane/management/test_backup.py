@@ -1,0 +1,49 @@
+"""The backup command beside a database that is being written."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from controlplane.management.commands.backup import DATABASE
+from controlplane.platform.models.tenant import Tenant
+from controlplane.project.first_run.secrets import secrets_of
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(
+        "sqlite3" not in settings.DATABASES["default"]["ENGINE"], reason="on PostgreSQL pg_dump does it"
+    ),
+]
+
+
+def test_it_holds_what_is_committed_and_the_secrets_for_the_owner_alone(tmp_path: Path) -> None:
+    Tenant.objects.create(slug="kept", name="Kept")
+    secrets = secrets_of(settings.STATE_DIR)
+    call_command("backup", tmp_path / "made" / "today")
+    Tenant.objects.create(slug="later", name="Later")
+    folder = tmp_path / "made" / "today"
+    with closing(sqlite3.connect(folder / DATABASE)) as copy:
+        assert copy.execute("SELECT slug FROM controlplane_tenant").fetchall() == [("kept",)]
+    assert secrets_of(folder) == secrets
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_it_overwrites_no_earlier_backup(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="Name a new folder"):
+        call_command("backup", tmp_path)
+
+
+def test_on_postgresql_it_names_pg_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "vendor", "postgresql")
+    with pytest.raises(CommandError, match="pg_dump"):
+        call_command("backup", tmp_path / "new")

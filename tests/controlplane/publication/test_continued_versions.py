@@ -1,0 +1,81 @@
+"""After a restore the database's versions continue above what gateways have served, and the audit says so."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.platform.snapshot_change import TOPIC, record_change
+from controlplane.publication.continued_versions import VERB, continue_above, version_on_bus
+from controlplane.publication.snapshot import publish, publish_if_newer
+from gateway.bus.bus import Bus
+from gateway.contracts.fleet_sample import TOPIC as SAMPLES
+from gateway.contracts.fleet_sample import FleetSample, encode_sample
+from gateway.contracts.snapshot import Snapshot, encode_snapshot
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def at_version(version: int) -> None:
+    SnapshotVersion.objects.update_or_create(pk=SnapshotVersion.ONLY, defaults={"version": version})
+
+
+def told() -> list[tuple[int, int]]:
+    events = AuditEvent.objects.filter(verb=VERB).order_by("pk")
+    return [(each.before["version"], each.after["version"]) for each in events]
+
+
+def gateway_serves(bus: Bus, name: str, version: int) -> None:
+    sample = FleetSample(seq=1, at=1e9, window_s=60.0, snapshot_version=version, engines=(), pools=())
+    bus.publish(f"gateways/{name}/{SAMPLES}", encode_sample(sample))
+
+
+def test_what_is_published_is_above_what_was(bus: Bus) -> None:
+    at_version(41)
+    bus.publish(TOPIC, encode_snapshot(Snapshot(version=57, published_at=1.0)))
+    assert publish().version == version_on_bus() == 58
+    assert told() == [(41, 58)]
+    with transaction.atomic():
+        record_change()
+    assert version_on_bus() == 59
+    assert told() == [(41, 58)]
+
+
+def test_a_change_after_a_restore_is_not_published_under_an_old_version(bus: Bus) -> None:
+    at_version(41)
+    seen: list[bytes] = []
+    bus.publish(TOPIC, encode_snapshot(Snapshot(version=57, published_at=1.0)))
+    bus.subscribe(TOPIC, lambda _topic, value: seen.append(value))
+    with transaction.atomic():
+        record_change()
+    assert version_on_bus() == 58
+    assert len(seen) >= 1
+
+
+def test_a_gateway_that_comes_back_with_a_newer_version_is_heard(bus: Bus) -> None:
+    at_version(41)
+    publish()
+    assert publish_if_newer() is None
+    gateway_serves(bus, "one", 41)
+    gateway_serves(bus, "two", 57)
+    publish_if_newer()
+    assert version_on_bus() == 58
+    gateway_serves(bus, "two", 58)
+    assert publish_if_newer() is None
+    assert told() == [(41, 58)]
+
+
+def test_a_database_that_is_not_behind_stays_as_it_is(bus: Bus) -> None:
+    at_version(57)
+    assert not continue_above(57)
+    assert not continue_above(0)
+    assert SnapshotVersion.objects.get().version == 57
+    assert told() == []
+
+
+def test_a_new_database_beside_an_old_gateway_continues_too(bus: Bus) -> None:
+    assert continue_above(57)
+    assert version_on_bus() == 58
+    assert told() == [(0, 58)]

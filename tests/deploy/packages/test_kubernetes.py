@@ -1,0 +1,130 @@
+"""The Kubernetes manifests: Kubernetes' schemas, and that they fit the program and each other."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.process.shutdown import DRAIN_S
+from tests.deploy.packages.package_tools import DEPLOY, installed
+
+FOLDER = DEPLOY / "kubernetes"
+VERSION = "1.37"
+"""Of the schemas; the API versions in use exist since 1.25."""
+ACCOUNT = 10001
+EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
+SETTINGS = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
+OWN = {"SWITCHYARD_HOST", "POD_IP", "POD_NAME"}
+"""What the manifests use among themselves."""
+
+
+@cache
+def objects() -> list[dict[str, Any]]:
+    """Return every object of every file but the kustomization."""
+    files = [each for each in sorted(FOLDER.glob("*.yaml")) if each.name != "kustomization.yaml"]
+    return [made for file in files for made in yaml.safe_load_all(file.read_text())]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects() if each["kind"] == kind]
+
+
+def deployment(name: str) -> dict[str, Any]:
+    return next(each for each in of_kind("Deployment") if each["metadata"]["name"] == f"switchyard-{name}")["spec"]
+
+
+def pods() -> list[dict[str, Any]]:
+    return [each["spec"]["template"] for each in of_kind("Deployment")]
+
+
+def containers() -> list[dict[str, Any]]:
+    return [each for pod in pods() for part in ("initContainers", "containers") for each in pod["spec"].get(part, ())]
+
+
+def test_kubernetes_schemas_accept_every_object() -> None:
+    sys.path.append(str(installed()))
+    import kubernetes_validate
+
+    assert len(objects()) >= 14
+    for made in objects():
+        kubernetes_validate.validate(made, VERSION, strict=True)
+
+
+def test_the_kustomization_names_all_files_but_the_optional_one() -> None:
+    named = set(yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"])
+    assert named == {each.name for each in FOLDER.glob("*.yaml")} - {"kustomization.yaml", "autoscaling.yaml"}
+
+
+def test_selectors_find_the_pods() -> None:
+    labels = [pod["metadata"]["labels"] for pod in pods()]
+    selectors = [each["spec"]["selector"]["matchLabels"] for each in of_kind("Deployment")]
+    selectors += [each["spec"]["selector"] for each in of_kind("Service")]
+    selectors += [each["spec"]["selector"]["matchLabels"] for each in of_kind("PodDisruptionBudget")]
+    assert len(selectors) == 6
+    for selector in selectors:
+        assert sum(selector.items() <= each.items() for each in labels) == 1
+    (matched,) = [
+        expression["values"]
+        for each in of_kind("NetworkPolicy")
+        for expression in each["spec"]["podSelector"].get("matchExpressions", ())
+    ]
+    assert set(matched) == {"switchyard-web", "switchyard-gateway"}
+
+
+def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
+    gateway = deployment("gateway")
+    assert gateway["replicas"] == 2
+    assert gateway["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    for name in ("gateway", "web"):
+        assert deployment(name)["template"]["spec"]["terminationGracePeriodSeconds"] > DRAIN_S
+    (container,) = gateway["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/live"
+
+
+def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> None:
+    (settings,) = of_kind("ConfigMap")
+    named = set(settings["data"]) | {each["name"] for container in containers() for each in container.get("env", ())}
+    assert named <= SETTINGS | OWN
+    assert int(settings["data"]["SWITCHYARD_DRAIN_S"]) == DRAIN_S
+    assert not [each for each in settings["data"] if re.search("SECRET|TOKEN|URL|KEY", each)]
+    assert not of_kind("Secret")
+
+
+def test_nothing_runs_as_root_or_may_become_it() -> None:
+    for pod in pods():
+        security = pod["spec"]["securityContext"]
+        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, ACCOUNT)
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in containers():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert f"ACCOUNT={ACCOUNT}" in (DEPLOY / "container" / "build.sh").read_text()
+
+
+@pytest.mark.parametrize("name", ["gateway", "web"])
+def test_only_workers_speak_to_kubernetes_and_only_as_far_as_they_must(name: str) -> None:
+    assert deployment(name)["template"]["spec"]["automountServiceAccountToken"] is False
+    worker = deployment("worker")["template"]["spec"]
+    assert worker["serviceAccountName"] == "switchyard-worker"
+    rights = {
+        (kind, verb)
+        for role in of_kind("Role")
+        for rule in role["rules"]
+        for kind in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert rights == {
+        ("pods", "list"),
+        ("inferencepools", "get"),
+        ("statefulsets/scale", "get"),
+        ("statefulsets/scale", "patch"),
+    }

@@ -1,0 +1,60 @@
+"""The systemd units: what systemd says of them, and that they fit the program."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.process.shutdown import DRAIN_S
+from tests.deploy.packages.package_tools import DEPLOY, tool
+
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+INTERPRETER = "/usr/local/lib/switchyard/.venv/bin/python"
+EXPOSURE = 2.0
+"""systemd's score from 0 (none) to 10; most units of a Debian server are above 9."""
+SHUTS_AT_ONCE = {"switchyard-worker"}
+
+
+def read(unit: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(unit)
+    return parser
+
+
+def test_there_is_a_unit_for_each_process() -> None:
+    names = {each.stem for each in UNITS}
+    assert names == {"switchyard", "switchyard-gateway@", "switchyard-web", "switchyard-worker"}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_a_unit_starts_a_command_that_exists_and_waits_for_its_drain(unit: Path) -> None:
+    service = read(unit)["Service"]
+    interpreter, command = service["ExecStart"].split(" ", 1)
+    assert interpreter == INTERPRETER
+    command = command.replace("%S", "state").replace("%i", "8001")
+    done = subprocess.run(
+        [sys.executable, *command.split(), "--help"], cwd=DEPLOY.parent, check=False, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (int(service["TimeoutStopSec"]) > DRAIN_S) == (unit.stem not in SHUTS_AT_ONCE)
+    assert service["StateDirectory"] in service["Environment"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)
+def test_systemd_finds_nothing_wrong_and_little_exposed(unit: Path, tmp_path: Path) -> None:
+    analyze = tool("systemd-analyze")
+    tried = tmp_path / unit.name.replace("@.", "@8001.")
+    # It asks for a program that exists, wherever the tests run.
+    tried.write_text(unit.read_text().replace(INTERPRETER, sys.executable))
+    verified = subprocess.run([analyze, "verify", "--man=no", tried], check=False, capture_output=True, text=True)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    judged = subprocess.run([analyze, "security", "--offline=true", tried], check=False, capture_output=True, text=True)
+    score = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
+    assert score is not None, judged.stderr
+    assert float(score[1]) <= EXPOSURE

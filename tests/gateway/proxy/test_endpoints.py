@@ -1,0 +1,357 @@
+"""Every endpoint of the table: what goes to the engine, what is read of its answer, and how its errors look."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access.isolation_domains import cache_salt
+from gateway.proxy.endpoints import ENDPOINTS
+from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.fake_engine import until
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+
+ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
+CHAT = [{"role": "user", "content": "x" * 40}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": CHAT},
+    "/v1/completions": {"prompt": "x" * 40},
+    "/v1/responses": {"input": "x" * 40, "instructions": "Be brief."},
+    "/v1/messages": {"messages": CHAT, "max_tokens": 5},
+    "/v1/embeddings": {"input": ["x" * 40, "y"]},
+    "/rerank": {"query": "x", "documents": ["y", "z"]},
+    "/v1/rerank": {"query": "x", "documents": ["y", "z"]},
+    "/score": {"text_1": "x", "text_2": ["y", "z"]},
+    "/v1/score": {"queries": ["x", "y"], "documents": ["y", "z"]},
+    "/tokenize": {"prompt": "x"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/v1/messages/count_tokens": {"messages": CHAT},
+}
+ROUTED = [each.path for each in ENDPOINTS if each.routed]
+UNPLACED = [each.path for each in ENDPOINTS if not each.routed]
+MESSAGES_USAGE = {"input_tokens": 36, "cache_read_input_tokens": 64, "output_tokens": 7}
+RESPONSES_USAGE = {
+    "input_tokens": 100,
+    "input_tokens_details": {"cached_tokens": 64, "cached_tokens_per_turn": [64]},
+    "output_tokens": 7,
+}
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+STREAMS = {
+    "/v1/responses": [
+        event("response.created", response={"id": "r", "usage": None}),
+        event("response.in_progress", response={"id": "r", "usage": None}),
+        event("response.output_text.delta", delta="Hel"),
+        event("response.output_text.delta", delta="lo"),
+        event("response.completed", response={"id": "r", "usage": RESPONSES_USAGE}),
+    ],
+    "/v1/messages": [
+        event("message_start", message={"id": "m", "usage": {"input_tokens": 100, "output_tokens": 0}}),
+        event("ping"),
+        event("content_block_delta", delta={"type": "text_delta", "text": "Hel"}),
+        event("content_block_delta", delta={"type": "text_delta", "text": "lo"}),
+        event("message_delta", delta={"stop_reason": "end_turn"}, usage=MESSAGES_USAGE),
+        event("message_stop"),
+    ],
+}
+WHOLE = {"/v1/responses": {"usage": RESPONSES_USAGE}, "/v1/messages": {"usage": MESSAGES_USAGE}}
+
+
+def scripted(engine: ScriptedEngine) -> ScriptedEngine:
+    engine.scripts = dict.fromkeys(BODIES, b'{"ok": true, "usage": {"prompt_tokens": 9, "total_tokens": 9}}')
+    return engine
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with ScriptedEngine() as engine:
+        yield scripted(engine)
+
+
+@pytest.fixture
+async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served([engine.url], tmp_path) as gateway:
+        yield gateway
+
+
+async def stream(gateway: ServedGateway, path: str, key: str = KEY) -> tuple[bytes, str]:
+    """Return a streamed answer and the id of its decision."""
+    body = {"model": MODEL, "stream": True, **BODIES[path]}
+    async with gateway.client.post(
+        gateway.url + path, json=body, headers={"authorization": f"Bearer {key}"}
+    ) as response:
+        assert response.status == 200, await response.read()
+        return await response.read(), response.headers["x-switchyard-decision"]
+
+
+async def explained(gateway: ServedGateway, decision_id: str) -> Any:
+    return (await gateway.get(f"/api/v1/explain/{decision_id}"))[1]
+
+
+def is_idle(gateway: ServedGateway) -> bool:
+    router = gateway.pool.router
+    router.check()
+    return len(router.reservations) == 0 and len(router.waiting) == 0
+
+
+def test_every_endpoint_is_tried_here() -> None:
+    assert set(BODIES) == {each.path for each in ENDPOINTS}
+
+
+@pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])
+async def test_unknown_fields_go_on_byte_for_byte(gateway: ServedGateway, engine: ScriptedEngine, path: str) -> None:
+    known = json.dumps({"model": MODEL, **BODIES[path]})[1:]
+    raw = ('{ "of_tomorrow" : {"a":[1.50, "\\u00e9"]}, ' + known).encode()
+    status, _, headers = await gateway.post(path, raw)
+    assert (status, engine.raw_bodies) == (200, [raw])
+    assert ("x-switchyard-decision" in headers) == (path in ROUTED)
+    assert f'switchyard_proxied_requests_total{{path="{path}",pool="pool"}} 1.0' in await gateway.metrics()
+    assert is_idle(gateway)
+
+
+@pytest.mark.parametrize("path", ROUTED)
+async def test_a_callers_salt_counts_inside_its_tenant_and_is_not_passed_on(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str
+) -> None:
+    body = {"model": MODEL, **BODIES[path], "cache_salt": "guess"}
+    status, _, headers = await gateway.post(path, body)
+    assert status == 200
+    assert engine.bodies[0]["cache_salt"] == cache_salt(SECRET, "tenant-a", "guess")
+    assert gateway.app.recent.get(headers["x-switchyard-decision"]).salted
+
+
+@pytest.mark.parametrize("path", UNPLACED)
+async def test_what_computes_no_tokens_is_passed_on_without_salt_and_reservation(
+    gateway: ServedGateway, path: str
+) -> None:
+    assert (await gateway.post(path, {"model": MODEL, **BODIES[path], "cache_salt": "guess"}))[0] == 200
+    assert len(gateway.app.recent) == 0
+
+
+@pytest.mark.parametrize("path", UNPLACED)
+async def test_another_engine_answers_where_one_is_gone(tmp_path: Path, path: str) -> None:
+    async with ScriptedEngine() as gone, ScriptedEngine() as engine:
+        scripted(engine)
+        async with served([gone.url, engine.url], tmp_path) as gateway:
+            await gone.stop()
+            for _ in range(3):
+                assert (await gateway.post(path, {"model": MODEL, **BODIES[path]}))[0] == 200
+            await engine.stop()
+            status, answer, headers = await gateway.post(path, {"model": MODEL, **BODIES[path]})
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert answer["error"]["code"] in {"engine_unreachable", "no_engine"}
+
+
+async def test_what_an_engine_says_of_a_request_to_any_is_told(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    engine.scripts = {}
+    status, answer, _ = await gateway.post("/detokenize", {"model": MODEL, **BODIES["/detokenize"]})
+    assert (status, answer["error"]["message"]) == (404, "engine says no")
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_passes_unchanged_and_its_usage_is_read(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str
+) -> None:
+    engine.scripts[path] = STREAMS[path]
+    answer, decision_id = await stream(gateway, path)
+    assert answer == b"".join(STREAMS[path])
+    assert engine.bodies == [{"model": MODEL, "stream": True, **BODIES[path]}]
+    outcome = (await explained(gateway, decision_id))["outcome"]
+    assert (outcome["state"], outcome["cached_tokens"], outcome["output_tokens"]) == ("completed", 64, 7)
+    assert gateway.app.recent.get(decision_id).engine_prompt_tokens == 100
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_whole_answers_usage_is_read(gateway: ServedGateway, engine: ScriptedEngine, path: str) -> None:
+    engine.scripts[path] = json.dumps(WHOLE[path]).encode()
+    _, answer, headers = await gateway.post(path, {"model": MODEL, **BODIES[path]})
+    assert answer == WHOLE[path]
+    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    assert (record.cached_tokens, record.output_tokens, record.engine_prompt_tokens) == (64, 7, 100)
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_what_comes_before_the_engine_has_begun_is_no_first_token(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str
+) -> None:
+    engine.scripts[path] = STREAMS[path]
+    engine.goes_on.clear()
+    asking = asyncio.create_task(stream(gateway, path))
+    await until(lambda: len(gateway.app.recent) == 1 and engine.received.is_set())
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+    record = next(iter(gateway.app.recent._records.values()))
+    assert record.first_token_s is None
+    engine.goes_on.set()
+    await asking
+    assert record.first_token_s is not None
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_an_engine_that_dies_before_its_first_token_costs_no_request(tmp_path: Path, path: str) -> None:
+    async with ScriptedEngine() as dies, ScriptedEngine() as lives:
+        for engine in (dies, lives):
+            scripted(engine).scripts[path] = STREAMS[path]
+        dies.die_after_chunks = 1
+        async with served([dies.url, lives.url], tmp_path, policy=ROUND_ROBIN) as gateway:
+            for _ in range(2):
+                answer, _ = await stream(gateway, path)
+                assert answer == b"".join(STREAMS[path])
+        assert dies.bodies
+
+
+async def test_a_stream_that_is_cut_ends_in_the_words_of_its_api(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    engine.die_after_chunks = 3
+    for path, chunks in STREAMS.items():
+        engine.scripts[path] = chunks
+        answer, decision_id = await stream(gateway, path)
+        kind, _, data = answer.decode().rstrip().rpartition("\n\n")[2].partition("\n")
+        told = json.loads(data.removeprefix("data: "))
+        assert (kind, told["type"]) == ("event: error", "error")
+        assert (told if path == "/v1/responses" else told["error"])["code"] == "broken_stream"
+        assert (await explained(gateway, decision_id))["outcome"]["state"] == "failed"
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_tenant_that_may_not_see_hits_reads_none(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str
+) -> None:
+    engine.scripts[path] = STREAMS[path]
+    answer, _ = await stream(gateway, path, OTHER_KEY)
+    assert b"64" not in answer
+    engine.scripts[path] = json.dumps(WHOLE[path]).encode()
+    _, told, _ = await gateway.post(path, {"model": MODEL, **BODIES[path]}, key=OTHER_KEY)
+    assert (told["usage"]["input_tokens"], "64" in json.dumps(told)) == (100, False)
+
+
+async def test_anthropic_clients_send_their_key_in_a_header_of_its_own(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    body = {"model": MODEL, **BODIES["/v1/messages"]}
+    assert (await gateway.post("/v1/messages", body, key=None, headers={"x-api-key": KEY}))[0] == 200
+    assert not {"x-api-key", "authorization"} & set(engine.headers[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "key", "status", "kind"),
+    [
+        ("/v1/messages", BODIES["/v1/messages"], None, 401, "authentication_error"),
+        ("/v1/messages", {**BODIES["/v1/messages"], "model": "other"}, KEY, 404, "not_found_error"),
+        ("/v1/messages", {"max_tokens": 1}, KEY, 400, "invalid_request_error"),
+        ("/v1/messages/batches", {}, KEY, 404, "not_found_error"),
+        ("/v1/messages/count_tokens", b"[", KEY, 400, "invalid_request_error"),
+    ],
+)
+async def test_errors_below_messages_have_anthropics_shape(
+    gateway: ServedGateway, path: str, body: Any, key: str | None, status: int, kind: str
+) -> None:
+    got, answer, _ = await gateway.post(path, body if isinstance(body, bytes) else {"model": MODEL, **body}, key=key)
+    assert (got, answer["type"], answer["error"]["type"]) == (status, "error", kind)
+
+
+async def test_the_edge_speaks_anthropic_too(gateway: ServedGateway) -> None:
+    headers = {"content-encoding": "gzip"}
+    status, answer, _ = await gateway.post("/v1/messages", b"{}", headers=headers)
+    assert (status, answer["type"], answer["error"]["code"]) == (415, "error", "encoded_body")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"input": []}, "input"),
+        ("/v1/responses", {"input": 5}, "input"),
+        ("/v1/embeddings", {"input": {}}, "input"),
+        ("/v1/embeddings", {"input": [1, -1]}, "input"),
+        ("/rerank", {"query": "x", "documents": []}, "documents"),
+        ("/score", {"text_2": "x"}, "query"),
+    ],
+)
+async def test_a_prompt_that_is_none_is_rejected_by_name(
+    gateway: ServedGateway, engine: ScriptedEngine, path: str, body: dict[str, Any], param: str
+) -> None:
+    status, answer, _ = await gateway.post(path, {"model": MODEL, **body})
+    assert (status, answer["error"]["param"], engine.bodies) == (400, param, [])
+
+
+async def test_several_answers_are_several_decodes(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    engine.pause_s = 5.0
+    body = {"model": MODEL, **BODIES["/v1/completions"], "stream": True, "n": 2, "best_of": 3}
+    asking = asyncio.create_task(gateway.post("/v1/completions", body))
+    await until(lambda: gateway.pool.router.reservations.dispatched(0) == 3)
+    gateway.pool.router.check()
+    asking.cancel()
+    await until(lambda: is_idle(gateway))
+
+
+async def test_rankings_are_routed_by_load_with_what_they_read(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    body = {"model": MODEL, "query": "q" * 400, "documents": ["d" * 400] * 3}
+    _, _, headers = await gateway.post("/rerank", body)
+    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    assert (record.key_source, record.decision.prompt_tokens) == ("unmatched", 600)
+    assert engine.tokenize_calls == 0
+
+
+async def test_an_image_is_a_key_of_its_own_and_never_too_long(engine: ScriptedEngine, tmp_path: Path) -> None:
+    def ask(image: str) -> dict[str, Any]:
+        parts = [
+            {"type": "text", "text": "What is this?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64," + image}},
+        ]
+        return {"model": MODEL, "messages": [{"role": "user", "content": parts}]}
+
+    async with served([engine.url], tmp_path, key_source="approximate", block_bytes=16, max_prompt_tokens=500) as ours:
+        keys = []
+        for image in ("a" * 100_000, "a" * 100_000, "b" * 100_000):
+            status, _, headers = await ours.post("/v1/chat/completions", ask(image))
+            assert status == 200
+            record = ours.app.recent.get(headers["x-switchyard-decision"])
+            assert record.decision.prompt_tokens < 1000
+            keys.append(record.decision.hit_tokens)
+    assert engine.bodies[0] == ask("a" * 100_000)
+    assert keys[0] == 0
+    assert keys[1] > keys[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/responses", {"max_output_tokens": 1, "stream": False, "store": False, "background": False}),
+        ("/v1/messages", {"max_tokens": 1, "stream": False}),
+    ],
+)
+async def test_prefill_and_decode_engines_share_a_request(tmp_path: Path, path: str, asked: dict[str, Any]) -> None:
+    async with ScriptedEngine() as prefill, ScriptedEngine() as decode:
+        answer = {**WHOLE[path], "kv_transfer_params": {"remote_block_ids": [[7]]}}
+        prefill.scripts[path] = json.dumps(answer).encode()
+        decode.scripts[path] = STREAMS[path]
+        async with served([prefill.url, decode.url], tmp_path, roles=["prefill", "decode"]) as gateway:
+            _, decision_id = await stream(gateway, path)
+            assert {**prefill.bodies[0], "kv_transfer_params": 0} == {
+                "model": MODEL,
+                **BODIES[path],
+                **asked,
+                "kv_transfer_params": 0,
+            }
+            assert decode.bodies[0]["kv_transfer_params"] == {"remote_block_ids": [[7]]}
+            assert (await explained(gateway, decision_id))["outcome"]["cached_tokens"] == 64
+
+
+async def test_what_cannot_be_handed_over_stays_on_the_decode_engine(tmp_path: Path) -> None:
+    async with ScriptedEngine() as prefill, ScriptedEngine() as decode:
+        scripted(decode)
+        async with served([prefill.url, decode.url], tmp_path, roles=["prefill", "decode"]) as gateway:
+            status, _, _ = await gateway.post("/v1/embeddings", {"model": MODEL, **BODIES["/v1/embeddings"]})
+            assert (status, prefill.bodies, len(decode.bodies)) == (200, [], 1)
+            assert gateway.gateway.metrics.handoffs.value("pool", "alone") == 1

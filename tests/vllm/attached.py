@@ -1,0 +1,185 @@
+"""Switchyard beside real engines: `manage.py up`, the connect command, and a client that knows what was predicted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.live.live_fleet import free_ports, wait_for
+from tests.program import ROOT, end
+from tests.vllm.real_engine import MODEL, RealEngine
+
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client got, and what the decision had predicted."""
+
+    status: int
+    body: dict[str, Any]
+    predicted: int | None
+    """Prompt tokens that the index expected in the engine's cache; None: there is no decision."""
+    engine: str
+
+    @property
+    def cached(self) -> int:
+        """Prompt tokens that the engine found in its cache."""
+        return int((self.body["usage"]["prompt_tokens_details"] or {}).get("cached_tokens") or 0)
+
+    @property
+    def text(self) -> str:
+        """What the model wrote."""
+        choice = self.body["choices"][0]
+        return str(choice["text"] if "text" in choice else choice["message"]["content"])
+
+
+class Switchyard:
+    """A running `manage.py up`. Mutable: `key`, known once `connect` has printed it, and an admin's key."""
+
+    def __init__(self, port: int, environment: dict[str, str]) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.key = ""
+        self._admin = ""
+        self._port = port
+        self._environment = environment
+
+    def connect(self, *engines: RealEngine) -> str:
+        """Run the connect command for these engines and return what it printed."""
+        printed = self.manage("connect", *(engine.url for engine in engines), "--port", str(self._port))
+        key = re.search(r"API key \(shown once\): (\S+)", printed)
+        self.key = key[1] if key else self.key
+        return printed
+
+    def manage(self, *words: str) -> str:
+        """Run a command of manage.py and return what it printed; raises AssertionError where it fails."""
+        command = [sys.executable, "manage.py", *words]
+        done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def ask(self, path: str, *, key: str = "", **body: Any) -> Answer:
+        """Send one request once all events have been heard; a 429 is repeated when its answer says."""
+        self.settle()
+        return self.send(path, key=key, **body)
+
+    def send(self, path: str, *, key: str = "", **body: Any) -> Answer:
+        """Send one request now."""
+        key = key or self.key
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            status, answer, headers = self.call(path, {"model": MODEL, "temperature": 0, **body}, key=key)
+            if status != 429 or time.monotonic() > until_s:
+                break
+            time.sleep(float(headers["Retry-After"]))
+        decision = headers.get("x-switchyard-decision", "")
+        told = self.call(f"/api/v1/explain/{decision}", key=key)[1].get("decision", {}) if decision else {}
+        return Answer(status, answer, told.get("hit_tokens"), told.get("engine_id", ""))
+
+    def call(
+        self, path: str, body: Any = None, *, key: str = "", method: str | None = None, etag: str = ""
+    ) -> tuple[int, dict[str, Any], Any]:
+        """Return status, JSON and headers."""
+        headers = {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"}
+        headers |= {"If-Match": etag} if etag else {}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, _decoded(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read()), error.headers
+
+    def engine_id(self, url: str) -> str:
+        """Return the id of the engine at this URL."""
+        rows = self._as_admin("/api/v1/engines")[0]["results"]
+        return next(str(row["engine_id"]) for row in rows if row["url"] == url)
+
+    def change_engine(self, engine_id: str, path: str, body: Any, *, method: str = "POST") -> None:
+        """Change one engine over REST as an admin; raises AssertionError where that is not allowed."""
+        etag = self._as_admin(f"/api/v1/engines/{engine_id}")[1].get("ETag", "")
+        told = self.call(f"/api/v1/engines/{engine_id}{path}", body, key=self._admin, method=method, etag=etag)
+        assert told[0] == 200, told[1]
+
+    def _as_admin(self, path: str) -> tuple[dict[str, Any], Any]:
+        if not self._admin:
+            self._admin = self.manage("create_api_key", "--scopes", "manage", "--role", "admin").strip()
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            # A gateway hears of a new key within about a second.
+            status, told, headers = self.call(path, key=self._admin)
+            if status == 200 or time.monotonic() > until_s:
+                assert status == 200, told
+                return told, headers
+            time.sleep(0.2)
+
+    def settle(self) -> None:
+        """Return once no more events arrive, so that the next prediction knows what engines have cached."""
+        quiet, before = 0, -1.0
+        while quiet < 3:
+            now = self.metric("switchyard_kv_events_total")
+            quiet, before = (quiet + 1, now) if now == before else (0, now)
+            time.sleep(0.1)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's series that have these labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(
+            float(value)
+            for told, value in found
+            if all(f'{label}="{wanted}"' in told for label, wanted in labels.items())
+        )
+
+    def states(self) -> dict[str, str]:
+        """Return the condition of each engine."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        return dict(re.findall(r'^switchyard_engine_state\{engine="([^"]+)",state="([^"]+)"\} 1', text, re.MULTILINE))
+
+    def until_serving(self, count: int) -> None:
+        """Return once so many engines serve; raises AssertionError in time."""
+        until_s = time.monotonic() + PATIENCE_S
+        while (states := list(self.states().values())).count("serving") != count:
+            assert time.monotonic() < until_s, states
+            time.sleep(0.2)
+
+
+def _decoded(data: bytes) -> dict[str, Any]:
+    """Return a whole answer, or of a stream the last chunk, which has the usage."""
+    if not data.startswith(b"data:"):
+        return json.loads(data)
+    chunks = [line[6:] for line in data.splitlines() if line.startswith(b"data: {")]
+    return json.loads(chunks[-1])
+
+
+@contextmanager
+def running_switchyard(state_dir: Path, *options: str) -> Iterator[Switchyard]:
+    """Run `manage.py up` on a free port, and end it afterwards."""
+    port = free_ports(1)[0]
+    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir)}
+    command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/live", 150.0)
+        yield Switchyard(port, environment)
+    finally:
+        end(process)
+
+
+def words(count: int, about: str) -> str:
+    """Return about so many tokens of text that no other `about` begins with."""
+    parts: Sequence[str] = [f"{about} {number} gateway" for number in range(count // 6 + 1)]
+    return " ".join(parts)

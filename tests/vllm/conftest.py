@@ -1,0 +1,80 @@
+"""Two real vLLM engines and a Switchyard that one command has attached to them. `make test-vllm` runs these tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vllm.attached import Switchyard, running_switchyard
+from tests.vllm.real_engine import RealEngine
+
+PYTHON = os.environ.get("VLLM_PYTHON", "")
+"""The Python that has vLLM; without it nothing here is even imported."""
+MODEL = Path(os.environ.get("VLLM_MODEL", ""))
+collect_ignore_glob = [] if PYTHON else ["test_*.py"]
+TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+
+StartEngines = Callable[..., list[RealEngine]]
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vllm")
+
+
+@pytest.fixture(scope="session")
+def engines(logs: Path) -> Iterator[list[RealEngine]]:
+    """Two engines of one model."""
+    running = [RealEngine(PYTHON, MODEL, logs / f"engine-{number}.log", flags=TOOLS) for number in range(2)]
+    yield from _while_running(running)
+
+
+@pytest.fixture(scope="module")
+def started(logs: Path) -> Iterator[StartEngines]:
+    """Start more engines, each with its own settings; they end with the module."""
+    with ExitStack() as stack:
+
+        def start(*settings: dict[str, Any]) -> list[RealEngine]:
+            made = [
+                RealEngine(PYTHON, MODEL, logs / f"{each['name']}-{number}.log", **each)
+                for number, each in enumerate(settings)
+            ]
+            for engine in made:
+                stack.callback(engine.kill)
+                engine.start()
+            for engine in made:
+                engine.wait()
+            return made
+
+        yield start
+
+
+def _while_running(engines: list[RealEngine]) -> Iterator[list[RealEngine]]:
+    try:
+        for engine in engines:
+            engine.start()
+        for engine in engines:
+            engine.wait()
+        yield engines
+    finally:
+        for engine in engines:
+            engine.kill()
+
+
+@pytest.fixture(scope="session")
+def transcript() -> list[str]:
+    """What the connect command of `switchyard` printed."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def switchyard(engines: list[RealEngine], logs: Path, transcript: list[str]) -> Iterator[Switchyard]:
+    """`manage.py up`, and both engines connected by one command."""
+    with running_switchyard(logs / "var") as running:
+        transcript.append(running.connect(*engines))
+        yield running

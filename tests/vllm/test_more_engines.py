@@ -1,0 +1,109 @@
+"""Engines with settings of their own: admission limits, LoRA adapters, and roles that hand prompts over by NIXL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from bench.live.live_fleet import free_ports
+from tests.vllm.attached import Switchyard, words
+from tests.vllm.conftest import MODEL as WEIGHTS
+from tests.vllm.conftest import StartEngines
+from tests.vllm.real_engine import RealEngine
+
+pytestmark = pytest.mark.vllm
+COMPLETIONS = "/v1/completions"
+LIMITED, PAIRED, ADAPTED = "tiny-limited", "tiny-paired", "tiny-adapted"
+LIMIT = 3
+LORA = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"other={WEIGHTS / 'adapter'}")
+
+
+def _connected(switchyard: Switchyard, *engines: RealEngine) -> dict[str, str]:
+    """Connect the engines and return their ids by URL."""
+    printed = switchyard.connect(*engines)
+    assert printed.count("Routing exactly.") == len(engines), printed
+    return {engine.url: switchyard.engine_id(engine.url) for engine in engines}
+
+
+def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(switchyard: Switchyard, started: StartEngines) -> None:
+    limited = {"name": LIMITED, "flags": ("--max-num-queued-reqs", str(LIMIT))}
+    engines = started(limited, limited)
+    _connected(switchyard, *engines)
+    stop, rejected = threading.Event(), []
+
+    def past_switchyard(number: int) -> None:
+        body = {"model": LIMITED, "prompt": words(60, f"past {number}"), "max_tokens": 60, "ignore_eos": True}
+        while not stop.is_set():
+            rejected.append(engines[0].post(COMPLETIONS, body)[0] == 503)
+
+    with ThreadPoolExecutor(LIMIT + 4) as pool:
+        for number in range(LIMIT + 1):
+            pool.submit(past_switchyard, number)
+        try:
+            asked = [
+                pool.submit(
+                    switchyard.send, COMPLETIONS, model=LIMITED, prompt=words(60, f"limit {turn}"), max_tokens=4
+                )
+                for turn in range(24)
+            ]
+            answers = [each.result() for each in asked]
+        finally:
+            stop.set()
+    assert any(rejected), "the engine was at its limit"
+    assert {each.status for each in answers} == {200}
+    assert switchyard.metric("switchyard_retries_total", cause="throttled") > 0
+    assert switchyard.metric("switchyard_breaker_trips_total", cause="http_5xx") == 0
+
+
+def test_what_an_adapter_has_cached_is_not_taken_for_the_models_own(
+    switchyard: Switchyard, started: StartEngines
+) -> None:
+    (engine,) = started({"name": ADAPTED, "flags": LORA})
+    _connected(switchyard, engine)
+    prompt = words(200, "adapted")
+    status, raw = engine.post(COMPLETIONS, {"model": "other", "prompt": prompt, "max_tokens": 2, "temperature": 0})
+    assert status == 200, raw
+    first = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
+    second = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
+    assert (first.predicted, first.cached) == (0, 0)
+    assert second.predicted == second.cached > 0
+
+
+def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
+    switchyard: Switchyard, started: StartEngines, engines: list[RealEngine]
+) -> None:
+    """Each answer is the one that an engine gives alone. A hand-off that fails is followed by another try."""
+    pair = started(*(_nixl(port) for port in free_ports(2)))
+    ids = _connected(switchyard, *pair)
+    for engine, role in zip(pair, ("prefill", "decode"), strict=True):
+        switchyard.change_engine(ids[engine.url], "", {"role": role}, method="PATCH")
+    prompts = [words(200, f"handed over {number}") for number in range(24)]
+    done = switchyard.metric("switchyard_handoffs_total", outcome="done")
+
+    def ask(prompt: str) -> Any:
+        return switchyard.send(COMPLETIONS, model=PAIRED, prompt=prompt, max_tokens=8)
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(ask, prompts))
+    assert [each.status for each in answers] == [200] * len(prompts), [each.body for each in answers]
+    for prompt, answer in zip(prompts, answers, strict=True):
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": 8, "temperature": 0}
+        alone = json.loads(engines[0].post(COMPLETIONS, body)[1])
+        assert answer.text == alone["choices"][0]["text"]
+    assert switchyard.metric("switchyard_handoffs_total", outcome="done") - done > len(prompts) // 2
+
+
+def _nixl(port: int) -> dict[str, Any]:
+    transfer = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+    return {
+        "name": PAIRED,
+        "flags": ("--kv-transfer-config", json.dumps(transfer)),
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(port),
+        "UCX_TLS": "tcp,self",
+        "UCX_NET_DEVICES": "lo",
+    }

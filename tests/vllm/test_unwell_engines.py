@@ -1,0 +1,177 @@
+"""Real engines that answer /health and serve nothing, or end: no request is lost, and what is cached stays known."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from tests.vllm.attached import PATIENCE_S, Answer, Switchyard, words
+from tests.vllm.real_engine import RealEngine
+
+pytestmark = pytest.mark.vllm
+COMPLETIONS = "/v1/completions"
+
+
+@contextmanager
+def traffic(switchyard: Switchyard, *, streams: int = 2) -> Iterator[list[Future[Answer]]]:
+    """Keep four clients asking until the block ends, `streams` of them for streams.
+
+    Yields their requests, those that run among them.
+    """
+    stop, asked = threading.Event(), list[Future[Answer]]()
+
+    def client(number: int) -> None:
+        turn, streamed = 0, number < streams
+        body = {"max_tokens": 8, "stream": streamed, "stream_options": {"include_usage": True} if streamed else None}
+        while not stop.is_set():
+            made: Future[Answer] = Future()
+            asked.append(made)
+            turn += 1
+            try:
+                made.set_result(switchyard.send(COMPLETIONS, prompt=words(120, f"load {number} {turn % 9}"), **body))
+            except Exception as error:  # noqa: BLE001 - the test is told
+                made.set_exception(error)
+
+    with ThreadPoolExecutor(4) as clients:
+        running = [clients.submit(client, number) for number in range(4)]
+        try:
+            yield asked
+        finally:
+            stop.set()
+    for each in running:
+        each.result()
+
+
+def _until(there: Callable[[], bool], switchyard: Switchyard) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not there():
+        assert time.monotonic() < until_s, switchyard.states()
+        time.sleep(0.1)
+
+
+def _answered(asked: list[Future[Answer]], at_least: int) -> bool:
+    return sum(each.done() for each in list(asked)) >= at_least
+
+
+def _statuses(asked: list[Future[Answer]]) -> set[int]:
+    """Return the statuses, 0 for a stream that ended with an error."""
+    return {each.result().status if "error" not in each.result().body else 0 for each in asked}
+
+
+def _exact_again(switchyard: Switchyard, about: str) -> None:
+    """Check that predictions agree with the engines on prompts that each of them may have seen."""
+    prompts = [words(150, f"{about} {number}") for number in range(3)]
+    answers = [switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
+    assert [each.predicted for each in answers] == [each.cached for each in answers]
+    assert answers[-1].cached > 0
+
+
+@pytest.mark.parametrize(("stop", "go"), [("/pause", "/resume"), ("/sleep?level=1", "/wake_up")])
+def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
+    engines: list[RealEngine], switchyard: Switchyard, stop: str, go: str
+) -> None:
+    switchyard.until_serving(2)
+    with traffic(switchyard) as asked:
+        _until(lambda: _answered(asked, 8), switchyard)
+        assert engines[0].post(stop)[0] == 200
+        switchyard.until_serving(1)
+        before = len(asked)
+        _until(lambda: _answered(asked, before + 12), switchyard)
+        assert engines[0].post(go)[0] == 200
+        switchyard.until_serving(2)
+    assert _statuses(asked) == {200}
+
+
+@pytest.mark.parametrize("streams", [4, 0], ids=["streams", "whole"])
+def test_an_engine_whose_core_stands_still_is_found_by_its_progress(
+    engines: list[RealEngine], switchyard: Switchyard, streams: int
+) -> None:
+    switchyard.until_serving(2)
+    core = engines[1].core_pid()
+    with traffic(switchyard, streams=streams) as asked:
+        _until(lambda: _answered(asked, 8), switchyard)
+        os.kill(core, signal.SIGSTOP)
+        try:
+            switchyard.until_serving(1)
+            before = len(asked)
+            _until(lambda: _answered(asked, before + 12), switchyard)
+        finally:
+            os.kill(core, signal.SIGCONT)
+        switchyard.until_serving(2)
+    assert _statuses(asked) == {200}
+
+
+def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
+    engines: list[RealEngine], switchyard: Switchyard
+) -> None:
+    """An idle engine says nothing of its reset until it schedules again, so one request may find less than expected."""
+    switchyard.until_serving(2)
+    prompt = words(300, "reset")
+    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).status == 200
+    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).cached > 0
+    cleared = switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared")
+    for engine in engines:
+        assert b'"success":true' in engine.post("/reset_prefix_cache")[1].replace(b" ", b"")
+    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).cached == 0
+    switchyard.settle()
+    assert switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared") > cleared
+    _exact_again(switchyard, "after the reset")
+
+
+def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(
+    engines: list[RealEngine], switchyard: Switchyard
+) -> None:
+    switchyard.until_serving(2)
+    engine_id = switchyard.engine_id(engines[0].url)
+    with traffic(switchyard) as asked:
+        _until(lambda: _answered(asked, 8), switchyard)
+        switchyard.change_engine(engine_id, "/state", {"state": "draining", "why": "test"})
+        _until(lambda: switchyard.states()[engine_id] == "draining", switchyard)
+        before = len(asked)
+        _until(lambda: _answered(asked, before + 12), switchyard)
+        switchyard.change_engine(engine_id, "/state", {"state": "ready", "why": "test"})
+        switchyard.until_serving(2)
+    assert _statuses(asked) == {200}
+    assert engine_id not in {each.result().engine for each in asked[before + 4 : before + 12]}
+
+
+def test_no_request_is_lost_while_an_engine_ends_that_still_says_it_is_well(
+    engines: list[RealEngine], switchyard: Switchyard
+) -> None:
+    """vLLM rejects each new request with 500 from SIGTERM on while its /health is 200."""
+    switchyard.until_serving(2)
+    with traffic(switchyard) as asked:
+        _until(lambda: _answered(asked, 8), switchyard)
+        engines[0].terminate()
+        switchyard.until_serving(1)
+        before = len(asked)
+        _until(lambda: _answered(asked, before + 12), switchyard)
+    assert _statuses(asked) == {200}
+    engines[0].restart()
+    switchyard.until_serving(2)
+    _exact_again(switchyard, "after its end")
+
+
+def test_a_killed_engine_is_out_at_once_and_comes_back_with_an_empty_cache(
+    engines: list[RealEngine], switchyard: Switchyard
+) -> None:
+    switchyard.until_serving(2)
+    with traffic(switchyard) as asked:
+        _until(lambda: _answered(asked, 8), switchyard)
+        engines[1].kill()
+        switchyard.until_serving(1)
+        before = len(asked)
+        _until(lambda: _answered(asked, before + 12), switchyard)
+    ends = [each.result() for each in asked]
+    assert {each.status for each in ends} == {200}
+    assert sum("error" in each.body for each in ends) <= 2, "only streams that it had begun end with an error"
+    engines[1].restart()
+    switchyard.until_serving(2)
+    _exact_again(switchyard, "after the kill")
