@@ -13,6 +13,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.recent_question import ASKED
 from tests.controlplane.request_log.store.records import START, stored
+from tests.patient_bus import patient_bus
 from tests.private_hub import private_hub
 from tests.private_redis import private_redis
 from tests.web.request_log.fake_decisions import FakeGateway
@@ -35,7 +36,7 @@ def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus
         url = server.url
 
         def make() -> Bus:
-            made.append(RedisBus(url, b"t"))
+            made.append(patient_bus(url, b"t"))
             return made[-1]
 
         yield make

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.bus.bus import Bus, BusAwayError, InProcessBus
-from gateway.bus.redis_bus import RedisBus
+from tests.patient_bus import patient_bus
 from tests.private_hub import private_hub
 from tests.private_redis import private_redis
 
@@ -33,7 +33,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
         return
     served = {"over Redis": "redis_url", "over the local hub": "hub_url"}.get(request.param)
     url = request.getfixturevalue(served) if served else "redis://127.0.0.1:1/0"
-    bus = RedisBus(url, f"test:{request.node.name}".encode())
+    bus = patient_bus(url, f"test:{request.node.name}".encode())
     yield bus
     bus.close()
 

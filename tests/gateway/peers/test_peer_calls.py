@@ -18,6 +18,7 @@ from gateway.http.request_head import TaggedIds, tag_of
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.patient_bus import patient_bus
 from tests.private_redis import PrivateRedis, private_redis
 
 ASKED = {"model": MODEL, "token_ids": list(range(160)), "wait": False}
@@ -37,7 +38,7 @@ def shared(redis: PrivateRedis) -> Iterator[Callable[[], Bus]]:
     buses: list[RedisBus] = []
 
     def make() -> Bus:
-        buses.append(RedisBus(redis.url, SECRET))
+        buses.append(patient_bus(redis.url, SECRET))
         return buses[-1]
 
     yield make

@@ -1,0 +1,14 @@
+"""An end of the bus that takes no busy machine for a lost server; what ends a wait is tested by itself."""
+
+from __future__ import annotations
+
+from gateway.bus.redis_bus import RedisBus, RedisBusSettings
+from gateway.bus.redis_link import LinkSettings
+
+_PATIENCE_S = 60.0
+_SETTINGS = RedisBusSettings(wait_s=_PATIENCE_S, link=LinkSettings(connect_s=_PATIENCE_S, answer_s=_PATIENCE_S))
+
+
+def patient_bus(url: str, secret: bytes) -> RedisBus:
+    """Return one more process's end of the bus at `url`."""
+    return RedisBus(url, secret, _SETTINGS)
