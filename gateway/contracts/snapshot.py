@@ -63,6 +63,23 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Share of its load with which a probation begins…"""
     ramp_s: float = 0.0
     """…and the seconds over which it grows to all of it."""
+    kv_node: str = ""
+    """Name of the node manager that keeps what it computes; empty: none does."""
+
+
+class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One node manager (`manage.py node`), as it registered."""
+
+    name: str
+    address: str
+    """host:port under which engines and gateways reach it."""
+    events_endpoint: str = ""
+    """ZMQ PUB endpoint of its KV events; empty: it tells none, and nothing is fetched from it."""
+    replay_endpoint: str = ""
+    slot_bytes: int = 0
+    """Largest block that it keeps."""
+    state: str = "serving"
+    """serving or draining."""
 
 
 class ShadowEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +155,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolEntry, ...] = ()
     engines: tuple[EngineEntry, ...] = ()
     api_keys: tuple[ApiKeyEntry, ...] = ()
+    kv_nodes: tuple[KvNodeEntry, ...] = ()
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:

@@ -30,6 +30,8 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tenant: str = ""
     checksum: bytes = b""
     """xxh3_128 of the bytes; empty until they are written."""
+    routing_key: int = 0
+    """The gateway's 64-bit key of the block, under which it finds the block's holders; 0: it told none."""
 
     def fault(self, max_length: int) -> str:
         """Return what is wrong with facts that came over a wire; empty: nothing."""
@@ -39,6 +41,8 @@ class BlockFacts(msgspec.Struct, frozen=True, gc=False, array_like=True):
             return "an engine hash or a checksum has a wrong length"
         if not 0 < self.length <= max_length:
             return f"a block has 1 to {max_length} bytes here, not {self.length}"
+        if not 0 <= self.routing_key < 1 << 64:
+            return "a routing key has 64 bits"
         if not 0 <= self.tokens < 1 << 32 or len(self.tenant.encode()) > MAX_TENANT_BYTES:
             return f"a tenant's name has at most {MAX_TENANT_BYTES} bytes, and tokens are counted with 32 bits"
         return ""

@@ -11,10 +11,10 @@ from kvstore.tiers.block_facts import BlockFacts
 
 HEADER_BYTES = 256
 """A divisor of every sector size, so that no header lies in two sectors."""
-_FIELDS = struct.Struct("<8sHHIQQQdd16s32s32sB32sB64s")
+_FIELDS = struct.Struct("<8sHHIQQQdd16s32s32sB32sB64sQ")
 _DIGEST = struct.Struct("<Q")
 _MAGIC = b"SYKVSLOT"
-_VERSION = 1
+_VERSION = 2
 _FREE, _STORED = 0, 1
 
 
@@ -56,6 +56,7 @@ class BlockHeader(msgspec.Struct, frozen=True, gc=False):
             facts.chain_hash,
             len(tenant),
             tenant,
+            facts.routing_key,
         )
         return (fields + _DIGEST.pack(xxhash.xxh3_64_intdigest(fields))).ljust(HEADER_BYTES, b"\0")
 
@@ -69,7 +70,7 @@ def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | No
         return None
     (
         _magic, version, state, tokens, incarnation, sequence, length, expires_at, pinned_until,
-        checksum, key, parent, chain_bytes, chain_hash, tenant_bytes, tenant,
+        checksum, key, parent, chain_bytes, chain_hash, tenant_bytes, tenant, routing_key,
     ) = _FIELDS.unpack(fields)  # fmt: skip
     facts = BlockFacts(
         key,
@@ -79,6 +80,7 @@ def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | No
         tokens,
         tenant[:tenant_bytes].decode(errors="replace"),
         checksum,
+        routing_key,
     )
     if version != _VERSION or facts.fault(max_length):
         return None

@@ -1,0 +1,91 @@
+"""What the gateway tells an engine's KV connector about one request, and what the connector answers.
+
+Both travel as `kv_transfer_params["switchyard"]`: of the request's body, and of the engine's answer. vLLM passes the
+former to its connectors and returns what they say when a request has ended, so that no channel besides is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from kvstore.transfer.frames import CacheHint
+
+FIELD = "switchyard"
+"""The name below `kv_transfer_params`."""
+MAX_BLOCKS = 1 << 17
+MAX_HOLDERS = 8
+_KEY_BYTES = 8
+
+_Count = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
+_Keys = Annotated[str, Meta(max_length=MAX_BLOCKS * _KEY_BYTES * 4 // 3 + 4)]
+
+
+class KvOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one request may load, and what its blocks are called where they are kept."""
+
+    keys: _Keys = ""
+    """Routing keys of the prompt's full blocks, in order (`packed_keys`); empty: nodes keep the blocks without."""
+    load_blocks: _Count = 0
+    """Leading blocks of the prompt that the holders have; 0: load nothing."""
+    holders: Annotated[list[str], Meta(max_length=MAX_HOLDERS)] = []
+    """Addresses (host:port) of node managers, the nearest first."""
+    tenant: Annotated[str, Meta(max_length=64)] = ""
+    """Whose quota the stored blocks count against."""
+    hint: CacheHint = "default"
+    pin_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
+    """How long a context cache is pinned, seconds."""
+
+    def routing_keys(self) -> tuple[int, ...]:
+        """Return the keys; raises ValueError on anything else than whole keys."""
+        data = base64.b64decode(self.keys, validate=True)
+        if len(data) % _KEY_BYTES:
+            raise ValueError(f"{len(data)} bytes are not keys of {_KEY_BYTES} bytes each")
+        return struct.unpack(f">{len(data) // _KEY_BYTES}Q", data)
+
+
+class KvOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of an order: the engine computed whatever did not come."""
+
+    loaded_blocks: _Count = 0
+    """Leading blocks of the prompt that were loaded, those that the engine held already not counted."""
+    loaded_bytes: Annotated[int, Meta(ge=0)] = 0
+    seconds: Annotated[float, Meta(ge=0)] = 0.0
+    """From the first question to the last byte."""
+    holder: str = ""
+    """The node that the bytes came from."""
+    reason: str = ""
+    """Why fewer blocks came than were ordered: missing, failed or late; empty: all came."""
+
+
+Said = TypeVar("Said", KvOrder, KvOutcome)
+
+
+def packed_keys(keys: Sequence[int]) -> str:
+    """Return 64-bit keys as `KvOrder.keys`."""
+    return base64.b64encode(struct.pack(f">{len(keys)}Q", *keys)).decode()
+
+
+def order_in(params: Any) -> KvOrder | None:
+    """Return the order in a request's `kv_transfer_params`; None where there is none; raises ValueError."""
+    return _found(params, KvOrder)
+
+
+def outcome_in(params: Any) -> KvOutcome | None:
+    """Return the outcome in an answer's `kv_transfer_params`; None where there is none; raises ValueError."""
+    return _found(params, KvOutcome)
+
+
+def _found(params: Any, kind: type[Said]) -> Said | None:
+    said = params.get(FIELD) if isinstance(params, dict) else None
+    if said is None:
+        return None
+    try:
+        return msgspec.convert(said, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"kv_transfer_params.{FIELD}: {error}") from error

@@ -1,0 +1,42 @@
+"""What the gateway tells a KV connector, and what it answers, over the wire of `kv_transfer_params`."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, order_in, outcome_in, packed_keys
+
+KEYS = (0, 1, (1 << 64) - 1)
+
+
+def test_an_order_crosses_a_body_of_json() -> None:
+    order = KvOrder(keys=packed_keys(KEYS), load_blocks=2, holders=["127.0.0.1:8470"], tenant="acme")
+    came = msgspec.json.decode(msgspec.json.encode({FIELD: order, "do_remote_decode": True}))
+    assert order_in(came) == order
+    assert order_in(came).routing_keys() == KEYS  # type: ignore[union-attr]
+
+
+def test_an_outcome_crosses_an_answer() -> None:
+    outcome = KvOutcome(loaded_blocks=3, loaded_bytes=4096, seconds=0.25, holder="127.0.0.1:8470", reason="missing")
+    assert outcome_in(msgspec.json.decode(msgspec.json.encode({FIELD: outcome}))) == outcome
+
+
+@pytest.mark.parametrize("params", [None, {}, {"do_remote_decode": True}, "no object", [1]])
+def test_without_our_field_there_is_nothing(params: object) -> None:
+    assert order_in(params) is None
+    assert outcome_in(params) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"load_blocks": -1}, {"hint": "for ever"}, {"holders": ["a"] * 9}, {"pin_s": 1e9}, "text"]
+)
+def test_wrong_orders_are_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"kv_transfer_params\.switchyard"):
+        order_in({FIELD: wrong})
+
+
+@pytest.mark.parametrize("keys", ["AAAA", "not base64!"])
+def test_keys_that_are_no_keys_are_refused(keys: str) -> None:
+    with pytest.raises(ValueError, match=r"bytes|base64|padding|Only"):
+        KvOrder(keys=keys).routing_keys()
