@@ -64,6 +64,7 @@ class KvOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Said = TypeVar("Said", KvOrder, KvOutcome)
+_order, _outcome = msgspec.json.Decoder(KvOrder), msgspec.json.Decoder(KvOutcome)
 
 
 def packed_keys(keys: Sequence[int]) -> str:
@@ -73,19 +74,20 @@ def packed_keys(keys: Sequence[int]) -> str:
 
 def order_in(params: Any) -> KvOrder | None:
     """Return the order in a request's `kv_transfer_params`; None where there is none; raises ValueError."""
-    return _found(params, KvOrder)
+    return _found(params, _order)
 
 
 def outcome_in(params: Any) -> KvOutcome | None:
     """Return the outcome in an answer's `kv_transfer_params`; None where there is none; raises ValueError."""
-    return _found(params, KvOutcome)
+    return _found(params, _outcome)
 
 
-def _found(params: Any, kind: type[Said]) -> Said | None:
+def _found(params: Any, decoder: msgspec.json.Decoder[Said]) -> Said | None:
     said = params.get(FIELD) if isinstance(params, dict) else None
     if said is None:
         return None
     try:
-        return msgspec.convert(said, kind)
+        # By way of JSON: a converter would learn the struct at its first use, in whichever thread that is.
+        return decoder.decode(msgspec.json.encode(said))
     except msgspec.ValidationError as error:
         raise ValueError(f"kv_transfer_params.{FIELD}: {error}") from error
