@@ -120,7 +120,8 @@ class GatewayApp:
         feedback = self._metered(
             ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
         )
-        models = self._metered(INFER, proxied.models)
+        # Fronts that only ask where requests go pass the list on.
+        models = self._metered((INFER, ROUTE_SCOPE), proxied.models)
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
@@ -137,6 +138,8 @@ class GatewayApp:
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/live": self._live,
             "/ready": self._ready,
+            # The name that engines have for it, which load generators ask before they begin.
+            "/health": self._ready,
             "/metrics": self._metrics,
         }
 
@@ -236,12 +239,13 @@ class GatewayApp:
         self._note_use(caller.key_id, now)
         return caller
 
-    def _metered(self, scope: str, handler: Handler, quotas: KeyQuotas | None = None) -> Handler:
-        """Return the handler behind the key's scope and its calls per minute."""
+    def _metered(self, scope: str | tuple[str, ...], handler: Handler, quotas: KeyQuotas | None = None) -> Handler:
+        """Return the handler behind a scope of the key, one of several, and its calls per minute."""
         spend = (quotas or self._gateway.key_quotas).spend
+        scopes = (scope,) if isinstance(scope, str) else scope
 
         def serve(exchange: Exchange, caller: ApiKeyEntry) -> Awaitable[None]:
-            require_scope(caller, scope)
+            require_scope(caller, *scopes)
             spend(caller, monotonic())
             return handler(exchange, caller)
 

@@ -5,7 +5,7 @@ Clients of Anthropic's API send it in `X-Api-Key`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
 
@@ -45,9 +45,9 @@ class UnauthenticatedError(ApiError):
 class OutOfScopeError(ApiError):
     """The caller's key is valid but does not open this path."""
 
-    def __init__(self, scope: str, scopes: tuple[str, ...]) -> None:
+    def __init__(self, wanted: Sequence[str], scopes: tuple[str, ...]) -> None:
         has = ", ".join(scopes) or "none"
-        message = f"This API key lacks the scope {scope} (it has: {has}); use a key that has it."
+        message = f"This API key lacks the scope {' or '.join(wanted)} (it has: {has}); use a key that has it."
         super().__init__(403, message, "missing_scope")
 
 
@@ -85,7 +85,7 @@ def has_expired(key: ApiKeyEntry, unix_now: float) -> bool:
     return key.expires_at is not None and key.expires_at <= unix_now
 
 
-def require_scope(key: ApiKeyEntry, scope: str) -> None:
-    """Raise OutOfScopeError unless the key has this scope."""
-    if scope not in key.scopes:
-        raise OutOfScopeError(scope, key.scopes)
+def require_scope(key: ApiKeyEntry, *scopes: str) -> None:
+    """Raise OutOfScopeError unless the key has one of these scopes."""
+    if not any(scope in key.scopes for scope in scopes):
+        raise OutOfScopeError(scopes, key.scopes)

@@ -28,6 +28,15 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
                 await asyncio.sleep(float(answer.headers["Retry-After"]))
 
 
+async def lists_models(proxy: str) -> None:
+    """Check that a client finds the served model and readiness behind the proxy, whatever key it sends."""
+    async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+        async with client.get(proxy + "/v1/models", headers={"authorization": "Bearer client-secret"}) as answer:
+            assert (answer.status, [each["id"] for each in (await answer.json())["data"]]) == (200, [MODEL])
+        async with client.get(proxy + "/health") as answer:
+            assert answer.status == 200
+
+
 async def counted(gateway: ServedGateway, **wanted: float) -> None:
     """Wait until the gateway counts these: completed, failed, cancelled, first_tokens, cached_tokens."""
     async with asyncio.timeout(PATIENT_S):

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.base.settings import GatewaySettings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models
 from tests.deploy.real_proxy import ROOT, binary, free_port, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -79,6 +79,15 @@ async def engines() -> AsyncIterator[list[ScriptedEngine]]:
 async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     async with served([each.url for each in engines], tmp_path) as gateway:
         yield gateway
+
+
+async def test_clients_find_models_and_readiness(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path) as gateway,
+        haproxy(tmp_path, gateway.url, [engine]) as proxy,
+    ):
+        await lists_models(proxy.url)
 
 
 async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bench.proxy_run.nginx_folder import nginx_folder
 from deploy.nginx.agent import Agent, Settings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models
 from tests.deploy.real_proxy import binary, free_port, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -132,6 +132,13 @@ async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
         assert len(sent) == 2
         assert not any("authorization" in headers for headers in sent)
         assert proxy.agent.counts["requests", "decided"] == 2
+
+
+async def test_clients_find_models_and_readiness(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
+        await lists_models(proxy.url)
 
 
 async def test_a_first_token_is_reported_while_the_answer_goes_on(

@@ -33,6 +33,7 @@ def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
         "/metrics",
         "/live",
         "/ready",
+        "/health",
     ],
 )
 def test_the_gateways_paths_are_its_own(tmp_path: Path, path: str) -> None:
@@ -66,8 +67,9 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             while (await gateway.get("/ready", key=None))[0] == 200:
                 await asyncio.sleep(0.05)
-        status, answer = await gateway.get("/ready", key=None)
-        assert (status, answer["error"]["code"]) == (503, "not_ready")
+        for path in ("/ready", "/health"):
+            status, answer = await gateway.get(path, key=None)
+            assert (status, answer["error"]["code"]) == (503, "not_ready")
         assert (await gateway.get("/live", key=None))[0] == 200
 
 

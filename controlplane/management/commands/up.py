@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -124,8 +123,8 @@ class Command(BaseCommand):
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            served = runner.run(serve(serving, end))
+        # The standard loop, for uvloop starts no process groups.
+        served = asyncio.run(serve(serving, end))
         if not served:
             raise CommandError(f"The server could not start; see {log_dir}.")
         if end.status:

@@ -20,6 +20,7 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
+from gateway.process.short_slice import use_short_slices
 
 _FIRST_PROBE_S = 3.0
 """Where the CPU is short engines answer late, and clients rather wait for them than get 503 from a gateway that knows
@@ -32,6 +33,7 @@ _DECODER = msgspec.json.Decoder(GatewayChild)
 def main() -> int:
     """Serve until SIGTERM or SIGINT, once the supervisor says that it is time; returns the exit status."""
     begin()
+    use_short_slices()
     # Taken out, so that no child of ours inherits the secrets.
     child = _DECODER.decode(os.environ.pop(VARIABLE))
     logging.config.dictConfig(logging_settings(child.log_level))

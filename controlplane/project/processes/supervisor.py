@@ -1,7 +1,7 @@
 """Owns every child process of this program: starts, restarts and ends them.
 
 Start it from the main thread: Linux tells a child of its parent's death when the *thread* that
-started it ends. Children get sessions of their own, so that Ctrl-C reaches only the supervisor,
+started it ends. Children get process groups of their own, so that Ctrl-C reaches only the supervisor,
 which then ends them in order.
 """
 
@@ -156,7 +156,9 @@ class _Child:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.spec.env},
-                start_new_session=True,
+                # A group, no session: Linux divides the CPU among sessions first, so that the lower priority of web
+                # and jobs (autogroup, sched(7)) would hold against nobody.
+                process_group=0,
                 pass_fds=self.spec.pass_fds,
             )
         finally:

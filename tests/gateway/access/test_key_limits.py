@@ -45,6 +45,8 @@ async def test_each_scope_opens_its_own_paths(tmp_path: Path) -> None:
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 200
         for path in ("/v1/chat/completions", "/v1/completions"):
             assert (await gateway.post(path, CHAT))[0] == 403
+        assert (await gateway.get("/v1/models"))[0] == 200
+        limit(gateway, scopes=("manage",))
         assert (await gateway.get("/v1/models"))[0] == 403
         limit(gateway, scopes=())
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 403

@@ -38,7 +38,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -71,6 +71,16 @@ async def test_a_killed_child_comes_back_and_its_end_is_told(tmp_path: Path) -> 
         assert status(supervisor, "a").exit_status == -signal.SIGKILL
     finally:
         await supervisor.stop()
+
+
+async def test_children_share_the_session_and_have_groups_of_their_own(tmp_path: Path) -> None:
+    """Priorities hold between processes of one session; a terminal interrupts one group."""
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a"), child("b")])
+    pids = [await running(supervisor, name, tmp_path) for name in ("a", "b")]
+    assert [os.getsid(pid) for pid in pids] == [os.getsid(0)] * 2
+    assert [os.getpgid(pid) for pid in pids] == pids
+    await supervisor.stop()
 
 
 async def test_stopping_ends_all_children_even_one_that_ignores_the_request(
