@@ -61,7 +61,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     if dram_bytes < slot_bytes:
         raise SettingError("--dram-mib has room for no slot.")
     return NodeSettings(
-        node_id=options.name or f"{socket.gethostname()}:{options.port}",
+        node_id=options.name or f"{socket.gethostname()}-{options.port}",
         secret=secret_of(os.environ),
         catalog=CatalogSettings(
             dram_slots=dram_bytes // slot_bytes,
@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to serve on")
     add("--port", type=int, default=8470)
-    add("--name", default="", help="this node's name (default: host:port)")
+    add("--name", default="", help="this node's name (default: host-port)")
     add("--advertise", default="", metavar="HOST", help="host under which others reach this node")
     add("--dram-mib", type=int, default=256, help="size of the DRAM tier, taken at the start")
     add("--ssd-mib", type=int, default=0, help="size of the SSD tier; 0: none")
