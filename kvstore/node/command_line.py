@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvstore.node.node_manager import NodeManager, NodeSettings
@@ -25,11 +25,9 @@ from kvstore.tiers.slot_file import SlotFileInUseError
 from kvstore.transactions.block_catalog import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
-from kvstore.transfer.handshake import MIN_SECRET_BYTES
+from kvstore.transfer.shared_secret import NoSecretError, shared_secret
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient
-
-_SECRET = "SWITCHYARD_KV_SECRET"  # noqa: S105 - the variable's name, not the secret
 
 
 class SettingError(ValueError):
@@ -86,13 +84,12 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     )
 
 
-def secret_of(environment: os._Environ[str] | dict[str, str]) -> bytes:
+def secret_of(environment: Mapping[str, str]) -> bytes:
     """Return the shared secret; raises SettingError where there is none or a short one."""
-    path = environment.get(f"{_SECRET}_FILE", "")
-    secret = Path(path).read_bytes().strip() if path else environment.get(_SECRET, "").encode()
-    if len(secret) < MIN_SECRET_BYTES:
-        raise SettingError(f"Set {_SECRET} to a secret of {MIN_SECRET_BYTES} bytes at least, the same for all nodes.")
-    return secret
+    try:
+        return shared_secret(environment)
+    except NoSecretError as error:
+        raise SettingError(str(error)) from error
 
 
 def _serve(settings: NodeSettings) -> int:
