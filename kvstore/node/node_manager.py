@@ -100,13 +100,13 @@ class NodeManager:
         self._ticker.join(2 * _TICK_S)
         self.client.close()
         self.events.close()
+        if well:
+            self.store.close()
         if self._registration is not None:
             self._registration.stop()
         if self._metrics_server is not None:
             self._metrics_server[0].shutdown()
             self._metrics_server[0].server_close()
-        if well:
-            self.store.close()
         return well
 
     def _tick(self) -> None:

@@ -141,11 +141,12 @@ class TransferServer:
     def _greet(self, connection: Connection, sock: socket.socket) -> str:
         """Return what the client is called: its own word, or its host."""
         try:
+            host = str(sock.getpeername()[0])
             if self._tls is not None:
                 connection.start_tls(self._tls.wrap_socket(sock, server_side=True))
             name = connection.accept_client(self._secret, *self._identity)
             connection.set_timeout(TIMEOUT_S)
-            return name or str(sock.getpeername()[0])
+            return name or host
         except OSError:
             self.refused += 1
             raise

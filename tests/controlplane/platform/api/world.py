@@ -78,7 +78,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
     _add_shadow(world)
-    report_node("kv-a", {"incarnation": 1, "address": "10.0.1.9:8470"}, {}, now=timezone.now(), actor=ACTOR)
+    told = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
+    report_node("kv-a", told, {}, now=timezone.now(), actor=ACTOR)
     other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
     start_canary(other, actor=ACTOR)
     _add_people(world)
