@@ -280,6 +280,7 @@ def _register(order: EngineOrder, wanted: NewEngine, addresses: Mapping[str, str
         role=order.role,
         engine_id=order.key,
         supervised=wanted.supervised,
+        kv_node=wanted.kv_node,
         why=order.why[:200],
     )
 

@@ -80,7 +80,7 @@ def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why
     pool = visible_pools(actor).filter(slug=operation["pool"]).first()
     if pool is None:
         raise _unknown_pool(actor)
-    given = {name: operation[name] for name in ("speed", "kind", "role") if name in operation}
+    given = {name: operation[name] for name in ("speed", "kind", "role", "kv_node") if name in operation}
     return Outcome("register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given))
 
 

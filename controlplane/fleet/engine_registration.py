@@ -15,7 +15,9 @@ from controlplane.platform.field_problems import check_names
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
-ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role"})
+ENGINE_FIELDS = frozenset(
+    {"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role", "kv_node"}
+)
 
 
 def register_engine(
@@ -29,6 +31,7 @@ def register_engine(
     speed: float = 1.0,
     kind: str = "",
     role: str = EngineRole.MIXED,
+    kv_node: str = "",
     engine_id: str = "",
     supervised: bool = False,
     source: str = "",
@@ -46,6 +49,7 @@ def register_engine(
         speed=speed,
         kind=kind,
         role=role,
+        kv_node=kv_node,
         engine_id=engine_id,
         supervised=supervised,
         source=source,
@@ -62,6 +66,7 @@ def store_engine(
     speed: float = 1.0,
     kind: str = "",
     role: str = EngineRole.MIXED,
+    kv_node: str = "",
     engine_id: str = "",
     supervised: bool = False,
     source: str = "",
@@ -79,6 +84,7 @@ def store_engine(
         speed=speed,
         kind=kind,
         role=role,
+        kv_node=kv_node,
         supervised=supervised,
         source=source,
         **addresses,

@@ -290,6 +290,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(blank=True, max_length=32, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$', 'Use A-Z, a-z, 0-9, . _ -')])),
                 ('role', models.CharField(choices=[('mixed', 'Prefill and decode'), ('prefill', "Prefill only"), ('decode', "Decode "
                     "only")], default='mixed', max_length=8)),
+                ('kv_node', models.CharField(blank=True, default='', max_length=64, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', 'Use A-Z, a-z, 0-9, . _ -')])),
                 ('desired_state', models.CharField(choices=[('ready', "Serving"), ('draining', "Draining"), ('maintenance', "Maintenance")], default='ready', max_length=16)),
                 ('supervised', models.BooleanField(default=False)),
                 ('source', models.CharField(blank=True, default='', max_length=200)),
@@ -620,5 +621,35 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ('-created_at', '-id'),
             },
+        ),
+        migrations.CreateModel(
+            name='KvNode',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$', 'Use A-Z, a-z, 0-9, . _ -')])),
+                ('incarnation', models.BigIntegerField(default=0, validators=[django.core.validators.MinValueValidator(0)])),
+                ('address', models.CharField(max_length=200, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9.:\\[\\]-]+:[0-9]{1,5}$', 'Write host:port.')])),
+                ('events_endpoint', models.CharField(blank=True, max_length=200)),
+                ('replay_endpoint', models.CharField(blank=True, max_length=200)),
+                ('metrics_url', models.CharField(blank=True, max_length=200)),
+                ('dram_bytes', models.BigIntegerField(default=0, validators=[django.core.validators.MinValueValidator(0)])),
+                ('ssd_bytes', models.BigIntegerField(default=0, validators=[django.core.validators.MinValueValidator(0)])),
+                ('slot_bytes', models.BigIntegerField(default=0, validators=[django.core.validators.MinValueValidator(0)])),
+                ('state', models.CharField(choices=[('serving', 'Serving'), ('draining', 'Draining'), ('gone', 'Stopped'), ('silent', 'Silent')], default='gone', max_length=16)),
+                ('revision', models.PositiveIntegerField(default=1)),
+            ],
+            options={
+                'ordering': ('name',),
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['serving', 'draining', 'gone', 'silent'])), name='kv_node_state_known')],
+            },
+        ),
+        migrations.CreateModel(
+            name='KvNodeReport',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('heard_at', models.DateTimeField()),
+                ('content', models.JSONField(default=dict)),
+                ('node', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='report', to='controlplane.kvnode')),
+            ],
         ),
     ]

@@ -13,6 +13,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.history.models.rollup import Rollup
 from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord
@@ -44,6 +45,8 @@ __all__ = [
     "EngineOrder",
     "IdempotencyRecord",
     "JobRun",
+    "KvNode",
+    "KvNodeReport",
     "LearnedCost",
     "LoginAllowance",
     "PlanRecord",

@@ -23,6 +23,7 @@ from controlplane.automation.models.engine_health import HealthState
 from controlplane.fleet.engine_addressing import key_variable
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.snapshot_version import SnapshotVersion
@@ -42,6 +43,7 @@ from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import (
     ApiKeyEntry,
     EngineEntry,
+    KvNodeEntry,
     PoolEntry,
     ShadowEntry,
     Snapshot,
@@ -101,6 +103,7 @@ def build_snapshot(at: float) -> Snapshot:
             pools=tuple(_pool_entry(pool, unsalted, last_good) for pool in pools),
             engines=tuple(_engine_entry(engine) for engine in engines),
             api_keys=tuple(_key_entry(key) for key in keys),
+            kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
         )
 
 
@@ -196,6 +199,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
         speed=engine.speed,
         kind=engine.kind,
         role=engine.role,
+        kv_node=engine.kv_node,
         **_verdict(engine),
     )
 
@@ -212,6 +216,17 @@ def _verdict(engine: Engine) -> dict[str, Any]:
         "ramp_from": health.ramp_from,
         "ramp_s": health.ramp_s,
     }
+
+
+def _node_entry(node: KvNode) -> KvNodeEntry:
+    return KvNodeEntry(
+        name=node.name,
+        address=node.address,
+        events_endpoint=node.events_endpoint,
+        replay_endpoint=node.replay_endpoint,
+        slot_bytes=node.slot_bytes,
+        state=node.state,
+    )
 
 
 def _key_entry(key: ApiKey) -> ApiKeyEntry:

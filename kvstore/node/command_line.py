@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvstore.node.node_manager import NodeManager, NodeSettings
@@ -25,11 +25,9 @@ from kvstore.tiers.slot_file import SlotFileInUseError
 from kvstore.transactions.block_catalog import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
-from kvstore.transfer.handshake import MIN_SECRET_BYTES
+from kvstore.transfer.shared_secret import NoSecretError, shared_secret
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient
-
-_SECRET = "SWITCHYARD_KV_SECRET"  # noqa: S105 - the variable's name, not the secret
 
 
 class SettingError(ValueError):
@@ -61,7 +59,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     if dram_bytes < slot_bytes:
         raise SettingError("--dram-mib has room for no slot.")
     return NodeSettings(
-        node_id=options.name or f"{socket.gethostname()}:{options.port}",
+        node_id=options.name or f"{socket.gethostname()}-{options.port}",
         secret=secret_of(os.environ),
         catalog=CatalogSettings(
             dram_slots=dram_bytes // slot_bytes,
@@ -86,13 +84,12 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     )
 
 
-def secret_of(environment: os._Environ[str] | dict[str, str]) -> bytes:
+def secret_of(environment: Mapping[str, str]) -> bytes:
     """Return the shared secret; raises SettingError where there is none or a short one."""
-    path = environment.get(f"{_SECRET}_FILE", "")
-    secret = Path(path).read_bytes().strip() if path else environment.get(_SECRET, "").encode()
-    if len(secret) < MIN_SECRET_BYTES:
-        raise SettingError(f"Set {_SECRET} to a secret of {MIN_SECRET_BYTES} bytes at least, the same for all nodes.")
-    return secret
+    try:
+        return shared_secret(environment)
+    except NoSecretError as error:
+        raise SettingError(str(error)) from error
 
 
 def _serve(settings: NodeSettings) -> int:
@@ -142,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to serve on")
     add("--port", type=int, default=8470)
-    add("--name", default="", help="this node's name (default: host:port)")
+    add("--name", default="", help="this node's name (default: host-port)")
     add("--advertise", default="", metavar="HOST", help="host under which others reach this node")
     add("--dram-mib", type=int, default=256, help="size of the DRAM tier, taken at the start")
     add("--ssd-mib", type=int, default=0, help="size of the SSD tier; 0: none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from prometheus_client import start_http_server
 from kvstore.node.block_store import BlockStore
 from kvstore.node.node_events import NodeEvents
 from kvstore.node.node_metrics import NodeMetrics
+from kvstore.node.node_reporting import report_of
 from kvstore.node.node_service import NodeService
 from kvstore.node.registration import NodeEntry, Registration
 from kvstore.node.write_through import WriteThrough
@@ -63,10 +65,10 @@ class NodeManager:
             self.events.add,
         )
         self.write_through = WriteThrough(self.store)
-        self.client = TransferClient(settings.secret, time.monotonic, settings.tls)
+        self.client = TransferClient(settings.secret, time.monotonic, settings.tls, name=settings.node_id)
         service = NodeService(self.store, self.client, lambda: self.events.published)
         identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
-        self.server = TransferServer(service, settings.secret, identity, address, settings.tls)
+        self.server = TransferServer(service, settings.secret, identity, address, settings.tls, clock=time.monotonic)
         self.port = self.server.port
         self.metrics = NodeMetrics(self.store, self.write_through, self.server, self.client)
         self._ticker = threading.Thread(target=self._tick, name="kv-tick", daemon=True)
@@ -98,13 +100,13 @@ class NodeManager:
         self._ticker.join(2 * _TICK_S)
         self.client.close()
         self.events.close()
+        if well:
+            self.store.close()
         if self._registration is not None:
             self._registration.stop()
         if self._metrics_server is not None:
             self._metrics_server[0].shutdown()
             self._metrics_server[0].server_close()
-        if well:
-            self.store.close()
         return well
 
     def _tick(self) -> None:
@@ -115,7 +117,7 @@ class NodeManager:
         settings, catalog = self._settings, self._settings.catalog
         host = settings.advertise or settings.host
         entry = NodeEntry(
-            node_id=settings.node_id,
+            name=settings.node_id,
             incarnation=incarnation,
             address=f"{host}:{self.port}",
             events_endpoint=f"tcp://{host}:{settings.events_port}" if settings.events_port else "",
@@ -125,4 +127,5 @@ class NodeManager:
             ssd_bytes=catalog.ssd_slots * catalog.slot_bytes,
             slot_bytes=catalog.slot_bytes,
         )
-        return Registration(settings.register_url, settings.register_bearer, entry)
+        report = partial(report_of, self.store, self.server, self.write_through)
+        return Registration(settings.register_url, settings.register_bearer, entry, report)

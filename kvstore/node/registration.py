@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import logging
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 
-_EVERY_S, _TIMEOUT_S = 10.0, 5.0
+from kvstore.node.node_report import REPORT_EVERY_S, NodeReport
+
+_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -22,7 +25,7 @@ def is_address(url: str) -> bool:
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says of itself."""
 
-    node_id: str
+    name: str
     incarnation: int
     address: str
     events_endpoint: str
@@ -33,12 +36,14 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     slot_bytes: int
     state: str = "serving"
     """serving, draining or gone."""
+    report: NodeReport = NodeReport()
 
 
 class Registration:
     """One thread that posts the entry every few seconds, and at once when its state changes."""
 
-    def __init__(self, url: str, bearer: str, entry: NodeEntry) -> None:
+    def __init__(self, url: str, bearer: str, entry: NodeEntry, report: Callable[[], NodeReport]) -> None:
+        self._report = report
         self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-registration", daemon=True)
@@ -68,16 +73,17 @@ class Registration:
                 _log.warning("cannot register at %s: %s", self._url.netloc, error)
             if stopping:
                 return
-            self._changed.wait(_EVERY_S)
+            self._changed.wait(REPORT_EVERY_S)
 
     def _post(self) -> None:
+        entry = msgspec.structs.replace(self._entry, report=self._report())
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(str(self._url.hostname), self._url.port, timeout=_TIMEOUT_S)
         headers = {"content-type": "application/json"}
         if self._bearer:
             headers["authorization"] = f"Bearer {self._bearer}"
         try:
-            connection.request("POST", self._url.path or "/", msgspec.json.encode(self._entry), headers)
+            connection.request("POST", self._url.path or "/", msgspec.json.encode(entry), headers)
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise OSError(f"it answers {answer.status}")

@@ -120,22 +120,23 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def accept_client(self, secret: bytes, node_id: str, incarnation: int) -> None:
-        """Greet a client as a node."""
+    def accept_client(self, secret: bytes, node_id: str, incarnation: int) -> str:
+        """Greet a client as a node; returns the name that it gives itself."""
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
         hello, _ = self.receive(greeting=True)
         if not isinstance(hello, Hello) or not proves(hello.proof, client_proof(secret, nonce, hello.nonce)):
             raise PeerError("the client does not know the secret")
         self.send(Welcome(server_proof(secret, nonce, hello.nonce), node_id, incarnation))
+        return hello.name
 
-    def greet_node(self, secret: bytes) -> Welcome:
+    def greet_node(self, secret: bytes, name: str = "") -> Welcome:
         """Greet a node as its client; returns who it is."""
         challenge, _ = self.receive(greeting=True)
         if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_BYTES:
             raise PeerError("the node does not begin with a challenge")
         nonce = os.urandom(NONCE_BYTES)
-        self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce)))
+        self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce), name))
         welcome, _ = self.receive(greeting=True)
         if not isinstance(welcome, Welcome) or not proves(welcome.proof, server_proof(secret, challenge.nonce, nonce)):
             raise PeerError("the node does not know the secret")

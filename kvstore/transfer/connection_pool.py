@@ -24,8 +24,11 @@ class _Idle(msgspec.Struct, frozen=True):
 class ConnectionPool:
     """Mutable state: `_idle`, address → connections nobody uses, and `_closed`, guarded by `_lock`."""
 
-    def __init__(self, secret: bytes, clock: Callable[[], float], tls: TlsFiles | None, timeout_s: float) -> None:
-        self._secret, self._clock, self._timeout_s = secret, clock, timeout_s
+    def __init__(
+        self, secret: bytes, clock: Callable[[], float], tls: TlsFiles | None, timeout_s: float, name: str = ""
+    ) -> None:
+        """`name` is what nodes call this client in their counts."""
+        self._secret, self._clock, self._timeout_s, self._name = secret, clock, timeout_s, name
         self._tls = tls.client() if tls else None
         self._idle: dict[str, list[_Idle]] = {}
         self._closed = False
@@ -76,7 +79,7 @@ class ConnectionPool:
             raise PeerError(f"cannot reach {address}: {error}") from error
         connection = Connection(sock, self._timeout_s)
         try:
-            connection.greet_node(self._secret)
+            connection.greet_node(self._secret, self._name)
         except PeerError:
             connection.close()
             raise

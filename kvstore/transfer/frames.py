@@ -7,9 +7,10 @@ before a byte of either is read.
 from __future__ import annotations
 
 import struct
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from kvstore.keys.payload_key import KEY_BYTES
 from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts, Medium
@@ -21,6 +22,7 @@ MAX_BODY_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 64 << 20
 MAX_KEYS = 4096
 MAX_ID_CHARACTERS = 128
+MAX_NAME_CHARACTERS = 64
 MAX_GREETING_BYTES = 512
 """Before a peer has shown that it knows the secret, a body may be no longer, and no payload comes."""
 
@@ -47,6 +49,8 @@ class Hello(_Message, tag="hello", frozen=True):
 
     nonce: bytes
     proof: bytes
+    name: Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)] = ""
+    """What the node calls the client in its counts; whoever knows the secret may give any."""
 
 
 class Welcome(_Message, tag="welcome", frozen=True):

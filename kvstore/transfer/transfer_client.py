@@ -11,7 +11,19 @@ from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
 from kvstore.transfer.flow_control import FlowControl, Priority
-from kvstore.transfer.frames import MAX_KEYS, Blocks, CacheHint, Done, Get, Message, Put, Refused, Reply, Suspect
+from kvstore.transfer.frames import (
+    MAX_KEYS,
+    MAX_NAME_CHARACTERS,
+    Blocks,
+    CacheHint,
+    Done,
+    Get,
+    Message,
+    Put,
+    Refused,
+    Reply,
+    Suspect,
+)
 from kvstore.transfer.link_rate import LinkRate
 from kvstore.transfer.quarantine import Quarantine
 from kvstore.transfer.tls import TlsFiles
@@ -53,10 +65,12 @@ class TransferClient:
         clock: Callable[[], float],
         tls: TlsFiles | None = None,
         settings: TransferSettings | None = None,
+        name: str = "",
     ) -> None:
+        """`name` is what nodes call this client in their counts, 64 characters at most."""
         self._settings = settings or TransferSettings()
         self._clock = clock
-        self._pool = ConnectionPool(secret, clock, tls, self._settings.timeout_s)
+        self._pool = ConnectionPool(secret, clock, tls, self._settings.timeout_s, name[:MAX_NAME_CHARACTERS])
         self._flow = FlowControl(self._settings.window_bytes)
         self._quarantine = Quarantine()
         self._lock = threading.Lock()

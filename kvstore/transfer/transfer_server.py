@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transfer.client_links import ClientLinks
 from kvstore.transfer.connection import Connection, PeerError, large_buffers
 from kvstore.transfer.flow_control import FlowControl
 from kvstore.transfer.frames import Blocks, Get, Message, Put, Refused, Reply, Write
@@ -61,6 +62,8 @@ class TransferServer:
         identity: tuple[str, int],
         address: tuple[str, int],
         tls: TlsFiles | None = None,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._service, self._secret, self._identity = service, secret, identity
         self._tls = tls.server() if tls else None
@@ -68,6 +71,8 @@ class TransferServer:
         self._connections: dict[Connection, bool] = {}
         self._lock = threading.Condition()
         self._draining = False
+        self._clock = clock
+        self.links = ClientLinks()
         self.refused = 0
         """Connections that were closed because there are too many, or that did not know the secret."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -121,11 +126,11 @@ class TransferServer:
     def _serve(self, connection: Connection, sock: socket.socket) -> None:
         try:
             with contextlib.suppress(OSError):
-                self._greet(connection, sock)
+                client = self._greet(connection, sock)
                 while not self._draining:
                     message, payload_bytes = connection.receive()
                     self._within(connection, within=True)
-                    self._exchange(connection, message, payload_bytes)
+                    self._exchange(connection, client, message, payload_bytes)
                     self._within(connection, within=False)
         finally:
             connection.close()
@@ -133,12 +138,15 @@ class TransferServer:
                 self._connections.pop(connection, None)
                 self._lock.notify_all()
 
-    def _greet(self, connection: Connection, sock: socket.socket) -> None:
+    def _greet(self, connection: Connection, sock: socket.socket) -> str:
+        """Return what the client is called: its own word, or its host."""
         try:
+            host = str(sock.getpeername()[0])
             if self._tls is not None:
                 connection.start_tls(self._tls.wrap_socket(sock, server_side=True))
-            connection.accept_client(self._secret, *self._identity)
+            name = connection.accept_client(self._secret, *self._identity)
             connection.set_timeout(TIMEOUT_S)
+            return name or host
         except OSError:
             self.refused += 1
             raise
@@ -147,23 +155,30 @@ class TransferServer:
         with self._lock:
             self._connections[connection] = within
 
-    def _exchange(self, connection: Connection, message: Message, payload_bytes: int) -> None:
+    def _exchange(self, connection: Connection, client: str, message: Message, payload_bytes: int) -> None:
         if isinstance(message, Get):
-            self._send_blocks(connection, message)
+            self._send_blocks(connection, client, message)
         elif isinstance(message, Put):
             self._receive_blocks(connection, self._service.begin_put(message), payload_bytes)
         elif isinstance(message, Write):
             self._receive_blocks(connection, self._service.begin_write(message, payload_bytes), payload_bytes)
         else:
             connection.send(self._service.answer(message))
+        if payload_bytes:
+            self.links.received(client, payload_bytes)
 
-    def _send_blocks(self, connection: Connection, message: Get) -> None:
+    def _send_blocks(self, connection: Connection, client: str, message: Get) -> None:
         with self._service.reading(message.keys, message.max_bytes) as found:
             lengths = [-1 if each is None else each[0].length for each in found]
             checksums = [b"" if each is None else each[0].checksum for each in found]
             payload = [each[1] for each in found if each is not None]
-            with self._flow.moving(max(0, message.priority), sum(map(len, payload)), TIMEOUT_S):
+            size = sum(map(len, payload))
+            with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
+                began = self._clock()
                 connection.send(Blocks(lengths, checksums), payload)
+                seconds = self._clock() - began
+        if size:
+            self.links.sent(client, size, seconds)
 
     def _receive_blocks(self, connection: Connection, incoming: Incoming | Refused, payload_bytes: int) -> None:
         if isinstance(incoming, Refused):

@@ -10,6 +10,9 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.connection_pool import split_address
+from kvstore.transfer.shared_secret import NoSecretError, shared_secret
 from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, read_profile
 from simulator.engine_server.event_publisher import PortTakenError
@@ -27,14 +30,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings = read_settings(options)
         listener = bind(settings)
         EngineServer(settings).run(sockets=[listener])
-    except (UnreadableProfileError, PortTakenError) as error:
+    except (UnreadableProfileError, PortTakenError, NoSecretError) as error:
         raise SystemExit(f"simulated engine: {error}") from error
     except KeyboardInterrupt:
         return
 
 
 def read_settings(options: argparse.Namespace) -> EngineSettings:
-    """Return the settings that the parsed options describe; raises UnreadableProfileError."""
+    """Return the settings that the parsed options describe; raises UnreadableProfileError, NoSecretError."""
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
     profile = replace(profile, recompute_last_block=True)
     if options.block_size is not None:
@@ -45,6 +48,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         profile = replace(profile, eviction=options.eviction)
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
     profile = replace(profile, eviction_seed=crc32(seed))
+    secret = shared_secret(os.environ) if options.kv_node else b""
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
     return EngineSettings(
         host=options.host,
@@ -64,6 +68,9 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         handoff_fault=options.handoff_fault,
         faults=options.faults,
         flavor=options.flavor,
+        kv_node=options.kv_node,
+        kv_secret=secret,
+        kv_bytes_per_token=options.kv_bytes_per_token,
         seed=seed,
         profile=profile,
     )
@@ -95,6 +102,8 @@ def parser() -> argparse.ArgumentParser:
     add("--fetch-timeout-s", type=_seconds, default=5.0, help="how long a prompt from another engine may take")
     add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="what hand-offs do on purpose")
     add("--faults", action="store_true", help="take faults by POST /fault, for tests")
+    add("--kv-node", type=_node, default="", help="host:port of the node manager that keeps what it computes")
+    add("--kv-bytes-per-token", type=_positive, default=1024, help="size of the payloads kept there")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
     add("--flavor", choices=("vllm", "sglang"), default="vllm", help="whose HTTP paths, metrics and events it has")
     add("--parent-pid", type=int, help="end when this process ends")
@@ -113,6 +122,15 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
     return value
+
+
+def _node(text: str) -> str:
+    if text:
+        try:
+            split_address(text)
+        except PeerError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
 from simulator.engine_models.fifo_engine import EngineModel
+from simulator.engine_server.node_store.node_store import NodeStore
 from simulator.engine_server.settings import EngineSettings
 
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
@@ -53,6 +55,11 @@ class EngineMetrics:
         self.prompt_length.observe(prompt_tokens)
         self.computed_length.observe(1)
 
+    def external(self, wanted_tokens: int, came_tokens: int) -> None:
+        """Count prompt tokens that nodes were asked for, and those that came."""
+        self.external_queries.inc(wanted_tokens)
+        self.external_hits.inc(came_tokens)
+
     def prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
         """Count a prompt whose prefill starts."""
         self.sources["local_cache_hit"].inc(cached_tokens)
@@ -62,6 +69,15 @@ class EngineMetrics:
         self.prompt_tokens.inc(prompt_tokens)
         self.prompt_length.observe(prompt_tokens)
         self.computed_length.observe(prompt_tokens - cached_tokens)
+
+    def watch_store(self, store: NodeStore) -> None:
+        """Count what is kept on nodes and loaded from them, in blocks; vLLM has no such names."""
+        counts = (("saved", store.saves), ("loaded", store.loads))
+        text = "Blocks kept on the engine's node and loaded from nodes, by outcome."
+        blocks = Gauge("switchyard_node_blocks", text, (*_LABELS, "way", "outcome"), registry=self._registry)
+        for way, each in counts:
+            for outcome in each.__struct_fields__:
+                blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, each, outcome))
 
     def render(self) -> bytes:
         """Return the text exposition."""

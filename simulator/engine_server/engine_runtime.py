@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from kvstore.connector.engine_params import KvOrder
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
@@ -26,6 +28,7 @@ from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
+from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
 from simulator.engine_server.settings import EngineSettings
 
 _STANDS_S = 0.1
@@ -35,7 +38,19 @@ _STANDS_S = 0.1
 class _Live:
     """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
 
-    __slots__ = ("arrived", "first", "last", "loaded", "reason", "salt", "sequence", "started", "stream", "tokens")
+    __slots__ = (
+        "arrived",
+        "first",
+        "last",
+        "loaded",
+        "order",
+        "reason",
+        "salt",
+        "sequence",
+        "started",
+        "stream",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -47,6 +62,7 @@ class _Live:
         *,
         loaded: bool,
         salt: str,
+        order: KvOrder | None,
     ) -> None:
         self.sequence = sequence
         self.tokens: array[int] | None = tokens
@@ -54,6 +70,7 @@ class _Live:
         self.reason = reason
         self.loaded = loaded
         self.salt = salt
+        self.order = order
         self.arrived = now
         self.started = now
         self.first = now
@@ -74,6 +91,9 @@ class EngineRuntime:
         self.metrics = EngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher
+        self.store = _node_store(settings)
+        if self.store is not None:
+            self.metrics.watch_store(self.store)
         self._scale = settings.time_scale
         self._clock = ModelClock(settings.time_scale)
         self._told = ToldMetrics()
@@ -116,10 +136,12 @@ class EngineRuntime:
         *,
         leg: Literal["", "prefill", "decode"] = "",
         salt: str = "",
+        order: KvOrder | None = None,
     ) -> TokenStream:
         """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
 
-        A prefill leg's prompt is held for others from its end on; a decode leg's has come from another engine.
+        `order` says how nodes keep its blocks. A prefill leg's prompt is held for others from its end on; a decode
+        leg's has come from another engine.
         """
         now = self._clock.now()
         self._dispatch(self.model.advance(now))
@@ -127,7 +149,7 @@ class EngineRuntime:
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
         self._live[sequence.request_id] = _Live(
-            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt
+            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt, order=order
         )
         self._schedule()
         return stream
@@ -152,6 +174,20 @@ class EngineRuntime:
         self._schedule()
         return done
 
+    def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
+        """Put leading blocks that came from a node into the cache and tell of them; returns how many are held then."""
+        now = self._clock.now()
+        self._dispatch(self.model.advance(now))
+        for event in self.model.receive_blocks(keys, now):
+            if isinstance(event, BlocksRemoved):
+                self._on_removed(event)
+            elif isinstance(event, BlocksStored):
+                self._tell_stored(event, tokens, salt)
+        if self._outbox:
+            self._publish()
+        self._schedule()
+        return self.model.held_blocks(keys)
+
     def let_go(self, request_id: str) -> bool:
         """Hold a computed prompt no longer; False where none is held."""
         self._dispatch(self.model.advance(self._clock.now()))
@@ -173,6 +209,8 @@ class EngineRuntime:
         for live in self._live.values():
             live.stream.break_off()
         self._live.clear()
+        if self.store is not None:
+            self.store.close()
 
     def _schedule(self) -> None:
         due = self.model.next_event_time()
@@ -255,17 +293,25 @@ class EngineRuntime:
 
     def _on_blocks(self, event: BlocksStored | BlocksRemoved) -> None:
         if isinstance(event, BlocksRemoved):
-            self._outbox.extend(BlockRemoved([key]) for key in event.keys)
+            self._on_removed(event)
             return
         live = self._live[event.request_id]
         tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
+        self._tell_stored(event, tokens, live.salt)
+        if self.store is not None:
+            self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
+
+    def _on_removed(self, event: BlocksRemoved) -> None:
+        self._outbox.extend(BlockRemoved([key]) for key in event.keys)
+
+    def _tell_stored(self, event: BlocksStored, tokens: array[int], salt: str) -> None:
         size = self.settings.profile.block_tokens
         span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
         stored = BlockStored(list(event.keys), event.parent, span.tolist(), size)
-        if live.salt and event.first_block == 0:
-            named = [[("cache_salt", live.salt)], *[None] * (len(event.keys) - 1)]
+        if salt and event.first_block == 0:
+            named = [[("cache_salt", salt)], *[None] * (len(event.keys) - 1)]
             stored = msgspec.structs.replace(stored, extra_keys=named)
         self._outbox.append(stored)
 
@@ -276,3 +322,18 @@ class EngineRuntime:
         told = self._outbox if self.settings.flavor == "vllm" else sglang.told_events(self._outbox)
         self._publisher.publish(told)
         self._outbox = []
+
+
+def _node_store(settings: EngineSettings) -> NodeStore | None:
+    if not settings.kv_node:
+        return None
+    profile = settings.profile
+    store = NodeStoreSettings(
+        node=settings.kv_node,
+        secret=settings.kv_secret,
+        name=f"{settings.host}:{settings.port}",
+        bytes_per_token=settings.kv_bytes_per_token,
+        # Model time runs `time_scale` times as fast as real time, and so does the model's link.
+        link_bytes_per_s=profile.link_bytes_per_s * settings.kv_scale * settings.time_scale,
+    )
+    return NodeStore(store, settings.served_model, profile.block_tokens)

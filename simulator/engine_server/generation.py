@@ -10,10 +10,11 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from kvstore.connector.engine_params import FIELD, KvOutcome
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_server.answers.messages_answer import MessagesAnswer
@@ -26,6 +27,7 @@ from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, 
 from simulator.engine_server.chat_conversion import messages_chat, responses_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer import KvTransfer
+from simulator.engine_server.kv_transfer_params import KvTransferParams
 from simulator.engine_server.request_bodies import (
     ChatBody,
     CompletionBody,
@@ -37,6 +39,7 @@ from simulator.engine_server.request_bodies import (
     parse_body,
 )
 
+_Result = TypeVar("_Result")
 Leg = Literal["", "prefill", "decode"]
 _Shape = Callable[[str, str, int], AnswerShape]
 
@@ -54,6 +57,14 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     reason: str
     stream: TokenStream
     leg: Leg = ""
+    outcome: KvOutcome | None = None
+
+    def told(self, offered: KvTransferParams | None = None) -> dict[str, Any] | None:
+        """Return the answer's kv_transfer_params; None: it has none."""
+        said = {} if offered is None else dict(msgspec.to_builtins(offered))
+        if self.outcome is not None:
+            said[FIELD] = msgspec.to_builtins(self.outcome)
+        return said or None
 
 
 class Generation:
@@ -64,6 +75,8 @@ class Generation:
         self._settings = runtime.settings
         self._transfer = transfer
         self._numbers = itertools.count()
+        self._loading = 0
+        """Requests whose blocks are on their way from nodes."""
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/completions."""
@@ -109,7 +122,9 @@ class Generation:
     ) -> None:
         self._admit(body, len(tokens), wanted)
         leg = await self._leg(receive, body, wanted)
-        job = self._start(scope, body, tokens, wanted, shape, leg)
+        keys = self._keys(body, tokens)
+        outcome = await self._load(receive, body, tokens, keys) if leg != "decode" else None
+        job = self._start(scope, body, tokens, keys, wanted, shape, leg, outcome)
         watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
         try:
             if body.stream:
@@ -144,9 +159,11 @@ class Generation:
         scope: Scope,
         body: GenerationBody,
         tokens: array[int],
+        keys: tuple[int, ...],
         wanted: int | None,
         shape: _Shape,
         leg: Leg,
+        outcome: KvOutcome | None,
     ) -> _Job:
         room = self._settings.max_model_len - len(tokens)
         voice = zlib.crc32(memoryview(tokens)[-64:], zlib.crc32(self._settings.seed))
@@ -154,12 +171,43 @@ class Generation:
         number = next(self._numbers)
         name = header(scope, b"x-request-id") or os.urandom(16).hex()
         answer = shape(name[:256], self._settings.served_model, len(tokens))
-        seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
-        keys = token_block_keys(seed, tokens, self._settings.profile.block_tokens)
         sequence = PromptSequence(f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0)
         reason = "length" if wanted else "stop"
-        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=body.cache_salt or "")
-        return _Job(len(tokens), answer, voice, reason, stream, leg)
+        order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
+        salt = body.cache_salt or ""
+        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, order=order)
+        return _Job(len(tokens), answer, voice, reason, stream, leg, outcome)
+
+    def _keys(self, body: GenerationBody, tokens: array[int]) -> tuple[int, ...]:
+        seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
+        return token_block_keys(seed, tokens, self._settings.profile.block_tokens)
+
+    async def _load(
+        self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]
+    ) -> KvOutcome | None:
+        """Load what the request's order allows; None without an order, or a node. Other requests go on meanwhile."""
+        order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
+        store, model = self._runtime.store, self._runtime.model
+        if order is None or store is None:
+            return None
+        order = msgspec.structs.replace(order, load_blocks=min(order.load_blocks, len(keys)))
+        held = model.held_blocks(keys)
+        profile, salt = self._settings.profile, body.cache_salt or ""
+        hits = (profile.hit_tokens(len(tokens), blocks) for blocks in (held, max(held, order.load_blocks)))
+        without, with_load = (profile.prefill_s(len(tokens), each) for each in hits)
+        budget_s = (without - with_load) / self._settings.time_scale
+        self._loading += 1
+        try:
+            outcome = await _while_connected(receive, store.load(tokens, held, salt, order, budget_s))
+        finally:
+            self._loading -= 1
+        if self._runtime.closing:
+            raise ApiError(503, "the engine is shutting down")
+        size = profile.block_tokens
+        self._runtime.metrics.external(max(0, order.load_blocks - held) * size, outcome.loaded_blocks * size)
+        if outcome.loaded_blocks:
+            self._runtime.take_in(keys[: held + outcome.loaded_blocks], tokens, salt)
+        return outcome
 
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
         limit = self._settings.max_model_len
@@ -174,7 +222,7 @@ class Generation:
             raise ApiError(400, "n must be 1: this engine gives one answer per request", "n")
         if self._runtime.closing:
             raise ApiError(503, "the engine is shutting down")
-        if self._runtime.load >= self._settings.max_queued:
+        if self._runtime.load + self._loading >= self._settings.max_queued:
             self._runtime.metrics.reject("queued_reqs")
             raise ApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")
 
@@ -207,7 +255,7 @@ async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
         if stream.finished:
             counts = usage(job.prompt_tokens, end, stream.cached_tokens)
             everything = answer_text(job.voice, 0, end)
-            chunk += answer.ending(text, everything, job.reason, counts, with_usage=with_usage)
+            chunk += answer.ending(text, everything, job.reason, counts, with_usage=with_usage, transfer=job.told())
             await send({"type": "http.response.body", "body": chunk})
             return
         await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
@@ -223,17 +271,17 @@ async def _answer(send: Send, job: _Job, transfer: KvTransfer) -> None:
     offered = transfer.offer(stream.request_id) if job.leg == "prefill" else None
     text = answer_text(job.voice, 0, stream.generated)
     counts = usage(job.prompt_tokens, stream.generated, stream.cached_tokens)
-    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, offered))
+    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, job.told(offered)))
 
 
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Return when the work is done; ends it and raises ClientGoneError when the client leaves first."""
+async def _while_connected(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Return what the work returns; ends it and raises ClientGoneError when the client leaves first."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientGoneError
-        task.result()
+        return task.result()
     finally:
         for each in (task, gone):
             each.cancel()

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from kvstore.connector.engine_params import KvOrder
+
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
@@ -27,3 +29,5 @@ class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     remote_num_tokens: Annotated[int, Meta(ge=0)] | None = None
     remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
     tp_size: Annotated[int, Meta(ge=1)] | None = None
+    switchyard: KvOrder | None = None
+    """What may be loaded from nodes, and what the prompt's blocks are called (kvstore.connector.engine_params)."""

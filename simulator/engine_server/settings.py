@@ -47,11 +47,22 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What hand-offs do on purpose: fail at once, never end, or lose the blocks held; for tests."""
     faults: bool = False
     """Whether anyone who reaches it may give it a fault by POST /fault; for tests."""
+    kv_node: str = ""
+    """host:port of the node manager that keeps what it computes; empty: none does."""
+    kv_secret: bytes = b""
+    """What nodes and their clients share."""
+    kv_bytes_per_token: int = 1024
+    """Bytes of a payload per token: far less than a real model's; links towards other nodes are scaled alike."""
     seed: bytes = b""
     """Seeds the engine's own block hashes and its answers."""
     flavor: Literal["vllm", "sglang"] = "vllm"
     """Whose names, paths and forms of events it uses."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)
+
+    @property
+    def kv_scale(self) -> float:
+        """Bytes that are moved for each byte that a real engine would move."""
+        return self.kv_bytes_per_token / self.profile.kv_bytes_per_token
 
     @property
     def topic(self) -> str:

@@ -36,7 +36,11 @@ NAVIGATION = (
         NavigationItem("Trials", "/experiments", "experiments"),
         NavigationItem("Automation", "/steering", "steering"),
     ),
-    (NavigationItem("Topology", "/topology", "topology"), NavigationItem("Jobs", "/jobs", "jobs")),
+    (
+        NavigationItem("Topology", "/topology", "topology"),
+        NavigationItem("KV store", "/kv", "kv"),
+        NavigationItem("Jobs", "/jobs", "jobs"),
+    ),
     (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
 )
 """Groups of pages; a page appears here when it exists."""

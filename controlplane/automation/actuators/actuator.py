@@ -34,6 +34,7 @@ class NewEngine:
     kv_events_endpoint: str = ""
     kv_replay_endpoint: str = ""
     supervised: bool = False
+    kv_node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ and one whose role changes is restarted. So nothing is told twice, and nothing g
 
 from __future__ import annotations
 
+from collections import Counter
+
 from django.conf import settings
 from typing_extensions import override
 
@@ -46,6 +48,7 @@ class ProcessActuator(Actuator):
             kv_events_endpoint=engine_url("tcp", events),
             kv_replay_endpoint=engine_url("tcp", replay),
             supervised=True,
+            kv_node=_least_used_node(order),
         )
         return Answer(Standing.UNDER_WAY, "process is starting", engine=engine)
 
@@ -63,6 +66,12 @@ class ProcessActuator(Actuator):
     def flip(self, order: EngineOrder) -> Answer:
         """Say that the role may change, which restarts the process."""
         return Answer(Standing.IN_EFFECT, f"process restarts as a {order.role} engine")
+
+
+def _least_used_node(order: EngineOrder) -> str:
+    """Return the node manager that the fewest of the pool's engines name; empty: they name none."""
+    used = Counter(order.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
+    return min(sorted(used), key=lambda name: used[name], default="")
 
 
 def _free_name(taken: set[str]) -> str:

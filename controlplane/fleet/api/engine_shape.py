@@ -26,6 +26,7 @@ class EngineShape(serializers.ModelSerializer):
             "speed",
             "kind",
             "role",
+            "kv_node",
             "desired_state",
             "supervised",
             "registered_at",
@@ -55,6 +56,12 @@ class EngineChange(Change):
         default=EngineRole.MIXED,
         help_text="Role: prefill, decode, or both (mixed).",
     )
+    kv_node = Text(
+        max_length=64,
+        allow_blank=True,
+        default="",
+        help_text="Name of the node manager that keeps what it computes; empty: none does.",
+    )
 
 
 class NewEngine(EngineChange):
@@ -83,6 +90,7 @@ class BulkOperation(serializers.Serializer):
     speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
     kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
     role = serializers.ChoiceField(choices=EngineRole.choices, required=False, help_text="For register.")
+    kv_node = Text(max_length=64, allow_blank=True, required=False, help_text="For register.")
 
 
 class BulkChange(Change):

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
 
+KV_NODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
 
 
@@ -56,6 +57,10 @@ class Engine(models.Model):
     """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
     role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
     """What it does in a pool with prefill and decode engines; mixed ones do both by themselves."""
+    kv_node = models.CharField(
+        max_length=64, blank=True, default="", validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
+    )
+    """Name of the node manager that keeps what it computes; empty: none does."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""

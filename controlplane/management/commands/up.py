@@ -24,6 +24,7 @@ from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.project.first_run.demo_names import SERVED_MODEL
+from controlplane.project.first_run.demo_nodes import node_children, seed_demo_nodes, seed_node_key
 from controlplane.project.first_run.secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
 from controlplane.project.first_run.seed import (
     ADMIN,
@@ -106,19 +107,21 @@ class Command(BaseCommand):
                 secrets = _seeded(demo=options["demo"])
                 continue_above(_last_known_good())
             children = _demo_children(options) if options["demo"] else []
+            kv_secret = secrets.kv_secret if options["demo"] else ""
         except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
         log_dir = settings.STATE_DIR / "log"
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
         supervisor = Supervisor(log_dir)
-        engines = SupervisedEngines(supervisor, lambda: supervised_children(demo=options["demo"]))
+        engines = SupervisedEngines(supervisor, lambda: supervised_children(demo=options["demo"], kv_secret=kv_secret))
         serving = Serving(
             listener=listener,
             supervisor=supervisor,
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
             with_jobs=not settings.REDIS_URL,
+            kv_secret=kv_secret,
             on_ready=lambda: self._greet(options, secrets, log_dir),
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
@@ -182,9 +185,15 @@ def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
     engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM, roles=roles)
     trace = str(Path(options["trace"]).resolve()) if options["trace"] else ""
     prefilling = sum(engine.role != "decode" for engine in engines)
-    api_key = secrets_of(settings.STATE_DIR).api_key
-    traffic = DemoTraffic(_base_url(options), api_key, trace, options["speed"], prefilling)
-    return [*engine_children(engines), replay_child(traffic)]
+    secrets, url = secrets_of(settings.STATE_DIR), _base_url(options)
+    seed_node_key(secrets)
+    nodes = seed_demo_nodes(engines, ports_from=settings.DEMO_PORTS_FROM)
+    traffic = DemoTraffic(url, secrets.api_key, trace, options["speed"], prefilling)
+    return [
+        *node_children(nodes, secrets, settings.STATE_DIR, url),
+        *engine_children(engines, secrets.kv_secret),
+        replay_child(traffic),
+    ]
 
 
 def _base_url(options: dict[str, Any]) -> str:

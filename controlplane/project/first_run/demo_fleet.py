@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.supervised_ports import engine_ports
+from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
+from controlplane.project.first_run.demo_nodes import BYTES_PER_TOKEN
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec
+from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 GENERATED_QPS = 9.0
 """Mean arrival rate of the generated trace: about three quarters of what eight engines carry, so that bursts
@@ -36,15 +39,16 @@ class DemoTraffic:
     """Engines that prefill, which the generated rate is made for."""
 
 
-def engine_children(engines: Sequence[Engine]) -> list[ChildSpec]:
-    """Return the simulated engines, at the addresses that the topology names."""
-    return [_engine_child(engine) for engine in engines]
+def engine_children(engines: Sequence[Engine], kv_secret: str = "") -> list[ChildSpec]:
+    """Return the simulated engines, at the addresses that the topology names; without the secret they use no node."""
+    nodes = dict(KvNode.objects.values_list("name", "address")) if kv_secret else {}
+    return [_engine_child(engine, nodes.get(engine.kv_node, ""), kv_secret) for engine in engines]
 
 
-def supervised_children(*, demo: bool) -> list[ChildSpec]:
+def supervised_children(*, demo: bool, kv_secret: str = "") -> list[ChildSpec]:
     """Return the children of all engines that the supervisor is to keep; without `demo` those of the demo rest."""
     engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
-    return engine_children([engine for engine in engines if demo or engine.pool.slug != POOL])
+    return engine_children([engine for engine in engines if demo or engine.pool.slug != POOL], kv_secret)
 
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
@@ -59,7 +63,7 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
 
 
-def _engine_child(engine: Engine) -> ChildSpec:
+def _engine_child(engine: Engine, node: str, kv_secret: str) -> ChildSpec:
     http, events, replay = engine_ports(engine)
     argv = [
         *_python("simulator.engine_server"),
@@ -68,7 +72,10 @@ def _engine_child(engine: Engine) -> ChildSpec:
         *("--role", engine.role),
         *_parent(),
     ]
-    return ChildSpec(engine.engine_id, tuple(argv))
+    if not node:
+        return ChildSpec(engine.engine_id, tuple(argv))
+    argv += ["--kv-node", node, "--kv-bytes-per-token", str(BYTES_PER_TOKEN)]
+    return ChildSpec(engine.engine_id, tuple(argv), env={SECRET_VARIABLE: kv_secret})
 
 
 def _python(module: str) -> list[str]:

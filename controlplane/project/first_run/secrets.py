@@ -29,6 +29,10 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Empty once it is not needed here any more."""
     api_key: str
     """The demo's; empty where it opens nothing."""
+    kv_secret: str = ""
+    """Shared by the demo's node managers and their clients; empty: there are none."""
+    kv_api_key: str = ""
+    """With which the demo's node managers register."""
 
 
 class UnsafeSecretsError(RuntimeError):
@@ -59,6 +63,11 @@ def new_password() -> str:
     return secrets.token_urlsafe(12)
 
 
+def new_secret() -> str:
+    """Make up a secret that programs share, 64 hex digits."""
+    return secrets.token_hex(32)
+
+
 def new_api_key() -> str:
     """Make up an API key."""
     return "sy_" + secrets.token_urlsafe(32)
@@ -87,7 +96,7 @@ def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     made = FirstRunSecrets(
         secret_key=secrets.token_urlsafe(48),
-        fleet_secret=secrets.token_hex(32),
+        fleet_secret=new_secret(),
         admin_password=new_password(),
         api_key=new_api_key(),
     )

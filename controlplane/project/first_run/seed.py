@@ -19,6 +19,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
 from controlplane.fleet.topology import create_pool, create_region, create_tenant
+from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
@@ -28,7 +29,7 @@ from controlplane.policies.first_policy import make_live
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import create_policy
 from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
-from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password
+from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password, new_secret
 
 ADMIN = "admin"
 ACTOR = program("first run")
@@ -69,6 +70,8 @@ def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
         secrets = msgspec.structs.replace(secrets, admin_password=new_password())
     if demo and not secrets.api_key:
         secrets = msgspec.structs.replace(secrets, api_key=new_api_key())
+    if demo and not secrets.kv_secret:
+        secrets = msgspec.structs.replace(secrets, kv_secret=new_secret(), kv_api_key=new_api_key())
     return secrets
 
 
@@ -127,7 +130,7 @@ def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
     """Add so many engines under names and ports that are free; none where `more` is not above 0."""
     if more <= 0:
         return
-    taken = {port for engine in pool.engines.filter(supervised=True) for port in engine_ports(engine)}
+    taken = {port for engine in pool.engines.filter(supervised=True) for port in engine_ports(engine)} | _node_ports()
     used = set(pool.engines.values_list("name", flat=True))
     names = (f"e-{number:02d}" for number in count(1))
     free = islice((name for name in names if name not in used), more)
@@ -147,8 +150,14 @@ def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
             )
 
 
+def _node_ports() -> set[int]:
+    """Return the ports of node managers, which may not run yet."""
+    addresses = KvNode.objects.values_list("address", "events_endpoint", "replay_endpoint")
+    return {int(each.rsplit(":", 1)[1]) for row in addresses for each in row if each}
+
+
 def _move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
-    ours = {port for engine in engines for port in engine_ports(engine)}
+    ours = {port for engine in engines for port in engine_ports(engine)} | _node_ports()
     deadline_s = time.monotonic() + _RELEASE_S
     for engine in engines:
         while not (free := all(is_free(port) for port in engine_ports(engine))) and time.monotonic() < deadline_s:

@@ -29,6 +29,7 @@ from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background
 from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
+from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
 _BACKLOG = 2048
@@ -53,6 +54,8 @@ class Serving:
     """Keeps engine processes as the topology says until it is cancelled."""
     on_ready: Callable[[], None]
     """Called once gateway and web answer."""
+    kv_secret: str = ""
+    """What the demo's node managers share with the gateway, which asks them what they hold; empty: there are none."""
 
 
 @contextmanager
@@ -107,7 +110,7 @@ def _children(serving: Serving) -> list[ChildSpec]:
     gateway = ChildSpec(
         GATEWAY,
         _argv("gateway_process"),
-        {VARIABLE: _gateway_settings(listener)},
+        {VARIABLE: _gateway_settings(listener), **({SECRET_VARIABLE: serving.kv_secret} if serving.kv_secret else {})},
         pass_fds=(listener,),
         standby=True,
     )

@@ -38,14 +38,24 @@ class MessagesAnswer:
         """Return an event with text."""
         return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
 
-    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
+    def ending(
+        self,
+        text: str,
+        everything: str,
+        reason: str,
+        counts: dict[str, Any],
+        *,
+        with_usage: bool,
+        transfer: object = None,
+    ) -> bytes:
         """Return the last text and the events that end the stream, which tell its usage in any case."""
         delta = {"stop_reason": _REASONS[reason], "stop_sequence": None}
+        more = {} if transfer is None else {"kv_transfer_params": transfer}
         return b"".join(
             (
                 self.piece(text),
                 _event("content_block_stop", index=0),
-                _event("message_delta", delta=delta, usage=_usage(counts)),
+                _event("message_delta", delta=delta, usage=_usage(counts), **more),
                 _event("message_stop"),
             )
         )

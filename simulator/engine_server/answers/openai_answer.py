@@ -45,8 +45,17 @@ class AnswerShape(Protocol):
         """Return a chunk with text."""
         ...
 
-    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
-        """Return the last text, and what ends the stream; `everything` is the whole answer."""
+    def ending(
+        self,
+        text: str,
+        everything: str,
+        reason: str,
+        counts: dict[str, Any],
+        *,
+        with_usage: bool,
+        transfer: object = None,
+    ) -> bytes:
+        """Return the last text, and what ends the stream; `everything` is the whole answer, `transfer` as above."""
         ...
 
 
@@ -86,13 +95,23 @@ class Answer:
         """Return a chunk with text."""
         return self._before + _encode(text) + self._after
 
-    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
+    def ending(
+        self,
+        text: str,
+        everything: str,
+        reason: str,
+        counts: dict[str, Any],
+        *,
+        with_usage: bool,
+        transfer: object = None,
+    ) -> bytes:
         """Return the last text, the usage where it was asked for, and the mark of the end."""
-        return self.last_piece(text, reason) + (self.usage_piece(counts) if with_usage else b"") + DONE
+        return self.last_piece(text, reason, transfer) + (self.usage_piece(counts) if with_usage else b"") + DONE
 
-    def last_piece(self, text: str, reason: str) -> bytes:
+    def last_piece(self, text: str, reason: str, transfer: object = None) -> bytes:
         """Return the chunk with the last text and the reason of the end."""
-        return _event(self._chunk(text, reason))
+        more = {} if transfer is None else {"kv_transfer_params": transfer}
+        return _event({**self._chunk(text, reason), **more})
 
     def usage_piece(self, counts: dict[str, Any]) -> bytes:
         """Return the chunk that has no choices but the usage."""

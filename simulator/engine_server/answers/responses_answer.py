@@ -37,10 +37,21 @@ class ResponsesAnswer:
         """Return an event with text."""
         return self._event("response.output_text.delta", item_id=self._item_id, delta=text, logprobs=[], **_PLACE)
 
-    def ending(self, text: str, everything: str, reason: str, counts: dict[str, Any], *, with_usage: bool) -> bytes:
+    def ending(
+        self,
+        text: str,
+        everything: str,
+        reason: str,
+        counts: dict[str, Any],
+        *,
+        with_usage: bool,
+        transfer: object = None,
+    ) -> bytes:
         """Return the last text and the events that end the stream, which tell its usage in any case."""
         names = {"item_id": self._item_id, **_PLACE}
         response = self._response(everything, reason, counts)
+        if transfer is not None:
+            response = {**response, "kv_transfer_params": transfer}
         end = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return b"".join(
             (

@@ -250,6 +250,20 @@ def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Progr
     eventually(lambda: completed(demo) > done)
 
 
+def test_the_demos_node_managers_register_and_keep_blocks(demo: Program) -> None:
+    demo.banner()
+    key = json.loads((demo.state_dir / "first_run.json").read_text())["kv_api_key"]
+
+    def nodes() -> list[dict[str, object]]:
+        status, text = demo.get("/api/v1/kv_nodes", key)
+        return list(json.loads(text)["results"]) if status == 200 else []
+
+    eventually(lambda: [node["state"] for node in nodes()] == ["serving", "serving"])
+    eventually(lambda: [node for node in nodes() if "'stored': 0" not in str(node["report"])])
+    lines = [command_line(child) for child in children_of(demo.process.pid)]
+    assert not any(key in word for line in lines for word in line)
+
+
 def ask_for(state_dir: Path, *, engines: int) -> None:
     """Override the demo pool's number of engines, as an operator does in the console."""
     with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:

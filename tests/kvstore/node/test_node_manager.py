@@ -17,8 +17,10 @@ import pytest
 import zmq
 from prometheus_client import generate_latest
 
-from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
+from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_manager import NodeManager
+from kvstore.node.node_report import NodeReport
 from kvstore.tiers.block_facts import SSD
 from kvstore.transfer.connection import Connection
 from kvstore.transfer.frames import Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
@@ -217,6 +219,35 @@ def test_events_have_the_form_of_the_engines_and_are_replayed(tmp_path: Path) ->
         context.term()
 
 
+def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: Path) -> None:
+    [events_port, replay_port] = free_ports(2)
+    known, data = block("a")
+    known = msgspec.structs.replace(known, routing_key=77)
+    with node(tmp_path) as manager, a_client() as client:
+        client.put(address(manager), [(known, data)])
+        wait_until(lambda: on_ssd(manager, "a"))
+    context = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.rcvtimeo = 5000
+    try:
+        with node(tmp_path, events_port=events_port, replay_port=replay_port) as manager, a_client() as client:
+            page = client.call(address(manager), Page(0, 10))
+            assert isinstance(page, PageOf)
+            assert [(each.routing_key, media) for each, media in page.blocks] == [(77, ["STORAGE"])]
+            dealer.connect(f"tcp://127.0.0.1:{replay_port}")
+            dealer.send_multipart([b"", (0).to_bytes(8, "big")])
+            batches = []
+            while (frames := dealer.recv_multipart())[3]:
+                batches.append(decode_batch(frames[3]))
+            assert len(batches) == page.events
+            stored = batches[-1].events[0]
+            assert isinstance(stored, BlockStored)
+            assert node_blocks(stored) == [NodeBlock(77, payload_id(key("a")))]
+    finally:
+        dealer.close(0)
+        context.term()
+
+
 def test_its_metrics_say_what_happened() -> None:
     [port] = free_ports(1)
     with node(metrics_port=port) as manager, a_client() as client:
@@ -267,6 +298,29 @@ def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> 
         assert heard[0]["authorization"] == "Bearer sy_1"
         manager.stop()
         assert [each["state"] for each in heard][-1] == "gone"
+
+
+def test_its_report_says_what_it_has_counted_and_with_whom() -> None:
+    with registry() as (url, heard), node(register_url=url) as manager, a_client(name="engine-1") as client:
+        put(client, manager, "a")
+        contents(client, [address(manager)], ["a", "x"])
+        manager.stop()
+        report = msgspec.convert(heard[-1]["report"], NodeReport)
+        assert (report.blocks, report.stored, report.misses) == (1, 1, 1)
+        assert [(tier.medium, tier.slots, tier.used_slots, tier.hits) for tier in report.tiers] == [
+            ("CPU", 8, 1, 1),
+            ("STORAGE", 16, 0, 0),
+        ]
+        [link] = report.links
+        assert (link.peer, link.sent_bytes, link.received_bytes) == ("engine-1", 1000, 1000)
+        assert heard[-1]["name"] == "n1"
+
+
+def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, "a")
+        wait_until(manager.server.links.links)
+        assert list(manager.server.links.links()) == ["127.0.0.1"]
 
 
 def test_a_drain_lets_a_transfer_end_and_refuses_new_ones() -> None:

@@ -101,7 +101,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
             with transaction.atomic():
                 before = preflight_of(engine)
                 change_engine(engine, changes, actor=actor, expected=seen_revision(request), why=_why(request))
-                if changes.keys() - {"name", "speed", "kind", "role"}:
+                if changes.keys() - {"name", "speed", "kind", "role", "kv_node"}:
                     then_ready = before is not None and before.then_ready and before.state != "passed"
                     start_preflight(engine, actor=actor, then_ready=then_ready)
         except (InvalidFieldsError, RejectedUrlError) as error:

@@ -14,7 +14,7 @@ from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import Engine, EngineRole
 from controlplane.platform.field_problems import InvalidFieldsError
 
-ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role")
+ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role", "kv_node")
 LABELS = {
     "pool": "Pool",
     "name": "Name",
@@ -24,6 +24,7 @@ LABELS = {
     "speed": "Relative speed",
     "kind": "Kind",
     "role": "Role",
+    "kv_node": "KV node",
     "desired_state": "State",
 }
 MAX_FIELD = 400
@@ -166,6 +167,7 @@ _HELP = {
     "kv_replay_endpoint": "tcp://host:port, to replay missed events. Empty: detected from the engine.",
     "speed": "Prefill speed relative to the pool's cost profile: 1 is equal, 2 is twice as fast.",
     "role": "Prefill engines only compute prompts; decode engines only generate answers.",
+    "kv_node": "Name of the node manager that keeps what the engine computes. Empty: none does.",
     "kind": "Accelerator or build, such as H100; engines of one kind share a learned cost. Empty: the pool's common "
     "kind.",
 }

@@ -24,6 +24,7 @@ class Example:
 
 _POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
 _ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
+_NODE = {"name": "kv-new", "incarnation": 1, "address": "10.0.9.8:8470"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
 _TOMORROW = (timezone.now() + timedelta(days=1)).isoformat()
 _OVERRIDE = {"engines": 3, "until": (timezone.now() + timedelta(hours=6)).isoformat()}
@@ -47,6 +48,8 @@ SAFE: dict[str, list[str]] = {
     "OneEngineHits": ["engines/e-a/hits"],
     "Engines": ["engines"],
     "OneEngine": ["engines/e-a"],
+    "KvNodes": ["kv_nodes"],
+    "OneKvNode": ["kv_nodes/kv-a"],
     "Tenants": ["tenants"],
     "OneTenant": ["tenants/acme"],
     "ApiKeys": ["keys"],
@@ -100,6 +103,9 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OneEngine", "DELETE"): Example("DELETE", "engines/e-a", None, 409, guarded=True),
     ("EngineState", "POST"): Example("POST", "engines/e-a/state", {"state": "draining"}),
     ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
+    ("KvNodes", "POST"): Example("POST", "kv_nodes", _NODE),
+    # It serves.
+    ("OneKvNode", "DELETE"): Example("DELETE", "kv_nodes/kv-a", None, 409, guarded=True),
     ("Tenants", "POST"): Example("POST", "tenants", {"slug": "new", "name": "New"}, 201),
     ("OneTenant", "PUT"): Example("PUT", "tenants/acme", {"name": "New"}, guarded=True),
     ("OneTenant", "PATCH"): Example("PATCH", "tenants/acme", {"name": "New"}, guarded=True),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ADMIN_NOUNS = ("regions", "pools", "tenants", "keys")
-WHOLE_FLEET = ("tenants", "keys")
+WHOLE_FLEET = ("tenants", "keys", "kv_nodes")
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to whoever may change something."""
 
@@ -153,6 +153,16 @@ def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> 
         answer = send(world, caller, CHANGES[key])
         assert answer.status_code == CHANGES[key].status or caller == "operator_a_key", answer.content
         assert answer.status_code not in (401, 403, 404, 500)
+
+
+@pytest.mark.parametrize("key", [key for key in CHANGES if CHANGES[key].path.startswith("kv_nodes")], ids=" ".join)
+def test_kv_nodes_are_for_operators_of_the_whole_fleet(world: World, key: tuple[str, str]) -> None:
+    before = dump()
+    for caller in ("operator_a", "operator_a_key", "operator_a_viewer_b"):
+        assert send(world, caller, CHANGES[key]).status_code == 403, caller
+    assert dump() == before
+    for caller in ("operator", "operator_key"):
+        assert send(world, caller, CHANGES[key]).status_code == CHANGES[key].status
 
 
 @pytest.mark.parametrize("name", SAFE)

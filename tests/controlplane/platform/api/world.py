@@ -22,6 +22,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.topology import create_pool, create_region, create_tenant
+from controlplane.kv_nodes.registration import report_node
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -77,6 +78,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
     _add_shadow(world)
+    told = {"incarnation": 1, "address": "10.0.1.9:8470", "state": "serving"}
+    report_node("kv-a", told, {}, now=timezone.now(), actor=ACTOR)
     other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
     start_canary(other, actor=ACTOR)
     _add_people(world)

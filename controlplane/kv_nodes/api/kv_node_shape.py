@@ -1,0 +1,55 @@
+"""Node managers on the wire."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.platform.api.strict_fields import Document, Input, Text, WholeNumber
+
+_MAX = (1 << 63) - 1
+
+
+class KvNodeShape(serializers.ModelSerializer):
+    """One node manager."""
+
+    heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
+    report = serializers.DictField(source="report.content", read_only=True, default=dict)
+
+    class Meta:
+        model = KvNode
+        fields = (
+            "name",
+            "incarnation",
+            "address",
+            "events_endpoint",
+            "replay_endpoint",
+            "metrics_url",
+            "dram_bytes",
+            "ssd_bytes",
+            "slot_bytes",
+            "state",
+            "heard_at",
+            "report",
+            "revision",
+        )
+        read_only_fields = fields
+
+
+class KvNodeWord(Input):
+    """What a node manager says of itself; it repeats it every few seconds."""
+
+    name = Text(max_length=64, help_text="Its id; never changes.")
+    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
+    address = Text(help_text="host:port under which engines and gateways reach it.")
+    events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
+    replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
+    metrics_url = Text(allow_blank=True, default="", help_text="Where Prometheus reads it.")
+    dram_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its DRAM tier (bytes).")
+    ssd_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its SSD tier (bytes).")
+    slot_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Largest block (bytes).")
+    state = serializers.ChoiceField(
+        choices=[KvNodeState.SERVING.value, KvNodeState.DRAINING.value, KvNodeState.GONE.value],
+        default=KvNodeState.SERVING.value,
+    )
+    report = Document(required=False, default=dict, help_text="Its counters since it started.")

@@ -1,0 +1,72 @@
+"""One node manager, and what it said of itself last."""
+
+from __future__ import annotations
+
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from typing_extensions import override
+
+from controlplane.fleet.models.engine import KV_NODE
+
+_ADDRESS = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"
+
+
+class KvNodeState(models.TextChoices):
+    """Whether gateways and engines may use a node."""
+
+    SERVING = "serving", "Serving"
+    DRAINING = "draining", "Draining"
+    GONE = "gone", "Stopped"
+    SILENT = "silent", "Silent"
+
+
+LIVE = (KvNodeState.SERVING, KvNodeState.DRAINING)
+"""States in which a node is published."""
+
+
+class KvNode(models.Model):
+    """One node manager; it registers itself, and `name` is its id everywhere."""
+
+    public_id_field = "name"
+    in_snapshot = True
+
+    name = models.CharField(
+        max_length=64, unique=True, validators=[RegexValidator(KV_NODE, "Use A-Z, a-z, 0-9, . _ -")]
+    )
+    incarnation = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
+    """Nanoseconds since the epoch at its last start; words of an earlier one count no more."""
+    address = models.CharField(max_length=200, validators=[RegexValidator(_ADDRESS, "Write host:port.")])
+    """Where engines and gateways reach it, checked as engines' addresses are."""
+    events_endpoint = models.CharField(max_length=200, blank=True)
+    replay_endpoint = models.CharField(max_length=200, blank=True)
+    metrics_url = models.CharField(max_length=200, blank=True)
+    dram_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
+    ssd_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
+    slot_bytes = models.BigIntegerField(default=0, validators=[MinValueValidator(0)])
+    state = models.CharField(max_length=16, choices=KvNodeState.choices, default=KvNodeState.GONE)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change of what is published, not with each report; the ETag of the API."""
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            models.CheckConstraint(condition=models.Q(state__in=KvNodeState.values), name="kv_node_state_known"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return self.name
+
+
+class KvNodeReport(models.Model):
+    """A node's last report: counters that change all the time, apart from what is published and audited."""
+
+    node = models.OneToOneField(KvNode, on_delete=models.CASCADE, related_name="report")
+    heard_at = models.DateTimeField()
+    """When it came, by our clock."""
+    content = models.JSONField(default=dict)
+    """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.node} at {self.heard_at:%H:%M:%S}"

@@ -1,0 +1,95 @@
+"""Takes in what node managers say of themselves every few seconds.
+
+A report alone is stored and told to nobody. What is published (address, sizes, state) changes through the audit, which
+happens when a node comes, moves, drains or goes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeState
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import check_names, problem
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from kvstore.node.node_report import NodeReport
+from routing.values.prepared_struct import prepared
+
+MAX_NODES = 1024
+NODE_FIELDS = frozenset(
+    {
+        "incarnation",
+        "address",
+        "events_endpoint",
+        "replay_endpoint",
+        "metrics_url",
+        "dram_bytes",
+        "ssd_bytes",
+        "slot_bytes",
+        "state",
+    }
+)
+
+
+class OlderIncarnationError(ConflictError):
+    """The node has started anew since; what its predecessor says counts no more."""
+
+
+def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now: datetime, actor: Actor) -> KvNode:
+    """Take in what a node said of itself and return it as it is then known; repeating it is harmless.
+
+    Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, OlderIncarnationError.
+    """
+    require(actor, Role.OPERATOR)
+    check_names(told, NODE_FIELDS)
+    content = _checked_report(report)
+    changes = {**told, **_checked_addresses(told)}
+    with transaction.atomic():
+        node = KvNode.objects.select_for_update().filter(name=name).first()
+        if node is None:
+            if KvNode.objects.count() >= MAX_NODES:
+                raise problem("name", f"There are {MAX_NODES} KV nodes already; delete those that are gone.")
+            node = recorded_change.create(KvNode(name=name, **changes), "kv_node.register", actor=actor)
+        elif told["incarnation"] < node.incarnation:
+            raise OlderIncarnationError(f"KV node {name} has started anew since; this report is of its predecessor.")
+        else:
+            node = recorded_change.change(node, changes, _verb(node, changes), actor=actor)
+        KvNodeReport.objects.update_or_create(node=node, defaults={"heard_at": now, "content": content})
+    return node
+
+
+def _verb(node: KvNode, changes: dict[str, Any]) -> str:
+    came_back = node.state not in (KvNodeState.SERVING, KvNodeState.DRAINING)
+    return "kv_node.register" if came_back or changes["incarnation"] != node.incarnation else "kv_node.change"
+
+
+def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
+    rules = engine_url_rules()
+    checked = {}
+    for field in ("address", "events_endpoint", "replay_endpoint"):
+        given = told.get(field, "")
+        if not given:
+            continue
+        scheme = "tcp://" if field == "address" else ""
+        try:
+            checked[field] = check_kv_endpoint(scheme + given, rules).connect_url.removeprefix(scheme)
+        except RejectedUrlError as error:
+            error.field = field
+            raise
+    return checked
+
+
+def _checked_report(report: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(msgspec.to_builtins(msgspec.convert(report, prepared(NodeReport))))
+    except msgspec.ValidationError as error:
+        raise problem("report", f"{error}.") from error

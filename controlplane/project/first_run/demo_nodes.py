@@ -1,0 +1,108 @@
+"""The demo's node managers: their rows, their share of the engines, and how their processes start.
+
+Payloads of the demo are small beside those of a real model, and links are scaled alike, so that real bytes move on any
+machine at the pace at which a real fleet's would.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from os import getpid
+from pathlib import Path
+
+from django.db import transaction
+
+from controlplane.access.api_keys import adopt_api_key
+from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.free_ports import LOOPBACK, free_ports, is_free
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.supervised_ports import engine_ports, engine_url
+from controlplane.kv_nodes.models.kv_node import KvNode
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import program
+from controlplane.platform.models.api_key import ApiKey, hash_api_key
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
+from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, TENANT
+from controlplane.project.first_run.secrets import FirstRunSecrets
+from controlplane.project.processes.child_process import ChildSpec
+from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
+
+NODES = ("kv-1", "kv-2")
+BYTES_PER_TOKEN = 64
+"""An 896th of a 7B model's: 32 KiB per block of 512 tokens, of which a node keeps as many as four engines do."""
+_SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
+_PORTS = 3
+_ACTOR = program("first run")
+
+
+def seed_node_key(secrets: FirstRunSecrets) -> None:
+    """Let the nodes register: make their API key of the demo's tenant unless it exists."""
+    if ApiKey.objects.filter(sha256=hash_api_key(secrets.kv_api_key)).exists():
+        return
+    tenant = Tenant.objects.get(slug=TENANT)
+    adopt_api_key(tenant, "KV nodes", secrets.kv_api_key, actor=_ACTOR, scopes=("manage",), role=Role.OPERATOR)
+
+
+def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNode]:
+    """Make the nodes unless they exist, and return them; new ones share the engines that have none.
+
+    Ports are remembered; a node one of whose ports now belongs to another program moves to free ones.
+    """
+    known = {node.name: node for node in KvNode.objects.filter(name__in=NODES)}
+    engines = list(engines)
+    taken = {port for node in known.values() for port in node_ports(node)}
+    taken |= {port for engine in engines for port in engine_ports(engine)}
+    with transaction.atomic():
+        for name in NODES:
+            node = known.get(name)
+            if node is not None and all(is_free(port) for port in node_ports(node)):
+                continue
+            ports = free_ports(_PORTS, start=ports_from, taken=taken)
+            taken |= set(ports)
+            if node is None:
+                made = recorded_change.create(KvNode(name=name, **_addresses(ports)), "kv_node.register", actor=_ACTOR)
+                known[name] = made
+                continue
+            recorded_change.change(
+                node, _addresses(ports), "kv_node.change", actor=_ACTOR, why="Another program has taken a port"
+            )
+        if not Engine.objects.filter(kv_node__in=NODES).exists():
+            for number, engine in enumerate(engines):
+                change_engine(engine, {"kv_node": NODES[number % len(NODES)]}, actor=_ACTOR, why="Created at the start")
+    return [known[name] for name in NODES]
+
+
+def node_ports(node: KvNode) -> tuple[int, ...]:
+    """Return the ports of a demo node: transfers, events, replay."""
+    addresses = (node.address, node.events_endpoint, node.replay_endpoint)
+    return tuple(int(address.rsplit(":", 1)[1]) for address in addresses)
+
+
+def node_children(nodes: Iterable[KvNode], secrets: FirstRunSecrets, state_dir: Path, url: str) -> list[ChildSpec]:
+    """Return how the nodes' processes start; they register at the console's address, `url`."""
+    return [_child(node, secrets, state_dir, url) for node in nodes]
+
+
+def _child(node: KvNode, secrets: FirstRunSecrets, state_dir: Path, url: str) -> ChildSpec:
+    port, events, replay = node_ports(node)
+    argv = [
+        *(sys.executable, "-m", "controlplane.project.processes.kv_node_process", str(getpid())),
+        *("--name", node.name, "--port", str(port), "--events-port", str(events), "--replay-port", str(replay)),
+        *("--slot-kib", str(_SLOT_KIB), "--dram-mib", str(_DRAM_MIB), "--ssd-mib", str(_SSD_MIB)),
+        *("--directory", str(state_dir / "kv" / node.name)),
+        *("--register", f"{url}/api/v1/kv_nodes", "--drain-s", "1"),
+    ]
+    return ChildSpec(
+        node.name, tuple(argv), env={SECRET_VARIABLE: secrets.kv_secret, API_KEY_VARIABLE: secrets.kv_api_key}
+    )
+
+
+def _addresses(ports: list[int]) -> dict[str, str]:
+    port, events, replay = ports
+    return {
+        "address": f"{LOOPBACK}:{port}",
+        "events_endpoint": engine_url("tcp", events),
+        "replay_endpoint": engine_url("tcp", replay),
+    }

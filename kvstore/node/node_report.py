@@ -1,0 +1,51 @@
+"""What a node says of itself when it registers: what it is, and what it has counted since it started."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+MAX_LINKS = 256
+REPORT_EVERY_S = 5.0
+"""Seconds between two reports of a node; one that misses three is silent."""
+
+_Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Seconds = Annotated[float, Meta(ge=0)]
+
+
+class TierReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier; the counters are since the node started."""
+
+    medium: Annotated[str, Meta(max_length=16)]
+    """CPU or STORAGE, as in KV events."""
+    slots: _Count = 0
+    used_slots: _Count = 0
+    hits: _Count = 0
+    evicted: _Count = 0
+    corrupt: _Count = 0
+
+
+class LinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes between the node and one other end of the protocol."""
+
+    peer: Annotated[str, Meta(max_length=64)]
+    """The name that the other end gave; its host where it gave none."""
+    sent_bytes: _Count = 0
+    received_bytes: _Count = 0
+    bytes_per_s: _Seconds = 0.0
+    """Learned from what was sent in large transfers; 0: there was none."""
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one node since it started."""
+
+    tiers: Annotated[list[TierReport], Meta(max_length=8)] = []
+    links: Annotated[list[LinkReport], Meta(max_length=MAX_LINKS)] = []
+    blocks: _Count = 0
+    misses: _Count = 0
+    stored: _Count = 0
+    repaired: _Count = 0
+    refused: _Count = 0
+    write_through_waiting: _Count = 0

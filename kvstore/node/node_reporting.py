@@ -1,0 +1,45 @@
+"""Reads a node's counts for its report."""
+
+from __future__ import annotations
+
+from kvstore.node.block_store import BlockStore
+from kvstore.node.node_report import MAX_LINKS, LinkReport, NodeReport, TierReport
+from kvstore.node.write_through import WriteThrough
+from kvstore.tiers.block_facts import DRAM, SSD
+from kvstore.transfer.transfer_server import TransferServer
+
+
+def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough) -> NodeReport:
+    """Return what a node has counted; the links with the most bytes, if there are too many."""
+    links = [
+        LinkReport(
+            peer=name, sent_bytes=link.sent_bytes, received_bytes=link.received_bytes, bytes_per_s=link.bytes_per_s
+        )
+        for name, link in server.links.links().items()
+    ]
+    links.sort(key=lambda link: (-link.sent_bytes - link.received_bytes, link.peer))
+    with store.lock:
+        catalog, counts = store.catalog, store.counts
+        sizes = ((DRAM, catalog.settings.dram_slots), (SSD, catalog.settings.ssd_slots))
+        tiers = [
+            TierReport(
+                medium=medium,
+                slots=slots,
+                used_slots=catalog.used_slots(medium),
+                hits=counts.hits[medium],
+                evicted=catalog.evicted(medium),
+                corrupt=counts.corrupt[medium],
+            )
+            for medium, slots in sizes
+            if slots
+        ]
+        return NodeReport(
+            tiers=tiers,
+            links=links[:MAX_LINKS],
+            blocks=len(catalog),
+            misses=counts.misses,
+            stored=counts.stored,
+            repaired=counts.repaired,
+            refused=sum(counts.refused.values()),
+            write_through_waiting=write_through.waiting(),
+        )

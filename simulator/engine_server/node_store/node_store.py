@@ -1,0 +1,109 @@
+"""One engine's node manager as its event loop uses it: blocks go there in the background, and come in time or not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+
+import msgspec
+
+from kvstore.connector.engine_params import KvOrder, KvOutcome
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.connection_pool import split_address
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+from simulator.engine_server.node_store.block_loader import BlockLoader, LoadCounts, Loading
+from simulator.engine_server.node_store.block_saver import BlockSaver, SaveCounts, Stored
+from simulator.engine_server.node_store.payloads import Payloads
+from simulator.engine_server.node_store.scaled_link import ScaledLink
+
+_THREADS = 4
+_SILENCE_S = 2.0
+"""A node that says nothing for so long is given up."""
+_GRACE_S = 0.05
+"""A load that does not end by itself is left to its thread so long after its time."""
+_CLOSE_S = 1.0
+
+
+class NodeStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the engine's node is, and how large the payloads are."""
+
+    node: str
+    """host:port of the engine's node manager."""
+    secret: bytes
+    name: str
+    """What nodes call the engine in their counts."""
+    bytes_per_token: int = 1024
+    link_bytes_per_s: float = 0.0
+    """Scaled rate towards other nodes; 0: the machine's."""
+
+
+class NodeStore:
+    """For one event loop; closing it leaves nothing running but a transfer that a silent node holds up."""
+
+    def __init__(self, settings: NodeStoreSettings, model: str, block_tokens: int) -> None:
+        self._node = settings.node
+        self._own_host, _ = split_address(settings.node)
+        limits = TransferSettings(timeout_s=_SILENCE_S)
+        self._client = TransferClient(settings.secret, time.monotonic, None, limits, settings.name)
+        payloads = Payloads(model, block_tokens, settings.bytes_per_token)
+        self._saver = BlockSaver(self._client, settings.node, payloads)
+        self._loader = BlockLoader(self._client, settings.node, payloads, ScaledLink(settings.link_bytes_per_s))
+        self._threads = ThreadPoolExecutor(_THREADS, "kv-load")
+
+    @property
+    def saves(self) -> SaveCounts:
+        """Blocks by what became of them."""
+        return self._saver.counts
+
+    @property
+    def loads(self) -> LoadCounts:
+        """Blocks by what became of them."""
+        return self._loader.counts
+
+    def save(self, tokens: array[int], first: int, end: int, salt: str, order: KvOrder | None) -> None:
+        """Have blocks `first` … `end` of a prompt kept; returns at once."""
+        self._saver.add(Stored(tokens, first, end, salt, order or KvOrder()))
+
+    async def load(self, tokens: array[int], held: int, salt: str, order: KvOrder, budget_s: float) -> KvOutcome:
+        """Load what the order allows behind the blocks that are held, or give up after `budget_s` seconds."""
+        holders = [each for each in order.holders if self._may_reach(each)]
+        if order.load_blocks <= held:
+            return KvOutcome()
+        if not holders:
+            return KvOutcome(reason="missing")
+        wanted = Loading(tokens=tokens, held=held, end=order.load_blocks, salt=salt, holders=holders, budget_s=budget_s)
+        began = time.monotonic()
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._loader.load, wanted)
+        try:
+            loaded = await asyncio.wait_for(work, budget_s + _GRACE_S)
+        except TimeoutError:
+            return KvOutcome(seconds=time.monotonic() - began, reason="late")
+        return KvOutcome(
+            loaded_blocks=loaded.blocks,
+            loaded_bytes=loaded.bytes,
+            seconds=loaded.seconds,
+            holder=loaded.holder,
+            reason=loaded.reason,
+        )
+
+    def settled(self, timeout_s: float) -> bool:
+        """Wait until all blocks are kept that were to be; False where time ran out. Blocks its caller."""
+        return self._saver.settled(timeout_s)
+
+    def close(self) -> None:
+        """End; blocks that wait are not kept."""
+        self._loader.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._saver.close(_CLOSE_S)
+        self._client.close()
+
+    def _may_reach(self, holder: str) -> bool:
+        """Return whether an address that came in a request is one of ours: the node's host, or loopback."""
+        try:
+            host, _ = split_address(holder)
+            return host == self._own_host or ip_address(host).is_loopback
+        except (PeerError, ValueError):
+            return False

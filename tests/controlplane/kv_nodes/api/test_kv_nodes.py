@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.controlplane.kv_nodes.node_words import REPORT, word
+from tests.controlplane.platform.api.conftest import shared_world, world
+from tests.controlplane.platform.api.world import Api, World
+
+__all__ = ["shared_world", "world"]
+
+pytestmark = pytest.mark.django_db
+
+
+def test_what_a_node_reports_is_shown(world: World) -> None:
+    told = {"name": "kv-9", **word(), "report": REPORT}
+    answer = Api(world, "operator_key").post("kv_nodes", told)
+    assert answer.status_code == 200, answer.content
+    shown = Api(world, "viewer").get("kv_nodes/kv-9").json()
+    assert (shown["state"], shown["report"]["misses"], shown["report"]["tiers"][0]["hits"]) == ("serving", 2, 5)
+    assert shown["heard_at"]
+    again = Api(world, "operator_key").post("kv_nodes", told)
+    assert again.json()["revision"] == shown["revision"]
+
+
+def test_a_predecessors_word_is_a_conflict(world: World) -> None:
+    Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=5)})
+    assert Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=4)}).status_code == 409
+
+
+def test_nobody_can_call_himself_silent_or_say_what_is_unknown(world: World) -> None:
+    for wrong in ({"state": "silent"}, {"secret": "x"}, {"incarnation": -1}, {"name": "a b"}, {"address": "nowhere"}):
+        answer = Api(world).post("kv_nodes", {"name": "kv-9", **word(), **wrong})
+        assert answer.status_code == 400, (wrong, answer.content)
+
+
+def test_an_engines_node_is_set_and_published(world: World) -> None:
+    etag = Api(world).get("engines/e-a")["ETag"]
+    answer = Api(world).call("PATCH", "engines/e-a", {"kv_node": "kv-a"}, If_Match=etag)
+    assert answer.json()["kv_node"] == "kv-a", answer.content
+    operation = {"op": "register", "pool": "pool-a", "name": "e-c", "url": "http://10.0.1.7:8000", "kv_node": "kv-a"}
+    bulk = Api(world).post("engines/bulk", {"operations": [operation]})
+    assert bulk.json()["results"][0]["after"]["kv_node"] == "kv-a", bulk.content
+    wrong = Api(world).post("engines/bulk", {"operations": [{**operation, "name": "e-d", "kv_node": "a b"}]})
+    assert wrong.status_code == 400

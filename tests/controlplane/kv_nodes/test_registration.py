@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.kv_nodes import registration
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.registration import OlderIncarnationError
+from controlplane.kv_nodes.removal import delete_kv_node
+from controlplane.kv_nodes.silence import note_silent_nodes
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.recorded_change import InUseError
+from controlplane.publication.continued_versions import version_in_database
+from controlplane.publication.snapshot import build_snapshot
+from gateway.contracts.snapshot import KvNodeEntry
+from tests.controlplane.kv_nodes.node_words import NODES, REPORT, reported, seconds_later
+
+pytestmark = pytest.mark.django_db
+
+
+def events() -> list[str]:
+    return list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
+
+
+def test_a_node_that_registers_is_published() -> None:
+    reported()
+    assert build_snapshot(0.0).kv_nodes == (
+        KvNodeEntry(
+            name="kv-1",
+            address="127.0.0.1:8470",
+            events_endpoint="tcp://127.0.0.1:8471",
+            replay_endpoint="tcp://127.0.0.1:8472",
+            slot_bytes=4096,
+        ),
+    )
+    assert events() == ["kv_node.register"]
+
+
+def test_a_report_alone_is_stored_and_told_to_nobody() -> None:
+    now = timezone.now()
+    first = reported(now=now)
+    version = version_in_database()
+    later = reported(now=seconds_later(now, 5), report={**REPORT, "misses": 9})
+    assert (later.revision, version_in_database(), events()) == (first.revision, version, ["kv_node.register"])
+    later.refresh_from_db()
+    assert later.report.content["misses"] == 9
+    assert later.report.heard_at == seconds_later(now, 5)
+
+
+def test_a_node_that_drains_is_published_as_such_and_one_that_is_gone_not_at_all() -> None:
+    reported()
+    reported(state="draining")
+    assert [node.state for node in build_snapshot(0.0).kv_nodes] == ["draining"]
+    reported(state="gone")
+    assert build_snapshot(0.0).kv_nodes == ()
+    assert events() == ["kv_node.register", "kv_node.change", "kv_node.change"]
+
+
+def test_a_node_that_starts_anew_registers_again_and_its_predecessors_last_word_is_not_heard() -> None:
+    reported()
+    reported(incarnation=2, address="127.0.0.1:9470")
+    with pytest.raises(OlderIncarnationError):
+        reported(state="gone")
+    node = KvNode.objects.get(name="kv-1")
+    assert (node.state, node.address) == ("serving", "127.0.0.1:9470")
+    assert events() == ["kv_node.register", "kv_node.register"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("address", "169.254.169.254:80"),
+        ("address", "192.0.2.1:8470"),
+        ("events_endpoint", "tcp://192.0.2.1:1"),
+        ("replay_endpoint", "http://127.0.0.1:1"),
+    ],
+)
+def test_an_address_that_engines_may_not_have_is_refused(field: str, value: str) -> None:
+    with pytest.raises(RejectedUrlError) as refused:
+        reported(**{field: value})
+    assert refused.value.field == field
+    assert not KvNode.objects.exists()
+
+
+@pytest.mark.parametrize("report", [{"tiers": 1}, {"blocks": -1}, {"links": [{"peer": "x" * 65}]}, {"misses": 1 << 70}])
+def test_a_report_of_another_form_is_refused(report: object) -> None:
+    with pytest.raises(InvalidFieldsError):
+        reported(report=report)
+    assert not KvNode.objects.exists()
+
+
+def test_there_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "MAX_NODES", 2)
+    for name in ("kv-1", "kv-2"):
+        reported(name)
+    with pytest.raises(InvalidFieldsError):
+        reported("kv-3")
+    reported("kv-2", state="draining")
+
+
+def test_a_node_that_misses_three_reports_is_silent_until_the_next() -> None:
+    now = timezone.now()
+    reported("kv-1", now=now)
+    reported("kv-2", now=seconds_later(now, 10))
+    assert note_silent_nodes(seconds_later(now, 14)) == []
+    assert note_silent_nodes(seconds_later(now, 16)) == ["kv-1"]
+    assert note_silent_nodes(seconds_later(now, 17)) == []
+    assert [node.name for node in build_snapshot(0.0).kv_nodes] == ["kv-2"]
+    assert events()[-1] == "kv_node.silent"
+    assert reported("kv-1").state == KvNodeState.SERVING
+    assert events()[-1] == "kv_node.register"
+
+
+def test_a_node_that_said_that_it_is_gone_is_not_called_silent() -> None:
+    now = timezone.now()
+    reported(now=now, state="gone")
+    assert note_silent_nodes(seconds_later(now, 1000)) == []
+
+
+def test_only_a_node_that_reports_no_more_can_be_deleted() -> None:
+    node = reported()
+    with pytest.raises(InUseError):
+        delete_kv_node(node, actor=NODES)
+    node = reported(state="gone")
+    delete_kv_node(node, actor=NODES, expected=node.revision, why="scrapped")
+    assert not KvNode.objects.exists()
+    assert AuditEvent.objects.latest("pk").why == "scrapped"

@@ -1,0 +1,228 @@
+"""Simulated engines keep their blocks on real node managers and load what others have computed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from typing import Any
+
+import pytest
+
+from kvstore.connector.engine_params import KvOutcome, outcome_in, packed_keys
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transfer.frames import Page, PageOf
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.tokenizer import tokenize
+from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
+from tests.kvstore.kv_blocks import SECRET, a_client, address, node
+from tests.simulator.conftest import RunningEngine, StartEngine
+
+BLOCK = 16
+PROFILE = EngineProfile(
+    block_tokens=BLOCK, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=64, link_bytes_per_s=1e9,
+    prefill_per_token_s=0.1,
+)  # fmt: skip
+"""Prefills so slow that loading pays whatever the machine does meanwhile."""
+PROMPT = "abcd" * 160
+BLOCKS = len(tokenize(PROMPT)) // BLOCK
+KEYS = list(range(1, BLOCKS + 1))
+
+
+def big(**changes: Any) -> Any:
+    return node(slots={"dram_slots": 64, **changes})
+
+
+async def engine(start: StartEngine, manager: NodeManager, **changes: Any) -> RunningEngine:
+    fields = {"profile": PROFILE, "kv_node": address(manager), "kv_secret": SECRET, "kv_bytes_per_token": 64}
+    return await start(**{**fields, **changes})
+
+
+def order(holders: list[str], blocks: int = BLOCKS, **more: Any) -> dict[str, Any]:
+    said = {"keys": packed_keys(KEYS), "load_blocks": blocks, "holders": holders, "tenant": "acme", **more}
+    return {"switchyard": said}
+
+
+async def ask(
+    running: RunningEngine, params: dict[str, Any] | None = None, **body: Any
+) -> tuple[dict[str, Any], KvOutcome | None]:
+    asked = {"prompt": PROMPT, "max_tokens": 2, **body, **({"kv_transfer_params": params} if params else {})}
+    async with running.http.post(running.url + "/v1/completions", json=asked) as response:
+        answer = await response.json()
+        assert response.status == 200, answer
+    return answer, outcome_in(answer.get("kv_transfer_params"))
+
+
+async def settled(running: RunningEngine) -> None:
+    store = running.server.runtime.store
+    assert store is not None
+    assert await asyncio.to_thread(store.settled, 20.0)
+
+
+def cached(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+async def test_one_engine_loads_what_another_has_computed(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        answer, outcome = await ask(first, order([], 0))
+        assert (cached(answer), outcome) == (0, KvOutcome())
+        await settled(first)
+        answer, outcome = await ask(second, order([address(manager)]))
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.loaded_bytes, outcome.reason) == (BLOCKS, BLOCKS * BLOCK * 64, "")
+        assert outcome.holder == address(manager)
+        assert cached(answer) >= (BLOCKS - 1) * BLOCK
+        store = second.server.runtime.store
+        assert store is not None
+        assert (store.loads.loaded, store.loads.wrong) == (BLOCKS, 0)
+        second.server.runtime.model.check()
+
+
+async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartEngine) -> None:
+    with big() as manager, a_client() as client:
+        first = await engine(start_engine, manager)
+        await ask(first, order([], 0))
+        await settled(first)
+        page = await asyncio.to_thread(client.call, address(manager), Page(0, 100))
+        assert isinstance(page, PageOf)
+        facts = [each for each, _ in page.blocks]
+        assert [each.routing_key for each in facts] == KEYS
+        assert {each.tenant for each in facts} == {"acme"}
+        assert [each.parent for each in facts] == [b"", *(each.key for each in facts[:-1])]
+        name = f"127.0.0.1:{first.settings.port}"
+        assert manager.server.links.links()[name].received_bytes == BLOCKS * BLOCK * 64
+
+
+async def test_a_stream_tells_the_outcome_in_its_last_chunk(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first)
+        await settled(first)
+        params = order([address(manager)])
+        for path, body in (
+            ("/v1/completions", {"prompt": PROMPT}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ):
+            asked = {**body, "max_tokens": 3, "stream": True, "kv_transfer_params": params}
+            async with second.http.post(second.url + path, json=asked) as response:
+                lines = [line async for line in response.content if line.startswith(b"data: {")]
+            outcomes = [outcome_in(json.loads(line[6:]).get("kv_transfer_params")) for line in lines]
+            assert [each is not None for each in outcomes] == [False] * (len(lines) - 1) + [True]
+
+
+async def test_another_salt_finds_nothing(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first, order([], 0), cache_salt="mine")
+        await settled(first)
+        _, outcome = await ask(second, order([address(manager)]), cache_salt="theirs")
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason) == (0, "missing")
+        _, outcome = await ask(second, order([address(manager)]), cache_salt="mine")
+        assert outcome is not None
+        assert outcome.loaded_blocks == BLOCKS
+
+
+async def test_a_node_that_is_gone_costs_a_prefill_and_no_error(start_engine: StartEngine) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        expected, _ = await ask(first)
+        await settled(first)
+        manager.stop()
+        answer, outcome = await ask(second, order([address(manager)]))
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason) == (0, "failed")
+        assert answer["usage"]["completion_tokens"] == expected["usage"]["completion_tokens"]
+        await settled(second)
+        store = second.server.runtime.store
+        assert store is not None
+        assert store.saves.failed == BLOCKS
+
+
+async def test_bytes_that_are_not_what_the_tokens_say_are_a_counted_fault_and_computed(
+    start_engine: StartEngine,
+) -> None:
+    payloads = Payloads("demo", BLOCK, 64)
+    with big() as manager, a_client() as client:
+        second = await engine(start_engine, manager)
+        tokens = array("I", tokenize(PROMPT))
+        names = chain_hashes(tokens, BLOCK, 2)
+        wrong = payloads.payload(names[1])
+        key = payloads.keys("").key(names[0])
+        facts = BlockFacts(key, len(wrong), names[0], b"", BLOCK, "acme", checksum_of(wrong))
+        await asyncio.to_thread(client.put, address(manager), [(facts, wrong)])
+        answer, outcome = await ask(second, order([address(manager)]))
+        assert outcome is not None
+        assert (outcome.loaded_blocks, cached(answer)) == (0, 0)
+        store = second.server.runtime.store
+        assert store is not None
+        assert store.loads.wrong == 1
+
+
+async def test_a_load_that_takes_longer_than_computing_is_given_up(start_engine: StartEngine) -> None:
+    # 64 bytes per token over this link take a thousand times as long as the prefill.
+    slow = EngineProfile(
+        block_tokens=BLOCK, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=64,
+        prefill_per_token_s=0.001, link_bytes_per_s=64.0,
+    )  # fmt: skip
+    with big() as own, big() as other:
+        first = await engine(start_engine, other)
+        second = await engine(start_engine, own, profile=slow, time_scale=1.0)
+        await ask(first)
+        await settled(first)
+        answer, outcome = await ask(second, order([address(other)]))
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason, cached(answer)) == (0, "late", 0)
+
+
+async def test_an_ephemeral_prompt_is_not_kept_and_what_is_kept_may_be_loaded_in_part(
+    start_engine: StartEngine,
+) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first, order([], 0, hint="ephemeral"), prompt="wxyz" * 160)
+        await settled(first)
+        assert manager.store.counts.stored == 0
+        await ask(first, prompt=PROMPT[: 4 * BLOCK * 4])
+        await settled(first)
+        kept = manager.store.counts.stored
+        answer, outcome = await ask(second, order([address(manager)]))
+        assert outcome is not None
+        assert 0 < kept < BLOCKS
+        assert (outcome.loaded_blocks, outcome.reason, cached(answer)) == (kept, "missing", kept * BLOCK)
+
+
+async def test_addresses_in_requests_lead_nowhere_else_and_wrong_orders_are_refused(start_engine: StartEngine) -> None:
+    with big() as manager:
+        second = await engine(start_engine, manager)
+        _, outcome = await ask(second, order(["198.51.100.1:80", "nowhere", "localhost.evil:1"]))
+        assert outcome is not None
+        assert (outcome.loaded_blocks, outcome.reason) == (0, "missing")
+        asked = {"prompt": PROMPT, "kv_transfer_params": {"switchyard": {"load_blocks": -1}}}
+        async with second.http.post(second.url + "/v1/completions", json=asked) as response:
+            assert response.status == 400
+
+
+async def test_an_engine_without_a_node_ignores_orders(start_engine: StartEngine) -> None:
+    plain = await start_engine(profile=PROFILE)
+    answer, outcome = await ask(plain, order(["127.0.0.1:1"]))
+    assert outcome is None
+    assert cached(answer) == 0
+
+
+async def test_loaded_blocks_are_told_in_kv_events_with_their_tokens(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with big() as manager:
+        first, second = await engine(start_engine, manager), await engine(start_engine, manager)
+        await ask(first)
+        await settled(first)
+        told: list[Any] = []
+        monkeypatch.setattr(second.server.runtime._publisher, "publish", told.extend)
+        await ask(second, order([address(manager)]))
+        loaded = told[0]
+        assert (len(loaded.block_hashes), loaded.parent_block_hash, loaded.medium) == (BLOCKS, None, "GPU")
+        assert loaded.token_ids == list(tokenize(PROMPT))[: BLOCKS * BLOCK]

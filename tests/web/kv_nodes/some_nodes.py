@@ -1,0 +1,62 @@
+"""Nodes with reports, for tests of the page."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.silence import note_silent_nodes
+from controlplane.platform.actor import program
+from tests.controlplane.kv_nodes.node_words import reported
+
+
+def report(scale: int, peers: dict[str, tuple[int, int]], **more: Any) -> dict[str, Any]:
+    """Return a report whose counters grow with `scale`; `peers` have (sent, received) MiB."""
+    return {
+        "tiers": [
+            {"medium": "CPU", "slots": 2048, "used_slots": 100 * scale, "hits": 70 * scale, "evicted": 12 * scale},
+            {"medium": "STORAGE", "slots": 8192, "used_slots": 300 * scale, "hits": 9 * scale, "evicted": 0},
+        ],
+        "links": [
+            {"peer": peer, "sent_bytes": sent << 20, "received_bytes": got << 20, "bytes_per_s": 5e6 * sent}
+            for peer, (sent, got) in peers.items()
+        ],
+        "blocks": 320 * scale,
+        "misses": 21 * scale,
+        **more,
+    }
+
+
+def two_nodes(pool: Pool, now: datetime | None = None) -> None:
+    """Store two nodes that serve and four engines that use them."""
+    actor = program("test")
+    for number in range(1, 5):
+        register_engine(
+            pool,
+            f"e-{number:02d}",
+            f"http://127.0.0.1:{21000 + number}",
+            actor=actor,
+            engine_id=f"e-{number:02d}",
+            kv_node=f"kv-{(number - 1) % 2 + 1}",
+        )
+    told = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
+    one = {"127.0.0.1:21001": (410, 96), "127.0.0.1:21002": (37, 0), "127.0.0.1:21003": (222, 88)}
+    two = {"127.0.0.1:21002": (180, 90), "127.0.0.1:21004": (305, 71), "kv-1": (4, 0)}
+    reported("kv-1", now=now, report=report(19, one), **told)
+    reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **told)
+
+
+def all_states(pool: Pool) -> None:
+    """Store a node in each state, the silent one with corrupt copies."""
+    now = timezone.now()
+    two_nodes(pool, now)
+    ill = report(5, {})
+    ill["tiers"][0]["corrupt"] = 2
+    reported("kv-3", now=now - timedelta(seconds=60), report=ill, slot_bytes=32 << 10)
+    note_silent_nodes(now)
+    reported("kv-4", now=now, report={}, state="draining")
+    reported("kv-5", now=now, report={}, state="gone")

@@ -1,0 +1,151 @@
+"""The KV store page: who sees it, and what it says of nodes in every state."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
+from kvstore.node.node_report import LinkReport, NodeReport
+from tests.controlplane.kv_nodes.node_words import reported
+from tests.web.kv_nodes.some_nodes import all_states, two_nodes
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.kv_nodes.sizes import rate, stored
+from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make_pool()
+
+
+@pytest.fixture
+def viewer(pool: Pool) -> Client:
+    return client_of(make_person("viewer"))
+
+
+def text(client: Client, query: str = "") -> str:
+    answer = client.get(f"/kv{query}")
+    assert answer.status_code == 200
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
+    two_nodes(pool)
+    answer = client_of(make_person(role, pool)).get("/kv")
+    assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
+    assert (b"kv-1" in answer.content) == (answer.status_code == 200)
+
+
+def test_an_installation_without_nodes_says_how_to_get_one(viewer: Client) -> None:
+    page = text(viewer)
+    assert "No KV nodes" in page
+    assert "manage.py node --register" in page
+
+
+def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    page = text(viewer)
+    assert "2 KV nodes serve." in page
+    assert "59.4 MiB of 64.0 MiB 93 %" in page.replace("\u202f", " ")
+    assert "keeps e-01, e-03" in page
+    # 79 hits and 21 misses of each hundred.
+    assert "79.0 %" in page.replace("\u202f", " ")
+    assert "heard just now" in page
+
+
+def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    page = text(viewer, "?fragment=1").replace("\u202f", " ")
+    assert "<html" not in viewer.get("/kv?fragment=1").content.decode()
+    assert "To from kv-1 from kv-2 Loaded Kept" in page
+    assert "e-01 410 MiB 2.05 GB/s, 96.0 MiB kept — 410 MiB 96.0 MiB" in page
+    assert "21001" not in page
+
+
+def test_what_is_wrong_is_said_first(viewer: Client, pool: Pool) -> None:
+    all_states(pool)
+    page = text(viewer)
+    assert "kv-3 is silent." in page
+    for state in ("Serving", "Silent", "Draining", "Stopped"):
+        assert state in page
+    KvNode.objects.filter(name="kv-3").update(state="serving")
+    assert "Corrupt copies on kv-3." in text(viewer)
+    KvNode.objects.filter(name="kv-3").delete()
+    assert "kv-4 drains." in text(viewer)
+    KvNode.objects.filter(name="kv-4").delete()
+    assert "2 of 3 KV nodes serve." in text(viewer)
+
+
+def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_counts(
+    viewer: Client, pool: Pool
+) -> None:
+    KvNode.objects.create(name="kv-8", address="127.0.0.1:1")
+    reported("kv-9")
+    KvNodeReport.objects.update(content={"tiers": "of a later program"})
+    page = text(viewer)
+    assert "not heard yet" in page
+    assert "kv-9" in page
+
+
+def test_names_that_clients_give_themselves_carry_no_markup(viewer: Client, pool: Pool) -> None:
+    links = [{"peer": "<script>alert(1)</script>", "sent_bytes": 5}]
+    reported("kv-1", report={"links": links})
+    assert "<script>alert" not in viewer.get("/kv").content.decode()
+
+
+def test_a_page_of_many_nodes_and_engines_takes_few_queries(
+    viewer: Client, pool: Pool, django_assert_max_num_queries: pytest.FixtureRequest
+) -> None:
+    two_nodes(pool)
+    for number in range(20):
+        reported(f"n-{number}")
+    with django_assert_max_num_queries(8):  # type: ignore[operator]
+        viewer.get("/kv")
+
+
+def test_a_matrix_holds_those_that_moved_the_most() -> None:
+    from web.kv_nodes.node_rows import NodeRow
+
+    def row(number: int) -> NodeRow:
+        links = [
+            LinkReport(peer=f"p-{peer:02d}", sent_bytes=peer * number, received_bytes=1)
+            for peer in range(1, MAX_CLIENTS + 4)
+        ]
+        return NodeRow(f"n-{number:02d}", "", "serving", "", "", None, (), NodeReport(links=links), "", "", 0)
+
+    matrix = transfer_matrix([row(number) for number in range(1, MAX_NODES + 3)], {"p-27": "an engine"})
+    assert matrix.nodes == tuple(f"n-{number:02d}" for number in range(3, MAX_NODES + 3))
+    assert (len(matrix.lines), matrix.more) == (MAX_CLIENTS, 3)
+    names = [line.name for line in matrix.lines]
+    assert "an engine" in names
+    assert "p-01" not in names
+    most = next(line for line in matrix.lines if line.name == "an engine")
+    assert most.cells[-1] is not None
+    assert most.cells[-1].level == 8
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (32 << 10, "32.0 KiB"),
+        (100 << 20, "100 MiB"),
+        (5 << 40, "5.00 TiB"),
+    ],
+)
+def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
+    assert stored(size).replace("\u202f", " ") == words
+
+
+def test_rates_are_decimal_and_unknown_until_learned() -> None:
+    assert rate(0) == "—"
+    assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"

@@ -1,0 +1,63 @@
+"""The KV store page as it looks: nothing hangs over on a desk or a phone, and it refreshes itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.models.kv_node import KvNode
+from tests.web.kv_nodes.some_nodes import all_states
+from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
+
+__all__ = ["database_beside_playwright"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PICTURES = os.environ.get("KV_PICTURES", "")
+
+
+@pytest.fixture
+def pool(transactional_db: None) -> Pool:
+    pool = make_pool()
+    all_states(pool)
+    return pool
+
+
+@pytest.fixture(params=["dark", "light"])
+def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
+    """Return a page of a viewer, in each theme."""
+    session = client_of(make_person("viewer")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_it_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/kv")
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for panel in page.locator(".ledger-panel, .tiles").all():
+        found = panel.bounding_box()
+        assert found is not None
+        assert found["x"] >= 0
+        assert found["x"] + found["width"] <= width
+    bar = page.locator(".kv-used").first.bounding_box()
+    assert bar is not None
+    assert bar["width"] > 20
+
+
+def test_it_shows_news_by_itself(page: Page) -> None:
+    page.goto("/kv")
+    assert "kv-3 is silent." in page.inner_text("h1")
+    KvNode.objects.filter(name="kv-3").update(state="gone")
+    page.get_by_role("heading", name="Corrupt copies on kv-3.").wait_for(timeout=60_000)

@@ -1,0 +1,67 @@
+"""What the KV store page says first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.kv_nodes.models.kv_node import KvNodeState
+from controlplane.platform.format import count, percent, short
+from web.kv_nodes.node_rows import NodeRow
+from web.kv_nodes.sizes import stored
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence, its shape, and the figures of all nodes that serve."""
+
+    text: str
+    shape: str
+    blocks: str
+    used: str
+    hit_share: str
+    asked: str
+    sent: str
+    corrupt: int
+    repaired: int
+
+
+def finding(rows: Sequence[NodeRow]) -> Finding:
+    """Return what there is to say of these nodes."""
+    text, shape = _sentence(rows)
+    live = [row for row in rows if row.state in (KvNodeState.SERVING, KvNodeState.DRAINING)]
+    hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)
+    return Finding(
+        text=text,
+        shape=shape,
+        blocks=short(sum(row.report.blocks for row in live)),
+        used=stored(sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers)),
+        hit_share=percent(hits / (hits + misses) if hits + misses else None),
+        asked=f"{short(hits + misses)} {'block' if hits + misses == 1 else 'blocks'}",
+        sent=stored(sum(link.sent_bytes for row in live for link in row.report.links)),
+        corrupt=sum(row.corrupt for row in live),
+        repaired=sum(row.report.repaired for row in live),
+    )
+
+
+def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
+    if not rows:
+        return "No KV nodes", "removed"
+    silent = [row.name for row in rows if row.state == KvNodeState.SILENT]
+    if silent:
+        return f"{_named(silent)} {'is' if len(silent) == 1 else 'are'} silent.", "lost"
+    corrupt = [row.name for row in rows if row.corrupt]
+    if corrupt:
+        return f"Corrupt copies on {_named(corrupt)}.", "degraded"
+    draining = [row.name for row in rows if row.state == KvNodeState.DRAINING]
+    if draining:
+        return f"{_named(draining)} {'drains' if len(draining) == 1 else 'drain'}.", "draining"
+    serving = sum(row.state == KvNodeState.SERVING for row in rows)
+    if serving == len(rows):
+        return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"
+    return f"{serving} of {count(len(rows), 'KV node')} serve.", "serving"
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

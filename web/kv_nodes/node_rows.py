@@ -1,0 +1,108 @@
+"""One node manager as the page shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.platform.format import Moment, moment, short, whole
+from kvstore.node.node_report import NodeReport, TierReport
+from routing.values.prepared_struct import prepared
+from web.kv_nodes.sizes import stored
+
+SHAPES = {
+    KvNodeState.SERVING: "serving",
+    KvNodeState.DRAINING: "draining",
+    KvNodeState.GONE: "removed",
+    KvNodeState.SILENT: "lost",
+}
+_MEDIA = (("CPU", "DRAM"), ("STORAGE", "SSD"))
+
+
+@dataclass(frozen=True, slots=True)
+class TierCell:
+    """One tier of one node."""
+
+    name: str
+    used: str = ""
+    size: str = ""
+    percent: int = 0
+    hits: str = ""
+    evicted: str = ""
+    corrupt: int = 0
+
+    @property
+    def there(self) -> bool:
+        """Whether the node has the tier."""
+        return bool(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node; counters are since it started."""
+
+    name: str
+    address: str
+    state: str
+    word: str
+    shape: str
+    heard: Moment | None
+    tiers: tuple[TierCell, ...]
+    report: NodeReport
+    blocks: str
+    misses: str
+    slot_bytes: int
+
+    @property
+    def hits(self) -> int:
+        """Blocks read from either tier."""
+        return sum(tier.hits for tier in self.report.tiers)
+
+    @property
+    def corrupt(self) -> int:
+        """Copies whose checksum disagreed."""
+        return sum(tier.corrupt for tier in self.report.tiers)
+
+
+def node_row(node: KvNode, now: datetime) -> NodeRow:
+    """Return a node's row; one that never reported, or in a form that this program does not read, has no counts."""
+    told = getattr(node, "report", None)
+    report = _report(told.content) if told is not None else NodeReport()
+    return NodeRow(
+        name=node.name,
+        address=node.address,
+        state=node.state,
+        word=KvNodeState(node.state).label,
+        shape=SHAPES[KvNodeState(node.state)],
+        heard=moment(told.heard_at if told is not None else None, now),
+        tiers=tuple(_cell(name, medium, report, node.slot_bytes) for medium, name in _MEDIA),
+        report=report,
+        blocks=whole(report.blocks),
+        misses=short(report.misses),
+        slot_bytes=node.slot_bytes,
+    )
+
+
+def _report(content: object) -> NodeReport:
+    try:
+        return msgspec.convert(content, prepared(NodeReport))
+    except msgspec.ValidationError:
+        return NodeReport()
+
+
+def _cell(name: str, medium: str, report: NodeReport, slot_bytes: int) -> TierCell:
+    tier = next((each for each in report.tiers if each.medium == medium), TierReport(medium=medium))
+    if not tier.slots:
+        return TierCell(name)
+    return TierCell(
+        name=name,
+        used=stored(tier.used_slots * slot_bytes),
+        size=stored(tier.slots * slot_bytes),
+        percent=round(100 * tier.used_slots / tier.slots),
+        hits=short(tier.hits),
+        evicted=short(tier.evicted),
+        corrupt=tier.corrupt,
+    )
