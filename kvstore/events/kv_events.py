@@ -14,6 +14,8 @@ import msgspec
 
 from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArray
 
+ENGINE_MEDIUM = "GPU"
+"""Where an engine computes; other media are tiers below it."""
 MAX_EVENTS_PER_BATCH = 65_536
 MAX_BLOCKS_PER_EVENT = 65_536
 
@@ -33,7 +35,10 @@ class PairedTokensError(UnreadableEventError):
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStored", omit_defaults=True):
-    """Blocks now in the engine's cache, chained after `parent_block_hash` (None: they start a prompt)."""
+    """Blocks now in the engine's cache, chained after `parent_block_hash` (None: they start a prompt).
+
+    Below engine memory (medium CPU, STORAGE, …) they come without token ids and parent, from engines and nodes alike.
+    """
 
     block_hashes: list[int | bytes]
     parent_block_hash: int | bytes | None
@@ -53,6 +58,8 @@ class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemo
 
     block_hashes: list[int | bytes]
     medium: str | None = "GPU"
+    extra_keys: list[Any] | None = None
+    """Per block what a node manager says of it (kvstore.events.node_blocks); engines send none."""
 
 
 class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBlocksCleared"):
@@ -200,7 +207,8 @@ def _check(event: KvEvent) -> None:
         raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
-        if event.block_size < 1 or len(event.token_ids) != expected:
+        below_engine = event.medium not in (None, ENGINE_MEDIUM) and not event.token_ids
+        if not below_engine and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"
             )

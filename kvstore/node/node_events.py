@@ -1,9 +1,10 @@
 """Publishes what a node stores and drops, in the form of the engines' KV events (kvstore.events.kv_events).
 
-Blocks carry the engine's hashes as engines publish them (the low 64 bits), and their medium: CPU or STORAGE. They name
-neither token ids, which are not stored, nor parents: a listener finds a block again by a hash that an engine announced
-with its tokens before. As engines do, a node numbers its batches from 0 and replays the last ones; `Page` tells a
-listener the rest.
+Blocks carry the engine's hashes as engines publish them (the low 64 bits), their medium (CPU or STORAGE), and in
+`extra_keys` what a gateway calls them (kvstore.events.node_blocks). They name neither token ids, which are not stored,
+nor parents. As engines do, a node numbers its batches from 0 and replays the last ones; `Page` tells a listener the
+rest: it subscribes, asks for all pages, and applies every batch from the number on that the first page names. Blocks
+are named one by one and set, not counted, so that an event that a page showed already changes nothing.
 """
 
 from __future__ import annotations
@@ -11,36 +12,39 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import zmq
 
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
-from kvstore.tiers.block_facts import BlockFacts
+from kvstore.events.node_blocks import extra_key
 from kvstore.transactions.block_catalog import Change
 
 _MAX_BATCHES = 10_000
-_MAX_EVENTS = 4096
+_MAX_CHANGES = 4096
 """Per batch: a node that starts tells of all that its SSD holds."""
 _POLL_MS = 10
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
 def kv_events(changes: Sequence[Change]) -> list[KvEvent]:
-    """Return changes as events; blocks that no engine named are left out."""
-    events: list[KvEvent] = []
-    for change in changes:
-        facts = change.facts
-        if not facts.chain_hash:
-            continue
-        if change.kind == "stored":
-            events.append(BlockStored([_published(facts)], None, [], facts.tokens, medium=change.medium))
-        else:
-            events.append(BlockRemoved([_published(facts)], change.medium))
-    return events
+    """Return changes as events, neighbours of one kind in one event; blocks that no engine named are left out."""
+    named = (change for change in changes if change.facts.chain_hash)
+    return [_event(list(group)) for _, group in groupby(named, _kind)]
 
 
-def _published(facts: BlockFacts) -> int:
-    return int.from_bytes(facts.chain_hash[-8:], "big")
+def _kind(change: Change) -> tuple[str, str, int]:
+    return change.kind, change.medium, change.facts.tokens
+
+
+def _event(changes: list[Change]) -> KvEvent:
+    hashes: list[int | bytes] = [int.from_bytes(each.facts.chain_hash[-8:], "big") for each in changes]
+    keys = [extra_key(each.facts.routing_key, each.facts.key) for each in changes]
+    extra_keys = keys if any(keys) else None
+    first = changes[0]
+    if first.kind == "stored":
+        return BlockStored(hashes, None, [], first.facts.tokens, medium=first.medium, extra_keys=extra_keys)
+    return BlockRemoved(hashes, first.medium, extra_keys)
 
 
 class NodeEvents:
@@ -71,8 +75,8 @@ class NodeEvents:
 
     def add(self, changes: Sequence[Change]) -> None:
         """Publish changes, in the order of the calls."""
-        for begin in range(0, len(changes), _MAX_EVENTS):
-            self._add(kv_events(changes[begin : begin + _MAX_EVENTS]))
+        for begin in range(0, len(changes), _MAX_CHANGES):
+            self._add(kv_events(changes[begin : begin + _MAX_CHANGES]))
 
     def close(self) -> None:
         """Say that all blocks are gone, and end."""

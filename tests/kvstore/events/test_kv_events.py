@@ -72,3 +72,11 @@ def test_garbage_is_one_clear_error(payload: bytes) -> None:
 def test_no_bytes_raise_anything_else(payload: bytes) -> None:
     with contextlib.suppress(UnreadableEventError):
         decode_batch(payload)
+
+
+def test_token_ids_may_be_missing_below_engine_memory_only() -> None:
+    offloaded = BlockStored([1, 2], None, [], 16, medium="CPU")
+    assert decode_batch(encode_batch(EventBatch(1.0, [offloaded]))).events == [offloaded]
+    for medium in (None, "GPU"):
+        with pytest.raises(UnreadableEventError):
+            decode_batch(encode_batch(EventBatch(1.0, [BlockStored([1, 2], None, [], 16, medium=medium)])))

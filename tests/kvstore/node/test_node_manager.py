@@ -17,7 +17,8 @@ import pytest
 import zmq
 from prometheus_client import generate_latest
 
-from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
+from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import SSD
 from kvstore.transfer.connection import Connection
@@ -213,6 +214,35 @@ def test_events_have_the_form_of_the_engines_and_are_replayed(tmp_path: Path) ->
             assert last
     finally:
         sub.close(0)
+        dealer.close(0)
+        context.term()
+
+
+def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: Path) -> None:
+    [events_port, replay_port] = free_ports(2)
+    known, data = block("a")
+    known = msgspec.structs.replace(known, routing_key=77)
+    with node(tmp_path) as manager, a_client() as client:
+        client.put(address(manager), [(known, data)])
+        wait_until(lambda: on_ssd(manager, "a"))
+    context = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    dealer.rcvtimeo = 5000
+    try:
+        with node(tmp_path, events_port=events_port, replay_port=replay_port) as manager, a_client() as client:
+            page = client.call(address(manager), Page(0, 10))
+            assert isinstance(page, PageOf)
+            assert [(each.routing_key, media) for each, media in page.blocks] == [(77, ["STORAGE"])]
+            dealer.connect(f"tcp://127.0.0.1:{replay_port}")
+            dealer.send_multipart([b"", (0).to_bytes(8, "big")])
+            batches = []
+            while (frames := dealer.recv_multipart())[3]:
+                batches.append(decode_batch(frames[3]))
+            assert len(batches) == page.events
+            stored = batches[-1].events[0]
+            assert isinstance(stored, BlockStored)
+            assert node_blocks(stored) == [NodeBlock(77, payload_id(key("a")))]
+    finally:
         dealer.close(0)
         context.term()
 

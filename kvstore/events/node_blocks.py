@@ -1,0 +1,51 @@
+"""How a node's events name its blocks to a gateway: the routing key and the payload of each, in `extra_keys`.
+
+Block hashes are the engines' and mean nothing to a gateway that never saw the block computed. Beside each one,
+stored or removed, stands ["switchyard", routing key, payload id]: the gateway's own 64-bit key of the block, and the
+first 64 bits of the payload's key, which tell apart the payloads of one block (of several ranks, or in several forms).
+A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key, and a
+block is held as long as that set is not empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvstore.events.kv_events import BlockRemoved, BlockStored
+
+TAG = "switchyard"
+_FIELDS = 3
+_MAX = 1 << 64
+
+
+class NodeBlock(NamedTuple):
+    """One payload of a block on a node."""
+
+    routing_key: int
+    """64 bits, never 0."""
+    payload_id: int
+    """64 bits."""
+
+
+def payload_id(payload_key: bytes) -> int:
+    """Return the payload id that belongs to a payload's key (kvstore.keys.payload_key)."""
+    return int.from_bytes(payload_key[:8], "big")
+
+
+def extra_key(routing_key: int, payload_key: bytes) -> list[Any] | None:
+    """Return what stands in `extra_keys` for a block; None where nobody told its routing key (0)."""
+    return [TAG, routing_key, payload_id(payload_key)] if routing_key else None
+
+
+def node_blocks(event: BlockStored | BlockRemoved) -> list[NodeBlock]:
+    """Return the blocks of an event that have a routing key, in order; those of engines have none."""
+    return [
+        NodeBlock(each[1], each[2])
+        for each in event.extra_keys or ()
+        if isinstance(each, list | tuple) and len(each) == _FIELDS and each[0] == TAG and _are_keys(each[1], each[2])
+    ]
+
+
+def _are_keys(routing_key: Any, payload: Any) -> bool:
+    both_are_integers = type(routing_key) is int and type(payload) is int
+    return both_are_integers and 0 < routing_key < _MAX and 0 <= payload < _MAX

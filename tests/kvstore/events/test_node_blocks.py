@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEvent, decode_batch, encode_batch
+from kvstore.events.node_blocks import NodeBlock, extra_key, node_blocks, payload_id
+from kvstore.node.node_events import kv_events
+from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
+from kvstore.transactions.block_catalog import Change
+from tests.kvstore.kv_blocks import key
+
+
+def facts(name: object, routing_key: int) -> BlockFacts:
+    return BlockFacts(key(name), 100, key((name, "chain")), tokens=16, routing_key=routing_key)
+
+
+def read(events: list[KvEvent]) -> list[KvEvent]:
+    return decode_batch(encode_batch(EventBatch(0.0, events))).events
+
+
+def test_both_ends_of_a_blocks_stay_name_it_alike() -> None:
+    changes = [Change("stored", facts("a", 7), DRAM), Change("removed", facts("a", 7), DRAM)]
+    stored, removed = read(kv_events(changes))
+    assert isinstance(stored, BlockStored)
+    assert isinstance(removed, BlockRemoved)
+    assert node_blocks(stored) == node_blocks(removed) == [NodeBlock(7, payload_id(key("a")))]
+    assert stored.block_hashes == removed.block_hashes
+
+
+def test_neighbours_of_one_kind_and_medium_share_an_event() -> None:
+    changes = [Change("stored", facts(name, name + 1), medium) for medium in (DRAM, SSD) for name in range(3)]
+    events = read(kv_events(changes))
+    assert [(len(event.block_hashes), event.medium) for event in events if isinstance(event, BlockStored)] == [
+        (3, DRAM),
+        (3, SSD),
+    ]
+
+
+def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
+    [event] = read(kv_events([Change("stored", facts(name, name), DRAM) for name in (0, 1)]))
+    [unnamed] = read(kv_events([Change("stored", facts(0, 0), DRAM)]))
+    assert isinstance(event, BlockStored)
+    assert len(event.block_hashes) == 2
+    assert [each.routing_key for each in node_blocks(event)] == [1]
+    assert isinstance(unnamed, BlockStored)
+    assert unnamed.extra_keys is None
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        None,
+        ["cache_salt", "s"],
+        ["switchyard", 0, 1],
+        ["switchyard", "7", 1],
+        ["switchyard", 7],
+        ["switchyard", 7, -1],
+        ["switchyard", 1 << 64, 1],
+        ["switchyard", True, 1],
+    ],
+)
+def test_what_engines_and_strangers_write_there_names_no_block(extra: Any) -> None:
+    assert node_blocks(BlockStored([1], None, [], 16, medium="CPU", extra_keys=[extra])) == []
+
+
+def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None:
+    rng = random.Random(5)
+    held: set[tuple[int, Medium]] = set()
+    told: set[tuple[int, str | None]] = set()
+    for _ in range(500):
+        name, medium = rng.randrange(20), rng.choice((DRAM, SSD))
+        there = (name, medium) in held
+        change = Change("removed" if there else "stored", facts(name, name + 1), medium)
+        held ^= {(name, medium)}
+        for event in read(kv_events([change] * rng.randint(1, 3))):
+            assert isinstance(event, BlockStored | BlockRemoved)
+            for block in node_blocks(event):
+                (told.add if isinstance(event, BlockStored) else told.discard)((block.routing_key - 1, event.medium))
+        assert told == held
+
+
+def test_no_payload_key_is_0_for_want_of_a_routing_key() -> None:
+    assert extra_key(0, key("a")) is None
+    assert extra_key((1 << 64) - 1, key("a")) == ["switchyard", (1 << 64) - 1, payload_id(key("a"))]
