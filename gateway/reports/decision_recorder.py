@@ -171,6 +171,9 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
         return decision.hit_tokens
     chosen = decision.candidates[0]
     held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
+    if decision.fetch is not None and decision.fetch.node:
+        # The expected hit is what a node has.
+        return held
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
     # Dispatches estimate anew; the trust in between is that of the choice.
