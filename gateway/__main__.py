@@ -21,6 +21,8 @@ import uvloop
 
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
+from gateway.base.kv_secret import VARIABLE as KV_SECRET
+from gateway.base.kv_secret import kv_secret
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
@@ -122,10 +124,13 @@ def main() -> int:
     for name, given in numbers.items():
         if not given.isascii() or not given.isdecimal() or len(given) > 6:
             return _reject(f"{name}={given!r} is no whole number from 0 to 999999.")
+    variable = FLEET_KEY
     try:
-        fleet_key = key_in(FLEET_KEY)
+        fleet_key = key_in(variable)
+        variable = KV_SECRET
+        node_secret = kv_secret(os.environ)
     except (OSError, UnicodeDecodeError) as error:
-        return _reject(f"{FLEET_KEY}_FILE cannot be read: {error}.")
+        return _reject(f"{variable}_FILE cannot be read: {error}.")
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
@@ -141,6 +146,7 @@ def main() -> int:
             scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
             settings=GatewaySettings(
                 engine_bearer=fleet_key,
+                kv_secret=node_secret,
                 decisions_kept_per_s=float(numbers[_DECISIONS]),
                 recording=recorded,
             ),

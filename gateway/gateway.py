@@ -27,6 +27,7 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
+from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.peers.peer_calls import PeerCalls
 from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
@@ -85,6 +86,7 @@ class Gateway:
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
+        self.kv_nodes = KvNodes(settings.kv_secret, self.metrics)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -159,6 +161,7 @@ class Gateway:
         self._tasks = []
         self.shadow_reports.tell()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
+        await self.kv_nodes.stop()
         await self.requests.flush(last=True)
         self.pools.clear()
         self.snapshot = None
@@ -267,6 +270,7 @@ class Gateway:
         wanted = {entry.pool_id for entry in snapshot.pools}
         for pool_id in [known for known in self.pools if known not in wanted]:
             self._end_pool(self.pools.pop(pool_id))
+        self.kv_nodes.apply(snapshot.kv_nodes)
         one_tenant = len({key.tenant_id for key in snapshot.api_keys}) < 2
         for entry in snapshot.pools:
             self._apply_pool(entry, engines_of.get(entry.pool_id, []), one_tenant)
@@ -301,6 +305,7 @@ class Gateway:
             context=self._context,
             metrics=self.metrics,
             lag=self.lag,
+            nodes=self.kv_nodes,
         )
 
     def _end_pool(self, pool: LivePool) -> None:

@@ -15,6 +15,7 @@ from routing.dispatch.migration import Migration
 from routing.dispatch.observed_requests import ObservedRequests
 from routing.ledger.decode_bottleneck import Bottlenecks
 from routing.ledger.fleet_view import NEVER, EngineFacts, EngineLoad, FleetView
+from routing.ledger.node_loads import NodeLoads
 from routing.ledger.reservations import Reservation
 from routing.ledger.router_counts import CountsSeen
 from routing.pd.pair_assignment import EnginePairs, has_roles
@@ -136,6 +137,10 @@ class Router:
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.clear(target)
+
+    def follow_nodes(self, nodes: NodeLoads | None) -> None:
+        """Count on loads from node managers from now on; None: on none."""
+        self.view.nodes = nodes
 
     def note_memory(self, engine_id: str, kv_usage: float) -> None:
         """Note how full an engine's KV memory is, 0..1; unknown engines and other values are ignored."""

@@ -75,6 +75,7 @@ class GatewayMetrics:
         self._add_records(registry)
         self._add_rejected_at_the_door(registry)
         self._add_handoffs(registry)
+        self._add_loads(registry)
         self._add_engine_counters(registry)
         self._add_histograms(registry)
         self._add_gauges(registry)
@@ -154,6 +155,33 @@ class GatewayMetrics:
             "From a prefill engine's end to the first token of its decode engine.",
             ("pool",),
             TTFT_BUCKETS_S,
+        )
+
+    def _add_loads(self, registry: CollectorRegistry) -> None:
+        self.kv_loads = CounterFamily(
+            registry,
+            "switchyard_kv_loads_total",
+            "Loads from node managers that requests were sent with: whole, partial, missing, late, failed; untold: the "
+            "engine said nothing of it.",
+            ("pool", "outcome"),
+        )
+        self.kv_loaded_bytes = CounterFamily(
+            registry,
+            "switchyard_kv_loaded_bytes_total",
+            "Bytes of KV that engines loaded from node managers.",
+            ("pool",),
+        )
+        self.kv_saved_tokens = CounterFamily(
+            registry, "switchyard_kv_saved_tokens_total", "Prompt tokens loaded instead of computed.", ("pool",)
+        )
+        self.kv_node_followed = GaugeFamily(
+            registry,
+            "switchyard_kv_node_followed",
+            "1 while all that the node manager holds is known; 0: degraded, it counts as holding nothing.",
+            ("node",),
+        )
+        self.kv_node_blocks = GaugeFamily(
+            registry, "switchyard_kv_node_blocks", "Blocks that the node manager is known to hold.", ("node",)
         )
 
     def _add_engine_counters(self, registry: CollectorRegistry) -> None:

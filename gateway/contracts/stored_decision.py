@@ -34,6 +34,24 @@ class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Since the last event of its index; None too where the index is built from dispatches."""
 
 
+class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """KV that the engine was told to load from node managers before the prefill, and what came of it."""
+
+    node: str
+    """Name of the node manager; where it said who sent the blocks, that one."""
+    ordered_blocks: int
+    """Leading blocks of the prompt that it held."""
+    blocks: int = 0
+    """Those that were loaded; what the engine held already did not travel."""
+    bytes: int = 0
+    seconds: float = 0.0
+    """From the engine's first question to the last byte."""
+    reason: str = ""
+    """Why fewer came: missing, late or failed; untold: the engine said nothing; empty: all came."""
+    saved_tokens: int = 0
+    """Prompt tokens that were not computed."""
+
+
 class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Times `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known."""
 
@@ -83,6 +101,8 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     regret: Regret | None = None
     asked_after_s: float = 0.0
     """Until the gateway asked its router for an engine: its own time, no engine's."""
+    load: StoredLoad | None = None
+    """None: nothing was to be loaded."""
 
     @property
     def decided_at(self) -> float:

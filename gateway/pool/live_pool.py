@@ -27,10 +27,12 @@ from gateway.engines.panic_threshold import excused_engines
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
+from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
+from gateway.pool.pool_loads import PoolLoads
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow
@@ -69,6 +71,7 @@ class LivePool:
         context: zmq.asyncio.Context,
         metrics: GatewayMetrics,
         lag: LoopLag,
+        nodes: KvNodes,
     ) -> None:
         self.domains = IsolationDomains(fleet_secret, entry)
         self.seed = self.domains.seed
@@ -89,6 +92,7 @@ class LivePool:
         )
         self.affinity = AffinityBook()
         self.shadow = PoolShadow(self.router, metrics)
+        self.loads = PoolLoads(nodes, metrics)
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._settings = settings
@@ -160,6 +164,7 @@ class LivePool:
         kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
         self.costs.set_engines(kinds, entry.costs)
         self.shadow.follow(entry, time.time())
+        self.router.follow_nodes(self.loads.follow(entry, engines))
         self.refresh()
 
     def refresh(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gateway.pool.request_listener import RequestListener
+from gateway.pool.request_loads import load_ended
 from gateway.process.drain import CUT_OFF
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, RequestResult
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver
@@ -67,6 +68,7 @@ class PoolAccounts(RequestListener):
             self._completed(record, now)
         else:
             self._dropped(record)
+        load_ended(record, now)
         counted = outcome if outcome in (COMPLETED, FAILED, REJECTED) else CANCELLED
         result = RequestResult(
             now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted, decision.hit_tokens
@@ -78,7 +80,11 @@ class PoolAccounts(RequestListener):
         if record.reporter:
             pool.progress.told(decision, record.reporter, failed=False)
         else:
-            pool.costs.completed(decision.decision_id, now, cached_tokens=cached, output_tokens=output)
+            # The time of a load is no prefill's.
+            computed = not record.load_ordered
+            pool.costs.completed(
+                decision.decision_id, now, cached_tokens=cached, output_tokens=output, computed=computed
+            )
             pool.progress.completed(decision, output, now)
         pool.observe(Completed(decision.decision_id, cached))
 

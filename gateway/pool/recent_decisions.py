@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """Its blocks carry a cache salt in the engine."""
     recorded: bool = False
     """It went to the request log before its end, which nobody told in time."""
+    load_ordered: int = 0
+    """Leading blocks that its engine was told to load from a node manager; 0: none."""
+    load_node: str = ""
+    load: KvOutcome | None = None
+    """What the engine says of it."""
     keys: Sequence[int] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
 

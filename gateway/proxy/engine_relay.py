@@ -18,6 +18,7 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
 from gateway.requests.engine_usage import Usage, usage_of, with_cached_tokens
+from gateway.requests.kv_answer import take_outcome
 from gateway.requests.lifecycle import RequestLifecycle
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class AnswerStream:
 
     def close(self) -> None:
         """Note that the client has got the whole answer."""
+        self._lifecycle.loaded(self._record, self._answer.loaded)
         complete(self._lifecycle, self._record, self._answer.usage.usage)
 
 
@@ -119,6 +121,9 @@ class EngineRelay:
         # A whole answer goes out only when it is complete: until then another engine can still give it.
         body = await answer.whole(MAX_WHOLE_ANSWER)
         attempt.engine.breaker.record_success(monotonic())
+        if attempt.request.orders:
+            body, loaded = take_outcome(body)
+            self._lifecycle.loaded(record, loaded)
         if answer.status == 200:
             complete(self._lifecycle, record, usage_of(body))
         else:

@@ -14,7 +14,9 @@ from gateway.engines.engine_rejection import BUSY, REJECTIONS, passed_headers, r
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
 from gateway.requests.engine_usage import StreamUsage
+from gateway.requests.kv_answer import TRANSFER_MARK, take_outcome
 from gateway.requests.stream_preamble import Preamble
+from kvstore.connector.engine_params import KvOutcome
 
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
@@ -27,8 +29,15 @@ class EngineAnswer:
         self.headers = passed_headers(response)
         self.streams = response.status == 200 and response.content_type == "text/event-stream"
         request = attempt.request
-        self.usage = StreamUsage(strip=request.strip_usage, cached_tokens=request.cached_tokens)
+        self.usage = StreamUsage(
+            strip=request.strip_usage,
+            cached_tokens=request.cached_tokens,
+            mark=TRANSFER_MARK,
+            take=self._take if request.orders else None,
+        )
         """What the engine says it used, complete once the stream has ended."""
+        self.loaded: KvOutcome | None = None
+        """What its KV connector says of the order, likewise."""
         self._preamble = Preamble(request.endpoint.preamble)
         self._attempt = attempt
         self._chunks = response.content.iter_any()
@@ -57,6 +66,11 @@ class EngineAnswer:
         self._passed = self.usage.feed(chunk)
         self._guard.sending = bool(self._passed)
         return self._passed
+
+    def _take(self, data: bytes) -> bytes:
+        left, outcome = take_outcome(data)
+        self.loaded = outcome or self.loaded
+        return left
 
     async def whole(self, limit: int, kind: str = HTTP_5XX) -> bytes:
         """Return the whole body; one above `limit` bytes fails the try as `kind`."""

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from gateway.proxy.endpoints import Endpoint
+from gateway.requests.cache_hint import HINT_FIELD
 from gateway.requests.engine_usage import UNTOLD
 from gateway.requests.handoff_bodies import decode_body, prefill_body
+from gateway.requests.kv_answer import with_order
+from kvstore.connector.engine_params import KvOrder
 
 OWNED_FIELDS = (
     "cache_salt",
@@ -21,8 +24,9 @@ OWNED_FIELDS = (
     "bootstrap_host",
     "bootstrap_port",
     "bootstrap_room",
+    HINT_FIELD,
 )
-"""Body fields by which a trusted front steers an engine; a client's copies are removed."""
+"""Body fields by which a trusted front steers an engine, and one of our own; a client's copies are removed."""
 
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
@@ -48,6 +52,15 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     handed_over: bool = False
     """Its prompt was computed by another engine: a rejection is no word on what the client sent."""
 
+    order: KvOrder | None = None
+    """What the engine's KV connector is told; None: nothing. It is in no body yet."""
+
+    keys: tuple[int, ...] = ()
+    """Keys of the prompt's blocks, where there is an order."""
+
+    orders: bool = False
+    """The engine was told something of the kind, so that its answer may say what became of it."""
+
     def named(self, name: str) -> ForwardedRequest:
         """Return the request under a name of its own for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
@@ -57,19 +70,27 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
         return msgspec.structs.replace(self, headers={**kept, **carried})
 
+    def ordered(self, order: KvOrder | None) -> ForwardedRequest:
+        """Return the request with an order for its engine's KV connector."""
+        if order is self.order and self.orders == (order is not None):
+            return self
+        return msgspec.structs.replace(self, order=order, orders=order is not None)
+
     def prefill_leg(self) -> ForwardedRequest:
         """Return the request for an engine that only prefills."""
-        return msgspec.structs.replace(self, body=prefill_body(_fields(self.body), self.endpoint.one_token or {}))
+        body = prefill_body(_fields(self.body), self.endpoint.one_token or {}, self.order)
+        return msgspec.structs.replace(self, body=body, order=None)
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
         """Return the request for the engine that goes on with another one's prefill."""
-        body = decode_body(_fields(self.body), transfer)
+        body = decode_body(_fields(self.body), transfer, self.order)
         told = UNTOLD if self.cached_tokens == UNTOLD else cached_tokens
-        return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True)
+        return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True, order=None)
 
     def payload(self) -> bytes | io.BytesIO:
         """Return the body in the form that the HTTP client sends without copying it in one go."""
-        return self.body if len(self.body) < _LARGE_BODY else io.BytesIO(self.body)
+        body = self.body if self.order is None else with_order(self.body, self.order)
+        return body if len(body) < _LARGE_BODY else io.BytesIO(body)
 
 
 def forwarded_request(

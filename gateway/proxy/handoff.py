@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from gateway.engines.breaker import CONNECT
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.request_loads import order_on
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.requests.handoff_bodies import PrefillAnswer, read_prefill_answer
+from gateway.requests.kv_answer import take_from_params
 from gateway.requests.lifecycle import RequestLifecycle
 from routing.values.engine_pair import EnginePair
 
@@ -74,6 +76,7 @@ class Handoff:
             return AttemptFailure(CONNECT, pair.engine_id), DECODE_LOST
         if alone:
             self._lifecycle.prefill_left_out(record)
+            request = request.ordered(order_on(record, pair.engine_id, request.order, request.keys))
             attempt = Attempt(second, request, self._settings.first_byte_s)
             return await self._relay.relay(exchange, record, attempt), ALONE
         if first is None:
@@ -85,7 +88,7 @@ class Handoff:
             return None, PREFILL_FAILED
         cached = answer.usage.cached_tokens if answer.usage is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)
-        leg = request.decode_leg(answer.kv_transfer_params, cached)
+        leg = self._decode_leg(record, pair, request, answer, cached)
         failure = await self._relay.relay(exchange, record, Attempt(second, leg, self._settings.decode_leg_s))
         return failure, DONE if failure is None and not record.error else DECODE_FAILED
 
@@ -98,6 +101,7 @@ class Handoff:
         request: ForwardedRequest,
     ) -> PrefillAnswer | AttemptFailure | None:
         """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client knows."""
+        request = request.ordered(order_on(record, record.decision.engine_id, request.order, request.keys))
         attempt = Attempt(first, request.prefill_leg(), self._settings.prefill_leg_s, partner=second)
         try:
             async with self._transport.answer(attempt) as answer:
@@ -107,6 +111,27 @@ class Handoff:
                     self._lifecycle.rejected_by_engine(record, first.entry.engine_id, answer.status)
                     await exchange.answer(answer.status, body, answer.headers)
                     return None
-                return read_prefill_answer(body) or AttemptFailure(HANDOFF, first.entry.engine_id)
+                handed = self._handed_over(record, read_prefill_answer(body))
+                return handed or AttemptFailure(HANDOFF, first.entry.engine_id)
         except AttemptFailedError as error:
             return held_against(record.pool, attempt, error.failure)
+
+    def _decode_leg(
+        self,
+        record: DecisionRecord,
+        pair: EnginePair,
+        request: ForwardedRequest,
+        answer: PrefillAnswer,
+        cached: int | None,
+    ) -> ForwardedRequest:
+        """Return the leg for the decode engine, which loads nothing: the prompt comes from its partner."""
+        order = request.order if record.pool.loads.has_node(pair.engine_id) else None
+        return request.ordered(order).decode_leg(answer.kv_transfer_params, cached)
+
+    def _handed_over(self, record: DecisionRecord, answer: PrefillAnswer | None) -> PrefillAnswer | None:
+        """Return the answer without what the engine's KV connector says; None: nothing is handed over."""
+        if answer is None:
+            return None
+        params, loaded = take_from_params(answer.kv_transfer_params)
+        self._lifecycle.loaded(record, loaded)
+        return PrefillAnswer(params, answer.usage) if bytes(params) != b"{}" or loaded is None else None

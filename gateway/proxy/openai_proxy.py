@@ -13,6 +13,7 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
+from gateway.contracts.key_source import COUNTED
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
@@ -22,6 +23,7 @@ from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_
 from gateway.http.openai_error import ApiError
 from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.request_loads import order_on
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.endpoints import BY_PATH, Endpoint
@@ -30,11 +32,12 @@ from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.unplaced import Unplaced
+from gateway.requests.cache_hint import cache_hint, pin_s
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt
-from gateway.requests.prompt_keys import PromptKeys
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pool.live_pool import LivePool
     from gateway.proxy.request_spans import RequestSpans, Tracing
+    from kvstore.transfer.frames import CacheHint
 
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
@@ -107,7 +111,7 @@ class Proxy:
         exchange.decision_id = decision_id
         wanted = _wanted(decision_id, caller, body, exchange, arrived_s, endpoint)
         self._lifecycle.reject_if_late(pool, wanted)
-        prompt = endpoint.prompt(body)
+        prompt, hint = endpoint.prompt(body), cache_hint(exchange.head.headers, body)
         domain = pool.domains.of(caller.tenant_id, _own_salt(body))
         request = forwarded_request(
             endpoint,
@@ -123,7 +127,7 @@ class Proxy:
         quotas.enter(caller, decision_id, arrived_s)
         try:
             await while_connected(
-                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, spans)
+                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, hint, spans)
             )
         finally:
             quotas.release(decision_id)
@@ -187,9 +191,11 @@ class Proxy:
         domain: str,
         prompt: Prompt,
         request: ForwardedRequest,
+        hint: CacheHint,
         spans: RequestSpans | None,
     ) -> None:
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
+        request = _with_order(pool, wanted, keyed, request, hint)
         pool.retry_budget.enter()
         retried = False
         record: DecisionRecord | None = None
@@ -264,6 +270,7 @@ class Proxy:
         engine = record.pool.engines.get(decision.engine_id)
         if engine is None:
             return AttemptFailure(CONNECT, decision.engine_id)
+        request = request.ordered(order_on(record, decision.engine_id, request.order, request.keys))
         attempt = Attempt(engine, request, self._settings.first_byte_s, decision.compute_s)
         return await self._relay.relay(exchange, record, attempt)
 
@@ -340,6 +347,20 @@ def _wanted(
         proxied=True,
         sequences=_sequences(body) if endpoint.generates else 0,
     )
+
+
+def _with_order(
+    pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
+) -> ForwardedRequest:
+    """Return the request with what engines are told of its prompt's KV.
+
+    Keys that are not those of the engine's blocks, or of one of several prompts, are not told.
+    """
+    if request.endpoint.one_token is None or not pool.loads.follows:
+        return request
+    keys = keyed.keys if keyed.source in COUNTED and not keyed.further_tokens else ()
+    order = pool.loads.order_of(keys, wanted.tenant_id, hint, pin_s(hint))
+    return msgspec.structs.replace(request, order=order, keys=keys)
 
 
 def _sequences(body: dict[str, Any]) -> int:

@@ -16,6 +16,7 @@ from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, Stored
 from gateway.contracts.traffic_row import TrafficRow, trace_blocks, trace_head
 from gateway.pool.engine_cost import engine_cost
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.request_loads import saved_tokens, stored_load
 from gateway.reports.decision_sampling import is_late
 from gateway.reports.hindsight import Hindsight
 from routing.policy.admission_document import OFF
@@ -107,6 +108,7 @@ class DecisionRecorder:
             record.priority,
             regret,
             _after(record, record.asked_s) or 0.0,
+            stored_load(record),
         )
 
 
@@ -147,6 +149,8 @@ def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample |
     if engine is None or reported is None or record.finished_s is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
+    # The index says what the engine held; what it loaded came from elsewhere.
+    reported = max(0, reported - saved_tokens(record))
     counted = record.key_source in COUNTED
     return HitSample(
         decision.decided_s,
@@ -167,6 +171,9 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
         return decision.hit_tokens
     chosen = decision.candidates[0]
     held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
+    if decision.fetch is not None and decision.fetch.node:
+        # The expected hit is what a node has.
+        return held
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
     # Dispatches estimate anew; the trust in between is that of the choice.

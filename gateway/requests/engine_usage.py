@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ UNTOLD = -1
 _DATA = b"data:"
 _HITS = frozenset(("cached_tokens", "created_cache_tokens"))
 _LEFT_OUT = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+Take = Callable[[bytes], bytes]
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -146,14 +150,18 @@ class StreamUsage:
 
     With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
     asked for by the gateway and not by the client; only then is an event that has not arrived whole
-    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure, or takes it out.
+    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure, or takes it out,
+    and with `take`, which is given the data of events that have `mark` in them and returns what goes on.
     """
 
-    def __init__(self, *, strip: bool, cached_tokens: int | None = None) -> None:
+    def __init__(
+        self, *, strip: bool, cached_tokens: int | None = None, mark: bytes = b"", take: Take | None = None
+    ) -> None:
         self.usage: Usage | None = None
+        self._mark, self._take = mark, take
         self._strip = strip
         self._cached_tokens = cached_tokens
-        self._holds = strip or cached_tokens is not None
+        self._holds = strip or cached_tokens is not None or take is not None
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -165,6 +173,8 @@ class StreamUsage:
         whole, self._rest = data[:cut], data[cut:]
         if len(self._rest) > MAX_HELD_BYTES:
             whole, self._rest = data, b""
+        if self._take is not None and self._mark in whole:
+            whole = self._taken(whole, self._take)
         if b'"usage"' in whole:
             whole = self._inspect(whole)
         return whole if self._holds else chunk
@@ -173,6 +183,18 @@ class StreamUsage:
         """Return what is still held back when the stream has ended."""
         rest, self._rest = self._rest, b""
         return rest if self._holds else b""
+
+    def _taken(self, whole: bytes, take: Take) -> bytes:
+        separator = b"\r\n\r\n" if b"\r\n\r\n" in whole else b"\n\n"
+        events = []
+        for event in whole.split(separator):
+            if self._mark in event:
+                head, data = _parted(event)
+                left = take(data)
+                events.append(event if left is data else head + b" " + left)
+            else:
+                events.append(event)
+        return separator.join(events)
 
     def _inspect(self, whole: bytes) -> bytes:
         separator = b"\r\n\r\n" if b"\r\n\r\n" in whole else b"\n\n"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.requests.engine_usage import Usage
+from kvstore.connector.engine_params import FIELD, KvOrder
 
 TRANSFER = "kv_transfer_params"
 
@@ -46,19 +47,22 @@ class PrefillAnswer(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(PrefillAnswer).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def prefill_body(body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any]) -> bytes:
+def prefill_body(body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any], order: KvOrder | None = None) -> bytes:
     """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set.
 
-    `one_token` says in the words of its API that one token will do.
+    `one_token` says in the words of its API that one token will do; `order` is for the engine's own KV connector.
     """
-    return msgspec.json.encode({**body, **one_token, TRANSFER: ASK})
+    ask = ASK if order is None else {**ASK, FIELD: order}
+    return msgspec.json.encode({**body, **one_token, TRANSFER: ask})
 
 
-def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw) -> bytes:
+def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw, order: KvOrder | None = None) -> bytes:
     """Return the body of the decode leg."""
-    return msgspec.json.encode({**body, TRANSFER: transfer})
+    both = transfer if order is None else {**_fields(transfer), FIELD: order}
+    return msgspec.json.encode({**body, TRANSFER: both})
 
 
 def read_prefill_answer(body: bytes) -> PrefillAnswer | None:

@@ -24,6 +24,7 @@ from gateway.requests.prompt_keys import KeyedPrompt
 from gateway.requests.rejections import prompt_too_long, rejection
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
+from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
@@ -152,6 +153,11 @@ class RequestLifecycle:
         """Note that the decode engine computes the prompt itself: the other one is free, and taught nothing."""
         for tell in self._tell.handed_over:
             tell(record, monotonic(), False)
+
+    def loaded(self, record: DecisionRecord, outcome: KvOutcome | None) -> None:
+        """Note what the engine says of the KV that it was to load; None: it says nothing."""
+        if outcome is not None and not record.outcome:
+            record.load = outcome
 
     def completed(
         self,

@@ -103,9 +103,15 @@ class CostObserver:
         entry.handed_over, entry.engine_id = True, engine_id
 
     def completed(
-        self, request_id: str, now: float, *, cached_tokens: int | None = None, output_tokens: int | None = None
+        self,
+        request_id: str,
+        now: float,
+        *,
+        cached_tokens: int | None = None,
+        output_tokens: int | None = None,
+        computed: bool = True,
     ) -> None:
-        """Learn from a whole answer; unknown ids are ignored."""
+        """Learn from a whole answer; unknown ids are ignored. Not `computed`: some of its KV was to be loaded."""
         entry = self._open.get(request_id)
         if entry is None:
             return
@@ -114,7 +120,7 @@ class CostObserver:
         fit = self._fits.get(self._kinds.get(entry.engine_id, ("", 1.0))[0])
         if fit is None or entry.first_token_s is None:
             return
-        if not entry.handed_over:
+        if not entry.handed_over and computed:
             self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
             step_s = (now - entry.first_token_s) / (output_tokens - 1)

@@ -20,10 +20,18 @@ from routing.ledger.reservations import PREFILLING, WAITING, Reservation, Reserv
 from routing.ledger.router_counts import RouterCounts
 from routing.placements.candidate_scores import candidate
 from routing.placements.placement import Placement
+from routing.placements.prefill_with_loads import load_at_dispatch
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.dispatch_limit import DispatchLimit
 from routing.queue.target_queue import LineRules
-from routing.registry import PolicyStageError, Table, build_placement, build_queue_order, pair_problem
+from routing.registry import (
+    PolicyStageError,
+    Table,
+    build_placement,
+    build_queue_order,
+    counts_loads,
+    pair_problem,
+)
 from routing.trials.arms import Arms
 from routing.trials.decision_observer import DecisionObserver
 from routing.values import reasons
@@ -270,8 +278,10 @@ class Dispatcher:
         blocks = self.match_at_dispatch(request, target)
         reservation.coming = coming_keys(request.keys, blocks)
         self.in_flight.add(target, reservation.coming)
-        fetch = self._fetch_at_dispatch(decision, request, blocks) if decision.fetch is not None else None
-        hit = self.view.hit_tokens(request, target, blocks if fetch is None else fetch.blocks)
+        fetch = None
+        if decision.fetch is not None or self.view.nodes is not None:
+            fetch = self._fetch_at_dispatch(decision, request, target, blocks, now)
+        hit = self._hit_at_dispatch(request, target, blocks, fetch)
         compute_s = self.view.compute_s(request, target, hit) + (0.0 if fetch is None else fetch.seconds)
         self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
         expires_s = reservation.expires_s = now + self._ttl_s
@@ -288,7 +298,17 @@ class Dispatcher:
             busy_until = self.view.load.sending_until
             busy_until[source] = max(busy_until[source], now) + fetch.seconds
 
-    def _fetch_at_dispatch(self, decision: Decision, request: InferenceRequest, blocks: int) -> Fetch | None:
+    def _hit_at_dispatch(self, request: InferenceRequest, target: int, blocks: int, fetch: Fetch | None) -> int:
+        if fetch is not None and fetch.node:
+            return min(fetch.blocks * request.block_tokens, request.prompt_tokens)
+        return self.view.hit_tokens(request, target, blocks if fetch is None else fetch.blocks)
+
+    def _fetch_at_dispatch(
+        self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
+    ) -> Fetch | None:
+        """Return what is to be copied by now; node managers may have got blocks since that nobody had then."""
+        if self.view.nodes is not None and counts_loads(decision.placement):
+            return load_at_dispatch(request, self.view, target, blocks, now)
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
         at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
         return decision.fetch_at_dispatch(blocks, at_source)

@@ -10,6 +10,7 @@ import msgspec
 
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.node_loads import NodeLoads
 from routing.ledger.ready_targets import ReadyOrder
 from routing.values.inference_request import InferenceRequest
 
@@ -153,12 +154,14 @@ class FleetView:
     decisions; a placement reads them and keeps nothing.
     """
 
-    __slots__ = ("_derived", "_prefill_cost", "cache", "load", "roster")
+    __slots__ = ("_derived", "_prefill_cost", "cache", "load", "nodes", "roster")
 
     def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
         self.roster = Roster()
         self.load = FleetLoad()
         self.cache = cache
+        self.nodes: NodeLoads | None = None
+        """What engines may load from node managers; None where no engine of the pool has one of its own."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
@@ -223,7 +226,7 @@ class FleetView:
         if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
         # A copy, for the one that is followed may change its version before this one sees it.
-        self.roster, self.load = roster.copy(), other.load
+        self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""

@@ -13,7 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.ledger.node_loads import Loadable
 from routing.placements.candidate_scores import KEPT
+from routing.placements.prefill_with_loads import Prefill, Prefills
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
@@ -43,6 +45,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
         who come after find it there.
         """
+        if view.nodes is not None:
+            loadable = view.nodes.loadable(request.keys, now)
+            if loadable is not None:
+                return self._counting_loads(request, view, now, loadable)
         roster, load, salt = view.roster, view.load, tie_salt(request)
         beta, ready_at, alike = self.beta, load.ready_at, roster.alike
         scored: list[tuple[float, int, int, float, int, int, float]] = []
@@ -79,6 +85,50 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for cost, _, target, compute, hit, blocks, wait in scored[:KEPT]
         ]
         return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
+
+    def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
+        """Return the engine of least cost where node managers hold some of the prompt: hits weigh by where they lie.
+
+        Engines that share a node load alike, so of those that hold nothing the least waiting one per node is looked at.
+        """
+        roster, prefills, salt = view.roster, Prefills(request, view, loadable), tie_salt(request)
+        others, looked_at, blocks = roster.accepting_mask, [], 0
+        for blocks, mask in view.match(request).groups:
+            others &= ~mask
+            looked_at += [(target, blocks) for target in roster.accepting if mask >> target & 1]
+        for mask in _by_home(view, others):
+            looked_at += [(target, 0) for target in _least_waiting(view, mask)]
+        scored = []
+        for target, held in looked_at:
+            wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
+            cost = self.beta * prefill.seconds + wait_s
+            idle = wait_s == 0.0 and not view.load.in_flight_requests[target]
+            if blocks and not held and idle and _few(others, view):
+                shared_s = prefill.seconds - prefills.on(target, blocks).seconds
+                cost -= (self.beta - 1.0) * max(0.0, shared_s)
+            scored.append((cost, target ^ salt, target, held, wait_s, prefill))
+        scored.sort(key=_order)
+        kept = [
+            Candidate(roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, cost, held)
+            for cost, _, target, held, wait_s, prefill in scored[:KEPT]
+        ]
+        fetch = scored[0][5].fetch
+        return Choice(scored[0][2], reasons.LOAD if fetch is not None else reasons.LEAST_COST, tuple(kept), fetch)
+
+
+def _order(scored: tuple[float, int, int, int, float, Prefill]) -> tuple[float, int]:
+    return scored[:2]
+
+
+def _by_home(view: FleetView, others: int) -> list[int]:
+    """Return the non-holders as one bitset per node that keeps what they compute, in the order of their ids."""
+    homes = view.nodes.homes if view.nodes is not None else {}
+    masks: dict[str, int] = {}
+    for target in view.roster.accepting:
+        if others >> target & 1:
+            home = homes.get(view.roster.engine_ids[target], "")
+            masks[home] = masks.get(home, 0) | 1 << target
+    return list(masks.values())
 
 
 def _few(others: int, view: FleetView) -> bool:

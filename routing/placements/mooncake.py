@@ -1,7 +1,8 @@
 """KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): least TTFT, counting blocks that can be fetched.
 
-Where nobody carries out transfers it is §4.1 alone, as min_ttft: a TTFT that counts on blocks which never come
-would gather requests on engines that must compute them.
+Blocks come from node managers where the pool's engines have them, in the simulator from other engines. Where nobody
+carries out transfers it is §4.1 alone, as min_ttft: a TTFT that counts on blocks which never come would gather
+requests on engines that must compute them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import msgspec
 from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.ledger.node_loads import Loadable
 from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
+from routing.placements.prefill_with_loads import Prefill, Prefills
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice, Fetch
 from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token; counts blocks of other engines where they can be fetched: in no live pool yet."""
+    """Least time to first token; counts blocks that can be fetched: live from node managers, where there are any."""
 
     threshold: Annotated[
         float,
@@ -63,6 +66,9 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        loadable = view.nodes.loadable(request.keys, now) if view.nodes is not None else None
+        if loadable is not None:
+            return self._counting_loads(request, view, now, loadable)
         if not view.roster.transfers_possible:
             return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
         held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
@@ -89,6 +95,24 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Choice(target, reasons.LEAST_TTFT, tuple(kept))
         return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
 
+    def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
+        """Return the engine of least TTFT where node managers hold some of the prompt (Algorithm 1 with §3's store)."""
+        held, prefills = (
+            blocks_held(view, view.match(request)),
+            Prefills(request, view, loadable, threshold=self.threshold),
+        )
+        salt, scored = tie_salt(request), []
+        for target in view.roster.accepting:
+            wait_s, prefill = view.wait_s(target, now), prefills.on(target, held[target])
+            scored.append((wait_s + prefill.seconds, target ^ salt, target, wait_s, prefill))
+        scored.sort(key=_order)
+        kept = [
+            Candidate(view.roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, ttft_s, held[target])
+            for ttft_s, _, target, wait_s, prefill in scored[:KEPT]
+        ]
+        fetch = scored[0][4].fetch
+        return Choice(scored[0][2], reasons.LOAD if fetch is not None else reasons.LEAST_TTFT, tuple(kept), fetch)
+
     def _source(self, view: FleetView, holders: int, now: float) -> int:
         """Return the holder whose link is free first; of those the one with the least to prefill."""
         if not self.congestion:
@@ -99,6 +123,10 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _block_s(self, request: InferenceRequest) -> float:
         return request.block_tokens * self.bytes_per_token * 8 / (self.bandwidth_gbps * 1e9)
+
+
+def _order(scored: tuple[float, int, int, float, Prefill]) -> tuple[float, int]:
+    return scored[:2]
 
 
 def _least_waiting(view: FleetView, holders: int) -> int:

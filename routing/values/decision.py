@@ -25,17 +25,25 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """Blocks to be copied from another engine's cache before the prefill starts (Mooncake Alg. 1, line 21).
+    """Blocks to be copied from another engine's cache, or from a node, before the prefill starts (Mooncake Alg. 1).
 
     Made only where the view says that transfers are possible. Only what the source really holds when the prefill
     starts can be copied.
     """
 
     source_engine_id: str
+    """Empty where a node is the source."""
     blocks: int
     """Leading blocks of the prompt to take from the source; those that the chosen engine holds do not travel."""
     seconds: float
     """Estimated time of the transfer; part of the decision's compute_s."""
+    node: str = ""
+    """Name of the node manager that the blocks are loaded from; empty where an engine is the source."""
+
+    @property
+    def source(self) -> str:
+        """Who has the blocks, in words: an engine's id, or "node …"."""
+        return f"node {self.node}" if self.node else self.source_engine_id
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -127,7 +135,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         `held` leading blocks are on the chosen engine when the prefill starts, `at_source` on the source.
         """
         planned = self.fetch
-        if planned is None or at_source <= held:
+        if planned is None or planned.node or at_source <= held:
             return None
         block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
         return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))

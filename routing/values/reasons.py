@@ -12,6 +12,7 @@ RANDOM = "random"
 AFFINITY = "affinity"
 LEAST_TTFT = "least_ttft"
 FETCH = "fetch"
+LOAD = "load"
 LONG_MATCH = "long_match"
 FEWEST_REQUESTS = "fewest_requests"
 SMALLEST_TREE = "smallest_tree"
@@ -79,6 +80,7 @@ _WORDS = {
     AFFINITY: "prompts with this prefix always go there",
     LEAST_TTFT: "its estimated TTFT was lowest",
     FETCH: "its estimated TTFT was lowest, counting blocks to fetch from another engine",
+    LOAD: "it was the cheapest, counting blocks to load from a node",
     LONG_MATCH: "it held enough of the prompt, and more than any other",
     FEWEST_REQUESTS: "loads were too far apart; it had the fewest requests",
     SMALLEST_TREE: "no engine held enough of the prompt; it had been sent the fewest blocks",

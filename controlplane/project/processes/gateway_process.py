@@ -16,6 +16,7 @@ from controlplane.project.processes.child_start import begin
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from gateway.__main__ import GatewayProcess, run
 from gateway.base.json_log import logging_settings
+from gateway.base.kv_secret import kv_secret
 from gateway.base.settings import GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
@@ -49,6 +50,7 @@ def main() -> int:
             scrape_token=child.scrape_token,
             settings=GatewaySettings(
                 engine_bearer=child.engine_bearer,
+                kv_secret=kv_secret(os.environ),
                 decisions_kept_per_s=float(child.decisions_per_s),
                 recording=child.recording,
                 first_probe_s=_FIRST_PROBE_S,

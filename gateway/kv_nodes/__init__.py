@@ -1,0 +1,1 @@
+"""Node managers as the gateway sees them: what each holds, and what engines are told to load from them."""

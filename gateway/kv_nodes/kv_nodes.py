@@ -1,0 +1,205 @@
+"""The node managers that this gateway follows, and the table of what they hold.
+
+Followers read in threads of their own; what they find goes into the table on the event loop's thread, in parts that
+take it about a millisecond, and a follower is never more than a few parts ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import zmq
+from typing_extensions import override
+
+from gateway.base.event_log import log_event
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes.node_follower import Follow, FollowSettings, NodeFollower, NodeSink
+from kvstore.transfer.connection_pool import ConnectionPool
+from routing.ledger.node_holdings import NodeHoldings
+
+MAX_NODES = 256
+"""Nodes that are followed, the first by name; of the others nothing is loaded."""
+SERVING = "serving"
+_AHEAD = 4
+_PART = 2048
+_END_S = 5.0
+
+
+class KvNodes:
+    """Mutable: the table, the followers and the nodes' entries; only the event loop's thread touches them."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        metrics: GatewayMetrics,
+        settings: FollowSettings | None = None,
+        follow: Follow | None = None,
+    ) -> None:
+        self.holdings = NodeHoldings()
+        self.entries: Mapping[str, KvNodeEntry] = {}
+        """By name, those that are followed."""
+        self._secret, self._metrics = secret, metrics
+        self._settings = settings or FollowSettings()
+        self._follow = follow or self._new_follower
+        self._followers: dict[str, NodeFollower] = {}
+        self._posts: dict[str, _Posts] = {}
+        self._ending: list[NodeFollower] = []
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._connections: ConnectionPool | None = None
+        self._told_of_secret = False
+
+    def apply(self, entries: Iterable[KvNodeEntry]) -> None:
+        """Follow these nodes from now on; those that did not change are not disturbed. Call it on the loop's thread."""
+        wanted = {each.name: each for each in entries if each.events_endpoint and each.state == SERVING}
+        if wanted and not self._secret:
+            wanted = {}
+            self._tell_of_secret()
+        wanted = dict(sorted(wanted.items())[:MAX_NODES])
+        for name in [known for known, entry in self.entries.items() if wanted.get(known) != entry]:
+            self._end(name)
+        for name, entry in wanted.items():
+            if name not in self._followers:
+                self._begin(entry)
+        self.entries = wanted
+
+    def slot_bytes(self) -> dict[str, int]:
+        """Return of each node the bytes of the largest block that it keeps."""
+        return {name: each.slot_bytes for name, each in self.entries.items()}
+
+    def addresses(self, names: Iterable[str]) -> list[str]:
+        """Return the nodes' addresses, in this order; those that are not followed any more are left out."""
+        return [self.entries[name].address for name in names if name in self.entries]
+
+    def name_at(self, address: str) -> str:
+        """Return the name of the node with this address or name; empty: there is none."""
+        if address in self.entries:
+            return address
+        return next((name for name, each in self.entries.items() if each.address == address), "")
+
+    async def stop(self) -> None:
+        """End all followers and their sockets."""
+        for name in list(self._followers):
+            self._end(name)
+        self.entries = {}
+        ending, self._ending = self._ending, []
+        ended = await asyncio.to_thread(_ended, ending)
+        if self._connections is not None:
+            self._connections.close()
+        if self._context is not None and ended:
+            self._context.term()
+
+    def _begin(self, entry: KvNodeEntry) -> None:
+        self.holdings.join(entry.name)
+        posts = self._posts[entry.name] = _Posts(asyncio.get_running_loop(), self.holdings, self._show)
+        follower = self._followers[entry.name] = self._follow(entry, posts)
+        self._show(entry.name, None)
+        follower.start()
+
+    def _end(self, name: str) -> None:
+        self._posts.pop(name).end()
+        follower = self._followers.pop(name)
+        follower.stop()
+        self._ending = [each for each in self._ending if not each.join(0.0)] + [follower]
+        self.holdings.leave(name)
+        self._metrics.kv_node_followed.remove(name)
+        self._metrics.kv_node_blocks.remove(name)
+
+    def _show(self, name: str, blocks: int | None) -> None:
+        """Show a node as followed, with its blocks, or as degraded."""
+        self._metrics.kv_node_followed.set(name, value=0.0 if blocks is None else 1.0)
+        self._metrics.kv_node_blocks.set(name, value=float(blocks or 0))
+
+    def _new_follower(self, entry: KvNodeEntry, sink: NodeSink) -> NodeFollower:
+        if self._context is None or self._connections is None:
+            self._context = zmq.Context()
+            self._connections = ConnectionPool(self._secret, time.monotonic, None, self._settings.timeout_s)
+        return NodeFollower(entry, self._connections, self._context, sink, self._settings)
+
+    def _tell_of_secret(self) -> None:
+        if not self._told_of_secret:
+            self._told_of_secret = True
+            log_event(
+                "kv_nodes_not_followed",
+                level=logging.WARNING,
+                reason="this gateway has no secret of the node managers",
+                remedy="set SWITCHYARD_KV_SECRET for gateways as for node managers",
+            )
+
+
+class _Posts(NodeSink):
+    """Hands what a follower finds to the loop's thread; what comes after `end` is dropped.
+
+    Mutable: `_over`, and `_room` for parts that the loop has not taken in yet.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, holdings: NodeHoldings, show: Callable[[str, int | None], None]
+    ) -> None:
+        self._loop, self._holdings, self._show = loop, holdings, show
+        self._room = threading.Semaphore(_AHEAD)
+        self._over = threading.Event()
+        self._blocks = 0
+        self._followed = False
+
+    @override
+    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
+        for begin in range(0, len(keys), _PART):
+            self._post(self._change, node, stored, keys[begin : begin + _PART])
+
+    @override
+    def cleared(self, node: str) -> None:
+        self._post(self._clear, node)
+
+    @override
+    def complete(self, node: str, blocks: int) -> None:
+        self._post(self._completed, node, blocks)
+
+    def end(self) -> None:
+        """Take nothing more in."""
+        self._over.set()
+
+    def _post(self, what: Callable[..., None], *arguments: object) -> None:
+        while not self._room.acquire(timeout=0.2):
+            if self._over.is_set():
+                return
+        try:
+            self._loop.call_soon_threadsafe(self._take, what, arguments)
+        except RuntimeError:
+            # The loop has ended, and with it whoever would read the table.
+            self._over.set()
+
+    def _take(self, what: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        self._room.release()
+        if not self._over.is_set():
+            what(*arguments)
+
+    def _change(self, node: str, stored: bool, keys: list[int]) -> None:
+        (self._holdings.stored if stored else self._holdings.removed)(node, keys)
+        self._blocks += len(keys) if stored else -len(keys)
+        if self._followed:
+            self._show(node, self._blocks)
+
+    def _clear(self, node: str) -> None:
+        if self._followed:
+            log_event("kv_node_lost", level=logging.WARNING, node=node)
+        self._followed, self._blocks = False, 0
+        self._holdings.cleared(node)
+        self._show(node, None)
+
+    def _completed(self, node: str, blocks: int) -> None:
+        self._followed, self._blocks = True, blocks
+        self._holdings.complete(node)
+        self._show(node, blocks)
+        log_event("kv_node_followed", node=node, blocks=blocks)
+
+
+def _ended(followers: list[NodeFollower]) -> bool:
+    ends_at = time.monotonic() + _END_S
+    for each in followers:
+        each.join(max(0.0, ends_at - time.monotonic()))
+    return all(each.join(0.0) for each in followers)

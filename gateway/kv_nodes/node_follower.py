@@ -1,0 +1,241 @@
+"""Follows one node manager: pages through what it holds, then hears its events, in a thread off the event loop.
+
+The connection that the pages came over is kept, and asked for a sign of life every second: it ends with the node's
+process, so that a node that started anew, or is gone, is never taken for the one whose blocks are known. Events that
+were missed are replayed; where the node keeps them no more, it is paged through again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import msgspec
+import zmq
+
+from gateway.base.event_log import log_event
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes.node_contents import NodeContents
+from kvstore.events.kv_events import UnreadableEventError, decode_batch
+from kvstore.transfer.connection import Connection, PeerError
+from kvstore.transfer.connection_pool import ConnectionPool
+from kvstore.transfer.frames import Page, PageOf
+
+_SEQ_BYTES = 8
+_END = b"\xff" * _SEQ_BYTES
+_POLL_S = 0.2
+"""How soon a follower that is to end does."""
+_PAST_ALL = 1 << 62
+"""A page from behind this number on is empty, and says how many batches of events there were."""
+
+
+class NodeSink(Protocol):
+    """Who is told what nodes hold; called in the order of the changes, from the follower's thread."""
+
+    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
+        """These blocks are there, or are gone; may wait until that was taken in."""
+
+    def cleared(self, node: str) -> None:
+        """Nothing is known of the node."""
+
+    def complete(self, node: str, blocks: int) -> None:
+        """All that the node holds was told: so many blocks."""
+
+
+class FollowSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one follower."""
+
+    timeout_s: float = 3.0
+    """Longest silence of a node that is asked."""
+    beat_s: float = 1.0
+    """Between two signs of life."""
+    retry_min_s: float = 0.2
+    retry_max_s: float = 5.0
+    """Pause before a node that failed is asked again, doubled from the first value to the second."""
+    page_blocks: int = 2048
+    max_blocks: int = 500_000
+    """Blocks remembered per node."""
+    max_batch_bytes: int = 16 << 20
+
+
+class NodeFollower:
+    """Mutable: its contents, whether it told of any, and the batch that is expected next: its own thread's alone."""
+
+    def __init__(
+        self,
+        entry: KvNodeEntry,
+        pool: ConnectionPool,
+        context: zmq.Context[zmq.Socket[bytes]],
+        sink: NodeSink,
+        settings: FollowSettings | None = None,
+    ) -> None:
+        self.entry = entry
+        self._pool, self._context, self._sink = pool, context, sink
+        self._settings = settings or FollowSettings()
+        self._contents = NodeContents(self._settings.max_blocks)
+        self._expected, self._told = 0, False
+        self._connection: Connection | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self.run, name=f"kv-node-{entry.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have the thread end soon."""
+        self._stopping.set()
+        connection = self._connection
+        if connection is not None:
+            connection.wake()
+
+    def join(self, seconds: float) -> bool:
+        """Return whether the thread has ended within this time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def run(self) -> None:
+        """Follow until stopped; a node that fails is forgotten and asked again."""
+        pause_s, failing = self._settings.retry_min_s, False
+        while not self._stopping.is_set():
+            try:
+                with self._connected() as connection, self._socket(zmq.SUB) as events:
+                    self._follow(connection, events)
+            except (PeerError, zmq.ZMQError, UnreadableEventError) as error:
+                if not failing and not self._stopping.is_set():
+                    level, node = logging.WARNING, self.entry.name
+                    log_event("kv_node_not_followed", level=level, node=node, reason=str(error))
+                failing, pause_s = True, self._settings.retry_min_s if self._told else pause_s
+            self._forget()
+            self._stopping.wait(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+
+    def _follow(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
+        """Read the node as often as events are lost for good; raises PeerError when it is gone."""
+        events.setsockopt(zmq.SUBSCRIBE, b"")
+        events.connect(self.entry.events_endpoint)
+        while not self._stopping.is_set():
+            self._expected = self._read(connection)
+            if not self._stopping.is_set() and self._replay():
+                self._told = True
+                self._sink.complete(self.entry.name, len(self._contents))
+                self._hear(connection, events)
+            self._forget()
+            self._stopping.wait(self._settings.retry_min_s)
+
+    def _read(self, connection: Connection) -> int:
+        """Page through the node; returns how many batches of events there were before."""
+        after, published = 0, -1
+        while not self._stopping.is_set():
+            page = self._ask(connection, Page(after, self._settings.page_blocks))
+            published = page.events if published < 0 else published
+            if not page.blocks:
+                break
+            after = page.next_after
+            self._tell(stored=True, keys=self._contents.page(page.blocks))
+        return published
+
+    def _hear(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
+        """Apply events as they come; returns when some are lost for good."""
+        beats_at = time.monotonic() + self._settings.beat_s
+        while not self._stopping.is_set():
+            wait_s = beats_at - time.monotonic()
+            if wait_s <= 0:
+                if not self._beat(connection):
+                    return
+                beats_at = time.monotonic() + self._settings.beat_s
+            elif events.poll(int(1000 * min(wait_s, _POLL_S)) + 1):
+                frames = events.recv_multipart()
+                if len(frames) != 3 or len(frames[1]) != _SEQ_BYTES:
+                    raise UnreadableEventError("a message has not three frames")
+                if not self._take(int.from_bytes(frames[1], "big"), frames[2]) and not self._replay():
+                    return
+
+    def _beat(self, connection: Connection) -> bool:
+        """Ask for a sign of life; False: events are lost for good."""
+        published = self._ask(connection, Page(_PAST_ALL, 1)).events
+        if published < self._expected:
+            raise PeerError("the node has published fewer events than were heard: it has started anew")
+        # What was published a moment ago may still be on its way; asking for it does no harm.
+        return published == self._expected or self._replay()
+
+    def _take(self, number: int, payload: bytes) -> bool:
+        """Apply a batch if it is the next one; False: others are missing before it."""
+        if number > self._expected:
+            return False
+        if number == self._expected:
+            self._expected += 1
+            for change in self._contents.apply(decode_batch(payload)):
+                if change.keys is None:
+                    # It is going to end, or to begin: what it holds by then is read again.
+                    raise PeerError("the node has dropped everything")
+                self._tell(stored=change.stored, keys=change.keys)
+        return True
+
+    def _replay(self) -> bool:
+        """Apply what was published from the expected batch on; False: it cannot be had any more."""
+        if not self.entry.replay_endpoint:
+            return False
+        with self._socket(zmq.DEALER) as socket:
+            socket.connect(self.entry.replay_endpoint)
+            socket.send_multipart([b"", self._expected.to_bytes(_SEQ_BYTES, "big")])
+            ends_at = time.monotonic() + self._settings.timeout_s
+            while socket.poll(max(0, int(1000 * (ends_at - time.monotonic())))):
+                frames = socket.recv_multipart()
+                if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
+                    raise UnreadableEventError("a replayed message has no number")
+                if frames[-2] == _END:
+                    return True
+                if self._stopping.is_set() or not self._take(int.from_bytes(frames[-2], "big"), frames[-1]):
+                    return False
+                ends_at = time.monotonic() + self._settings.timeout_s
+        raise PeerError("the node does not replay its events")
+
+    def _ask(self, connection: Connection, message: Page) -> PageOf:
+        connection.send(message)
+        answer, _ = connection.receive()
+        if not isinstance(answer, PageOf):
+            raise PeerError("the node answers a page with something else")
+        return answer
+
+    def _tell(self, *, stored: bool, keys: list[int]) -> None:
+        if keys:
+            self._told = True
+            self._sink.changed(self.entry.name, stored=stored, keys=keys)
+
+    def _forget(self) -> None:
+        self._contents.clear()
+        if self._told:
+            self._told = False
+            self._sink.cleared(self.entry.name)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        connection, _ = self._pool.take(self.entry.address)
+        self._connection = connection
+        try:
+            yield connection
+        finally:
+            self._connection = None
+            connection.close()
+
+    @contextmanager
+    def _socket(self, kind: int) -> Iterator[zmq.Socket[Any]]:
+        socket = self._context.socket(kind)
+        try:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.MAXMSGSIZE, self._settings.max_batch_bytes)
+            socket.setsockopt(zmq.RCVHWM, 10_000)
+            socket.setsockopt(zmq.RECONNECT_IVL, 100)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            yield socket
+        finally:
+            socket.close(linger=0)
+
+
+Follow = Callable[[KvNodeEntry, NodeSink], NodeFollower]
+"""Makes the follower of a node; it is started by whoever asked."""

@@ -1,0 +1,71 @@
+"""What one pool's engines may load from node managers, and what is learned from what they loaded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.contracts.snapshot import EngineEntry, PoolEntry
+from kvstore.connector.engine_params import MAX_HOLDERS, KvOrder, packed_keys
+from kvstore.tiers.block_facts import MAX_TENANT_BYTES
+from routing.ledger.node_loads import NodeLoads
+
+if TYPE_CHECKING:
+    from gateway.base.metrics import GatewayMetrics
+    from gateway.kv_nodes.kv_nodes import KvNodes
+    from kvstore.transfer.frames import CacheHint
+    from routing.values.decision import Fetch
+
+_EXACT = "exact"
+
+
+class PoolLoads:
+    """Mutable: `follows`, and what was learned."""
+
+    def __init__(self, nodes: KvNodes, metrics: GatewayMetrics) -> None:
+        self.learned = NodeLoads(nodes.holdings)
+        self.metrics = metrics
+        self.nodes = nodes
+        self.follows = False
+        """Whether any engine of the pool has a node manager."""
+        self._exact = False
+
+    def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
+        """Take a new version of the pool; returns what routing may count on, None where that is nothing.
+
+        The keys of byte blocks say nothing of the engines' blocks, so that such pools load nothing.
+        """
+        homes = {each.engine_id: each.kv_node for each in engines if each.kv_node}
+        self.learned.set_nodes(homes, self.nodes.slot_bytes())
+        self.follows, self._exact = bool(homes), entry.key_source == _EXACT
+        return self.learned if homes and self._exact else None
+
+    def has_node(self, engine_id: str) -> bool:
+        """Return whether a node manager keeps what the engine computes."""
+        return engine_id in self.learned.homes
+
+    def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> KvOrder:
+        """Return what every engine of the pool is told of a prompt."""
+        packed = packed_keys(keys) if self._exact and keys else ""
+        return KvOrder(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
+
+    def with_load(self, order: KvOrder, engine_id: str, fetch: Fetch, keys: Sequence[int]) -> tuple[KvOrder, str]:
+        """Return the order with a load that was decided, and the node that is asked first; "": nobody can be asked."""
+        loadable = self.learned.loadable(keys, time.monotonic())
+        holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []
+        # The one that was decided for goes first, the others stand in for it.
+        names = sorted(holders, key=lambda name: name != fetch.node)[:MAX_HOLDERS]
+        addresses = self.nodes.addresses(names)
+        if not addresses:
+            return order, ""
+        return msgspec.structs.replace(order, load_blocks=fetch.blocks, holders=addresses), names[0]
+
+
+def tenant_of(tenant_id: str) -> str:
+    """Return by what name nodes count a tenant's blocks: its id, or a digest of one that is too long for them."""
+    name = tenant_id.encode()
+    return tenant_id if len(name) <= MAX_TENANT_BYTES else blake2b(name, digest_size=MAX_TENANT_BYTES // 2).hexdigest()

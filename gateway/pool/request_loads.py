@@ -1,0 +1,97 @@
+"""One request's load from node managers: what its engine is told, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.contracts.stored_decision import StoredLoad
+from gateway.traffic.traffic_window import COMPLETED
+
+if TYPE_CHECKING:
+    from gateway.pool.recent_decisions import DecisionRecord
+    from kvstore.connector.engine_params import KvOrder
+
+WHOLE, PARTIAL, UNNEEDED = "whole", "partial", "unneeded"
+MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
+"""How a load ended, as it is counted; unneeded: the engine held the blocks already."""
+_REASONS = frozenset({MISSING, LATE, FAILED})
+
+
+def order_on(record: DecisionRecord, engine_id: str, order: KvOrder | None, keys: Sequence[int]) -> KvOrder | None:
+    """Return what this engine is told: with what it is to load, where that was decided; None: it has no node.
+
+    The record notes the load, and forgets that of an attempt before.
+    """
+    record.load_ordered, record.load_node, record.load = 0, "", None
+    loads, decision = record.pool.loads, record.decision
+    if order is None or not loads.has_node(engine_id):
+        return None
+    fetch = decision.fetch
+    if fetch is None or not fetch.node or engine_id != decision.engine_id:
+        return order
+    order, record.load_node = loads.with_load(order, engine_id, fetch, keys)
+    record.load_ordered = order.load_blocks
+    return order
+
+
+def load_ended(record: DecisionRecord, now: float) -> None:
+    """Learn from a request that has ended, and count what it loaded."""
+    if not record.load_ordered or record.outcome != COMPLETED:
+        return
+    loads, pool_id, outcome = record.pool.loads, record.decision.pool_id, record.load
+    ended = how_it_ended(record)
+    loads.metrics.kv_loads.inc(pool_id, ended)
+    if outcome is None:
+        return
+    if ended in (FAILED, LATE):
+        loads.learned.failed(record.load_node, now)
+    if outcome.loaded_blocks:
+        size, blocks = outcome.loaded_bytes, outcome.loaded_blocks
+        loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds)
+        loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
+        loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
+
+
+def stored_load(record: DecisionRecord) -> StoredLoad | None:
+    """Return what the request log keeps of the load; None: nothing was to be loaded."""
+    if not record.load_ordered:
+        return None
+    outcome, ended = record.load, how_it_ended(record)
+    if outcome is None:
+        return StoredLoad(record.load_node, record.load_ordered, reason=UNTOLD if record.outcome else "")
+    return StoredLoad(
+        _node(record),
+        record.load_ordered,
+        outcome.loaded_blocks,
+        outcome.loaded_bytes,
+        outcome.seconds,
+        "" if ended in (WHOLE, UNNEEDED) else _reason(outcome.reason),
+        saved_tokens(record),
+    )
+
+
+def how_it_ended(record: DecisionRecord) -> str:
+    """Return how the load of a request ended."""
+    outcome = record.load
+    if outcome is None:
+        return UNTOLD
+    if not outcome.reason:
+        return WHOLE if outcome.loaded_blocks else UNNEEDED
+    return PARTIAL if outcome.loaded_blocks else _reason(outcome.reason)
+
+
+def saved_tokens(record: DecisionRecord) -> int:
+    """Return the prompt tokens that were loaded instead of computed."""
+    if record.load is None:
+        return 0
+    return min(record.load.loaded_blocks * record.pool.entry.block_tokens, record.decision.prompt_tokens)
+
+
+def _node(record: DecisionRecord) -> str:
+    said = record.load.holder if record.load is not None else ""
+    return record.pool.loads.nodes.name_at(said) or record.load_node
+
+
+def _reason(said: str) -> str:
+    return said if said in _REASONS else FAILED

@@ -1,0 +1,69 @@
+"""What gateway and KV connector say to each other in a request's and an answer's `kv_transfer_params`.
+
+What the connector says of an order is for the gateway alone, and is taken out of what the client gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.requests.handoff_bodies import TRANSFER
+from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in
+
+TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'
+"""What stands in every answer of which a connector says something."""
+_OBJECT, _NULL = b"{", msgspec.Raw(b"null")
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def with_order(body: bytes, order: KvOrder) -> bytes:
+    """Return a request's body, which has members and no such field, with the order put in front of them.
+
+    The body is not decoded: a long prompt stays the bytes that it is.
+    """
+    begin = body.index(_OBJECT) + 1
+    return b"".join((b"{", TRANSFER_MARK, b":", msgspec.json.encode({FIELD: order}), b",", memoryview(body)[begin:]))
+
+
+def take_outcome(answer: bytes) -> tuple[bytes, KvOutcome | None]:
+    """Return an answer, or an event's data, without what the connector says, and that; None: it says nothing.
+
+    Nonsense is taken out too, and says nothing. What other connectors say stays.
+    """
+    if TRANSFER_MARK not in answer:
+        return answer, None
+    try:
+        fields = _fields(answer)
+        params = fields.get(TRANSFER)
+        said = _fields(params) if params is not None and bytes(params).lstrip()[:1] == _OBJECT else {}
+    except _BROKEN:
+        return answer, None
+    if FIELD not in said:
+        return answer, None
+    outcome, left = _outcome(said), _without(said)
+    return msgspec.json.encode({**fields, TRANSFER: left or _NULL}), outcome
+
+
+def take_from_params(params: msgspec.Raw) -> tuple[msgspec.Raw, KvOutcome | None]:
+    """Do the same with the `kv_transfer_params` of a prefill leg's answer, an object; empty where nothing is left."""
+    try:
+        said = _fields(params)
+    except _BROKEN:
+        return params, None
+    if FIELD not in said:
+        return params, None
+    return msgspec.Raw(msgspec.json.encode(_without(said))), _outcome(said)
+
+
+def _without(said: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    return {name: value for name, value in said.items() if name != FIELD}
+
+
+def _outcome(said: Mapping[str, msgspec.Raw]) -> KvOutcome | None:
+    try:
+        return outcome_in({FIELD: said[FIELD]})
+    except ValueError:
+        return None

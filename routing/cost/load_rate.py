@@ -1,0 +1,38 @@
+"""What loading KV blocks over one link costs, learned from the loads that engines report: latency and time per byte.
+
+The link is all that lies between the node manager and the engine's own memory, the copy into the engine included.
+"""
+
+from __future__ import annotations
+
+_SHARE = 0.2
+"""Weight of the latest load."""
+_MOST = 10.0
+"""A load that took so many times what was expected, or a part of it, counts as no more than that."""
+
+
+class LoadRate:
+    """Mutable: both figures. A load teaches each in proportion to its part of the expected time."""
+
+    __slots__ = ("latency_s", "loads", "s_per_byte")
+
+    def __init__(self, latency_s: float, s_per_byte: float) -> None:
+        if latency_s <= 0 or s_per_byte <= 0:
+            raise ValueError("a link has a latency and a rate above 0")
+        self.latency_s, self.s_per_byte = latency_s, s_per_byte
+        self.loads = 0
+
+    def seconds(self, size: float) -> float:
+        """Return the expected seconds of a load of so many bytes."""
+        return self.latency_s + size * self.s_per_byte
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Learn from one load; one without bytes or time says nothing."""
+        if size <= 0 or seconds <= 0:
+            return
+        self.loads += 1
+        expected_s = self.seconds(size)
+        error = _SHARE * (min(max(seconds / expected_s, 1 / _MOST), _MOST) - 1.0)
+        waiting = self.latency_s / expected_s
+        self.latency_s *= 1.0 + error * waiting
+        self.s_per_byte *= 1.0 + error * (1.0 - waiting)

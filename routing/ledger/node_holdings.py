@@ -1,0 +1,92 @@
+"""Which node managers hold which blocks, under the gateway's own block keys.
+
+One table serves all pools: keys are seeded by served model and isolation domain, so that those of two pools never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvstore.index.prefix_index import PrefixIndex
+from kvstore.index.prefix_match import PrefixMatch
+from kvstore.index.target_table import TargetTable
+
+
+class NodeHoldings:
+    """Mutable: the index, the bit of each node, and `readable`.
+
+    What is told of a node that has not joined, or has left, is ignored.
+    """
+
+    def __init__(self, max_bytes: int = 256 << 20) -> None:
+        self._index = PrefixIndex(max_bytes)
+        self._table = TargetTable()
+        self._bits: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self.readable = 0
+        """Bitset of the nodes whose contents are known in full; of the others nothing is to be loaded."""
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def join(self, node: str) -> None:
+        """Take a node in, of which nothing is known yet; a second call changes nothing."""
+        if node not in self._bits:
+            bit = self._bits[node] = self._table.assign(node)
+            self._names[bit] = node
+
+    def leave(self, node: str) -> None:
+        """Forget a node."""
+        self.cleared(node)
+        bit = self._bits.pop(node, None)
+        if bit is not None:
+            del self._names[bit]
+            self._table.release(node)
+            self._table.sweep()
+
+    def stored(self, node: str, keys: Sequence[int]) -> None:
+        """Note blocks that a node holds by now."""
+        bit = self._bits.get(node)
+        if bit is not None:
+            self._index.store(bit, keys)
+
+    def removed(self, node: str, keys: Iterable[int]) -> None:
+        """Note blocks that a node holds no more."""
+        bit = self._bits.get(node)
+        if bit is not None:
+            self._index.remove(bit, keys)
+
+    def complete(self, node: str) -> None:
+        """Note that all that the node holds has been told."""
+        bit = self._bits.get(node)
+        if bit is not None:
+            self.readable |= 1 << bit
+
+    def cleared(self, node: str) -> None:
+        """Forget what a node holds; it is not readable until it is complete again."""
+        bit = self._bits.get(node)
+        if bit is not None:
+            self.readable &= ~(1 << bit)
+            self._index.clear(bit)
+
+    def is_readable(self, node: str) -> bool:
+        """Return whether all that the node holds is known."""
+        bit = self._bits.get(node)
+        return bit is not None and bool(self.readable >> bit & 1)
+
+    def match(self, keys: Sequence[int]) -> PrefixMatch:
+        """Return how many leading blocks each readable node holds, by the nodes' bits."""
+        return self._index.match(keys, self.readable)
+
+    def names(self, nodes: int) -> list[str]:
+        """Return the names of a bitset of nodes, in their order."""
+        return sorted(name for bit, name in self._names.items() if nodes >> bit & 1)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the parts agree."""
+        self._index.check()
+        self._table.check()
+        if {name: bit for bit, name in self._names.items()} != self._bits:
+            raise AssertionError("names and bits of nodes differ")
+        if self.readable & ~sum(1 << bit for bit in self._names):
+            raise AssertionError("a node is readable that is not there")

@@ -1,0 +1,127 @@
+"""What the engines of one pool may load from node managers, and what a load costs by those that were made.
+
+Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
+1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kvstore.transfer.quarantine import Quarantine
+from routing.cost.load_rate import LoadRate
+from routing.ledger.node_holdings import NodeHoldings
+
+OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
+OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
+BLOCK_BYTES = 1 << 20
+"""A block's size where neither a node nor a load has told any."""
+MAX_LINKS = 4096
+_SIZE_SHARE = 0.2
+
+
+class Load(NamedTuple):
+    """One way to get leading blocks of a prompt."""
+
+    seconds: float
+    blocks: int
+    """Leading blocks that the engine has afterwards; those that it has already do not travel."""
+    node: str
+
+
+class Loadable:
+    """What can be loaded of one prompt: who holds how much of it, the longest part first."""
+
+    __slots__ = ("_loads", "groups")
+
+    def __init__(self, loads: NodeLoads, groups: list[tuple[int, list[str]]]) -> None:
+        self._loads = loads
+        self.groups = groups
+
+    def onto(self, engine_id: str, held: float) -> list[Load]:
+        """Return the ways in which the engine gets more than `held` blocks, for each length the cheapest."""
+        loads = self._loads
+        home = loads.homes.get(engine_id)
+        if home is None:
+            return []
+        return [
+            min(Load(loads.seconds(home, node, blocks - int(held)), blocks, node) for node in nodes)
+            for blocks, nodes in self.groups
+            if blocks > held
+        ]
+
+    def holders(self, engine_id: str, blocks: int) -> list[str]:
+        """Return the nodes that hold so many blocks or more, the cheapest for the engine first."""
+        home = self._loads.homes.get(engine_id, "")
+        nodes = [node for held, names in self.groups if held >= blocks for node in names]
+        return sorted(nodes, key=lambda node: (self._loads.seconds(home, node, blocks), node))
+
+
+class NodeLoads:
+    """One pool's loads. Mutable: `homes`, the learned figures, and which nodes are left alone for a while."""
+
+    def __init__(self, holdings: NodeHoldings) -> None:
+        self.holdings = holdings
+        self.homes: Mapping[str, str] = {}
+        """Engine id → name of the node manager that keeps what it computes; the others load nothing."""
+        self._slots: Mapping[str, int] = {}
+        self._block_bytes: float | None = None
+        self._rates: dict[tuple[str, str], LoadRate] = {}
+        self._quarantine = Quarantine()
+
+    @property
+    def block_bytes(self) -> float:
+        """Bytes of one block of the pool."""
+        return self._block_bytes or max(self._slots.values(), default=0) or BLOCK_BYTES
+
+    def set_nodes(self, homes: Mapping[str, str], slots: Mapping[str, int]) -> None:
+        """Take the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
+        self.homes, self._slots = homes, slots
+
+    def seconds(self, home: str, node: str, blocks: int) -> float:
+        """Return the expected seconds until so many blocks of a node are in an engine whose own node is `home`."""
+        return self.rate(home, node).seconds(blocks * self.block_bytes)
+
+    def rate(self, home: str, node: str) -> LoadRate:
+        """Return what is known of a link; the priors where nothing is."""
+        known = self._rates.get((home, node))
+        if known is not None:
+            return known
+        return LoadRate(OWN_LATENCY_S, OWN_S_PER_BYTE) if home == node else LoadRate(OTHER_LATENCY_S, OTHER_S_PER_BYTE)
+
+    def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
+        """Return what nodes that may be asked hold of a prompt; None where it is nothing."""
+        holdings = self.holdings
+        if not holdings.readable or not keys:
+            return None
+        groups = []
+        for blocks, nodes in holdings.match(keys).groups:
+            names = [name for name in holdings.names(nodes) if self._quarantine.usable(name, now)]
+            if names:
+                groups.append((blocks, names))
+        return Loadable(self, groups) if groups else None
+
+    def loaded(self, engine_id: str, node: str, blocks: int, size: int, seconds: float) -> None:
+        """Learn from a load that brought blocks; of an engine without a node of its own nothing is learned."""
+        home = self.homes.get(engine_id)
+        if home is None or blocks <= 0 or size <= 0:
+            return
+        per_block = size / blocks
+        known = self._block_bytes
+        self._block_bytes = per_block if known is None else known + _SIZE_SHARE * (per_block - known)
+        link = home, node
+        if link not in self._rates:
+            if len(self._rates) >= MAX_LINKS:
+                self._rates.pop(next(iter(self._rates)))
+            self._rates[link] = self.rate(home, node)
+        self._rates[link].observe(size, seconds)
+        self._quarantine.succeeded(node)
+
+    def failed(self, node: str, now: float) -> None:
+        """Leave a node alone that could not be read or was too slow: longer with each time in a row, up to 30 s."""
+        self._quarantine.failed(node, now)
+
+    def links(self) -> list[tuple[str, str, LoadRate]]:
+        """Return (the engine's own node, holder, what is known) of each link that was used, in order."""
+        return [(home, node, rate) for (home, node), rate in sorted(self._rates.items())]

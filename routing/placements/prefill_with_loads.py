@@ -1,0 +1,67 @@
+"""How soon an engine would have a prompt's KV: by computing it, or by loading from a node manager what pays.
+
+A load counts only where it is cheaper than to compute the same tokens there (Mooncake §4.2: transfer or recompute).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from routing.ledger.fleet_view import FleetView
+from routing.ledger.node_loads import Loadable
+from routing.values.decision import Fetch
+from routing.values.inference_request import InferenceRequest
+
+
+class Prefill(NamedTuple):
+    """What a prefill on one target takes."""
+
+    seconds: float
+    """Loading and computing."""
+    hit_tokens: int
+    """Tokens that are not computed, those to be loaded among them."""
+    fetch: Fetch | None
+
+
+class Prefills:
+    """The prefills of one request on the targets of one view; equal ones are worked out once."""
+
+    def __init__(
+        self, request: InferenceRequest, view: FleetView, loadable: Loadable, *, threshold: float = 1.0
+    ) -> None:
+        """Loads must bring more than `threshold` times the blocks that a target has."""
+        self._request, self._view, self._loadable, self._threshold = request, view, loadable, threshold
+        self._homes = view.nodes.homes if view.nodes is not None else {}
+        self._known: dict[tuple[str, int], Prefill] = {}
+
+    def on(self, target: int, blocks: int) -> Prefill:
+        """Return the cheapest prefill on a target that has so many leading blocks."""
+        roster = self._view.roster
+        engine_id = roster.engine_ids[target]
+        if not roster.alike:
+            return self._on(target, engine_id, blocks)
+        name = self._homes.get(engine_id, ""), blocks
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._on(target, engine_id, blocks)
+        return known
+
+    def _on(self, target: int, engine_id: str, blocks: int) -> Prefill:
+        request, view = self._request, self._view
+        hit = view.hit_tokens(request, target, blocks)
+        best = Prefill(view.compute_s(request, target, hit), hit, None)
+        for load in self._loadable.onto(engine_id, blocks):
+            if load.blocks <= self._threshold * blocks:
+                continue
+            # What is known of nodes is exact, whatever the trust in the engine's own index.
+            tokens = min(load.blocks * request.block_tokens, request.prompt_tokens)
+            seconds = load.seconds + view.compute_s(request, target, tokens)
+            if seconds < best.seconds:
+                best = Prefill(seconds, tokens, Fetch("", load.blocks, load.seconds, load.node))
+        return best
+
+
+def load_at_dispatch(request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float) -> Fetch | None:
+    """Return what pays to be loaded onto a target that has so many blocks when the prefill starts; None: nothing."""
+    loadable = view.nodes.loadable(request.keys, now) if view.nodes is not None else None
+    return Prefills(request, view, loadable).on(target, blocks).fetch if loadable is not None else None

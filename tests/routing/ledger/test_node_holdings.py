@@ -1,0 +1,95 @@
+from random import Random
+
+from routing.ledger.node_holdings import NodeHoldings
+
+
+def holdings(**nodes: list[int]) -> NodeHoldings:
+    table = NodeHoldings()
+    for name, keys in nodes.items():
+        table.join(name)
+        table.stored(name, keys)
+        table.complete(name)
+    return table
+
+
+def held(table: NodeHoldings, keys: list[int]) -> dict[int, list[str]]:
+    return {blocks: table.names(nodes) for blocks, nodes in table.match(keys).groups}
+
+
+def test_it_says_which_nodes_hold_how_much_of_a_prompt() -> None:
+    table = holdings(a=[1, 2, 3], b=[1], c=[9])
+    assert held(table, [1, 2, 3, 4]) == {3: ["a"], 1: ["b"]}
+    table.check()
+
+
+def test_a_node_that_is_not_read_to_its_end_holds_nothing_yet() -> None:
+    table = NodeHoldings()
+    table.join("a")
+    table.stored("a", [1, 2])
+    assert (held(table, [1, 2]), table.is_readable("a")) == ({}, False)
+    table.complete("a")
+    assert (held(table, [1, 2]), table.is_readable("a")) == ({2: ["a"]}, True)
+
+
+def test_a_node_that_is_cleared_must_be_read_again() -> None:
+    table = holdings(a=[1, 2], b=[1, 2])
+    table.cleared("a")
+    assert held(table, [1, 2]) == {2: ["b"]}
+    table.stored("a", [1])
+    assert held(table, [1, 2]) == {2: ["b"]}
+    table.complete("a")
+    assert held(table, [1, 2]) == {2: ["b"], 1: ["a"]}
+
+
+def test_a_node_that_left_is_gone_and_its_place_is_clean_for_the_next() -> None:
+    table = holdings(a=[1, 2])
+    table.leave("a")
+    table.leave("a")
+    table.join("b")
+    table.complete("b")
+    assert (held(table, [1, 2]), len(table)) == ({}, 0)
+    table.check()
+
+
+def test_what_is_told_of_a_stranger_is_ignored() -> None:
+    table = holdings(a=[1])
+    for told in (table.cleared, table.complete, table.leave):
+        told("z")
+    table.stored("z", [1])
+    table.removed("z", [1])
+    assert held(table, [1]) == {1: ["a"]}
+    assert not table.is_readable("z")
+
+
+def test_any_course_of_joining_storing_and_leaving_leaves_what_a_plain_table_holds() -> None:
+    random, table = Random(7), NodeHoldings()
+    plain: dict[str, set[int]] = {}
+    complete: set[str] = set()
+    for _ in range(3000):
+        node, keys = random.choice("abcde"), random.sample(range(1, 40), 3)
+        match random.randrange(6):
+            case 0:
+                table.join(node)
+                plain.setdefault(node, set())
+            case 1 | 2:
+                table.stored(node, keys)
+                if node in plain:
+                    plain[node].update(keys)
+            case 3:
+                table.removed(node, keys)
+                plain.get(node, set()).difference_update(keys)
+            case 4:
+                table.complete(node)
+                complete |= {node} & plain.keys()
+            case _:
+                leaves = random.random() < 0.5
+                (table.leave if leaves else table.cleared)(node)
+                complete.discard(node)
+                if node in plain:
+                    plain[node].clear()
+                if leaves:
+                    plain.pop(node, None)
+        asked = random.randrange(1, 40)
+        expected = sorted(name for name in complete if asked in plain[name])
+        assert held(table, [asked]).get(1, []) == expected
+    table.check()

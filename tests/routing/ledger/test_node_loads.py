@@ -1,0 +1,105 @@
+import pytest
+
+from routing.ledger.node_holdings import NodeHoldings
+from routing.ledger.node_loads import MAX_LINKS, NodeLoads
+
+KEYS = tuple(range(1, 11))
+MIB = 1 << 20
+
+
+def loads(**nodes: int) -> NodeLoads:
+    """Return loads of two engines, at home on nodes a and b, where nodes hold so many leading blocks."""
+    holdings = NodeHoldings()
+    for name, blocks in nodes.items():
+        holdings.join(name)
+        holdings.stored(name, KEYS[:blocks])
+        holdings.complete(name)
+    made = NodeLoads(holdings)
+    made.set_nodes({"e-01": "a", "e-02": "b"}, {"a": MIB, "b": MIB})
+    return made
+
+
+def ways(made: NodeLoads, engine_id: str, held: int = 0, now: float = 0.0) -> list[tuple[int, str]]:
+    loadable = made.loadable(KEYS, now)
+    return [(each.blocks, each.node) for each in loadable.onto(engine_id, held)] if loadable is not None else []
+
+
+def test_an_engine_s_own_node_is_cheaper_than_another_one() -> None:
+    made = loads(a=10, b=10)
+    assert (ways(made, "e-01"), ways(made, "e-02")) == ([(10, "a")], [(10, "b")])
+
+
+def test_more_blocks_on_another_node_are_a_way_of_their_own() -> None:
+    made = loads(a=4, b=10)
+    assert ways(made, "e-01") == [(10, "b"), (4, "a")]
+    assert ways(made, "e-01", held=4) == [(10, "b")]
+    assert ways(made, "e-01", held=10) == []
+
+
+def test_an_engine_without_a_node_of_its_own_loads_nothing() -> None:
+    assert ways(loads(a=10), "e-03") == []
+
+
+def test_where_no_node_holds_anything_there_is_nothing_to_weigh() -> None:
+    assert loads().loadable(KEYS, 0.0) is None
+    assert loads(a=0).loadable(KEYS, 0.0) is None
+    assert loads(a=10).loadable((), 0.0) is None
+
+
+def test_only_the_blocks_that_are_missing_travel() -> None:
+    loadable = loads(b=10).loadable(KEYS, 0.0)
+    assert loadable is not None
+    nothing, half = loadable.onto("e-01", 0)[0], loadable.onto("e-01", 5)[0]
+    assert nothing.seconds == pytest.approx(0.002 + 10 * MIB / 1e9)
+    assert half.seconds == pytest.approx(0.002 + 5 * MIB / 1e9)
+
+
+def test_a_link_s_cost_and_a_block_s_size_are_learned_from_loads() -> None:
+    made = loads(b=10)
+    for _ in range(200):
+        made.loaded("e-01", "b", 8, 8 * 4096, 0.5)
+    assert made.block_bytes == pytest.approx(4096)
+    assert made.seconds("a", "b", 8) == pytest.approx(0.5, rel=0.05)
+    assert made.seconds("b", "b", 8) < 0.01
+    assert [(home, node, rate.loads) for home, node, rate in made.links()] == [("a", "b", 200)]
+
+
+def test_a_slow_link_sends_loads_to_another_holder() -> None:
+    made = loads(b=10, c=10)
+    assert ways(made, "e-01") == [(10, "b")]
+    for _ in range(50):
+        made.loaded("e-01", "b", 10, 10 * MIB, 5.0)
+    assert ways(made, "e-01") == [(10, "c")]
+
+
+def test_a_node_that_fails_is_left_alone_for_a_while_and_longer_each_time() -> None:
+    made = loads(a=10)
+    made.failed("a", 100.0)
+    assert (ways(made, "e-01", now=100.1), ways(made, "e-01", now=101.0)) == ([], [(10, "a")])
+    for _ in range(8):
+        made.failed("a", 200.0)
+    assert (ways(made, "e-01", now=220.0), ways(made, "e-01", now=231.0)) == ([], [(10, "a")])
+    made.loaded("e-01", "a", 1, MIB, 0.01)
+    made.failed("a", 300.0)
+    assert ways(made, "e-01", now=301.0) == [(10, "a")]
+
+
+def test_the_holders_of_so_many_blocks_come_nearest_first() -> None:
+    loadable = loads(a=4, b=10, c=10).loadable(KEYS, 0.0)
+    assert loadable is not None
+    assert loadable.holders("e-01", 4) == ["a", "b", "c"]
+    assert loadable.holders("e-01", 5) == ["b", "c"]
+
+
+def test_loads_of_strangers_and_of_nothing_teach_nothing() -> None:
+    made = loads(a=10)
+    for told in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
+        made.loaded(*told, 1.0)
+    assert (made.links(), made.block_bytes) == ([], MIB)
+
+
+def test_the_table_of_links_has_a_limit() -> None:
+    made = loads(a=10)
+    for number in range(MAX_LINKS + 10):
+        made.loaded("e-01", f"n{number}", 1, 1024, 0.01)
+    assert len(made.links()) == MAX_LINKS

@@ -1,0 +1,183 @@
+from typing import Any
+
+import pytest
+
+from routing.ledger.fleet_view import EngineFacts
+from routing.ledger.node_holdings import NodeHoldings
+from routing.ledger.node_loads import NodeLoads
+from routing.placements.least_cost import LeastCost
+from routing.placements.min_ttft import MinTtft
+from routing.placements.mooncake import Mooncake
+from routing.placements.placement import Placement
+from routing.router import Router
+from routing.trials.shadow import ShadowPolicy
+from routing.values import reasons
+from routing.values.decision import Choice, Dispatched, Fetch, Queued
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import FirstToken
+from tests.routing import pools
+from tests.routing.pools import BLOCK, busy, choice_of, request
+
+LONG = range(20)
+BLOCK_BYTES = 512 * 1024
+COUNTING: list[Placement] = [Mooncake(), LeastCost()]
+
+
+def with_nodes(router: Router, **held: int) -> NodeLoads:
+    """Give the engines nodes in turn, a and b, that hold so many leading blocks of the LONG prompt."""
+    holdings = NodeHoldings()
+    loads = NodeLoads(holdings)
+    for name in ("a", "b"):
+        holdings.join(name)
+        holdings.stored(name, request(1, LONG).keys[: held.get(name, 0)])
+        holdings.complete(name)
+    homes = {f"e-{number:02}": "ab"[number % 2 == 0] for number in range(1, 9)}
+    loads.set_nodes(homes, {"a": BLOCK_BYTES, "b": BLOCK_BYTES})
+    router.follow_nodes(loads)
+    return loads
+
+
+def slow(loads: NodeLoads, home: str, node: str, s_per_byte: float) -> None:
+    """Teach that a link is slow."""
+    engine_id = next(engine_id for engine_id, each in loads.homes.items() if each == home)
+    for _ in range(300):
+        loads.loaded(engine_id, node, 10, 10 * BLOCK_BYTES, 10 * BLOCK_BYTES * s_per_byte)
+
+
+def fetch_of(choice: Choice) -> Fetch:
+    assert choice.fetch is not None
+    return choice.fetch
+
+
+@pytest.mark.parametrize("placement", COUNTING)
+def test_an_idle_engine_loads_what_its_node_holds(placement: Placement) -> None:
+    router, asked = pools.pool(size=1), request(1, LONG)
+    computed_s = choice_of(router, placement, asked).candidates[0].compute_s
+    loads = with_nodes(router, a=20)
+    choice = choice_of(router, placement, asked)
+    fetch, best = fetch_of(choice), choice.candidates[0]
+    assert choice.reason == reasons.LOAD
+    assert (fetch.node, fetch.source_engine_id, fetch.blocks, fetch.source) == ("a", "", 20, "node a")
+    assert fetch.seconds == pytest.approx(loads.seconds("a", "a", 20))
+    assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 0)
+    assert best.compute_s == pytest.approx(fetch.seconds + router.view.compute_s(asked, 0, 20 * BLOCK))
+    assert best.compute_s < computed_s
+
+
+@pytest.mark.parametrize("placement", COUNTING)
+def test_what_is_dearer_to_load_than_to_compute_is_computed(placement: Placement) -> None:
+    router, asked = pools.pool(size=1), request(1, LONG)
+    plain = choice_of(router, placement, asked)
+    loads = with_nodes(router, b=20)
+    slow(loads, "a", "b", 1e-6)
+    assert choice_of(router, placement, asked) == plain
+
+
+@pytest.mark.parametrize("placement", COUNTING)
+def test_blocks_on_the_own_node_are_worth_more_than_on_another(placement: Placement) -> None:
+    router, asked = pools.pool(size=2), request(1, LONG)
+    with_nodes(router, b=20)
+    choice = choice_of(router, placement, asked)
+    assert router.view.roster.engine_ids[choice.target] == "e-02"
+    assert fetch_of(choice).node == "b"
+    busy(router, "e-02", wait_s=5.0)
+    choice = choice_of(router, placement, asked)
+    assert (router.view.roster.engine_ids[choice.target], fetch_of(choice).node) == ("e-01", "b")
+
+
+@pytest.mark.parametrize("placement", COUNTING)
+def test_an_engine_that_holds_the_prompt_loads_nothing(placement: Placement) -> None:
+    router, asked = pools.pool(size=2), request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    with_nodes(router, a=20, b=20)
+    choice = choice_of(router, placement, asked)
+    assert (choice.candidates[0].engine_id, choice.fetch) == ("e-01", None)
+
+
+@pytest.mark.parametrize("placement", COUNTING)
+def test_engines_without_a_node_compute(placement: Placement) -> None:
+    router, asked = pools.pool(size=2), request(1, LONG)
+    loads = with_nodes(router, a=20, b=20)
+    loads.set_nodes({"e-02": "b"}, {})
+    choice = choice_of(router, placement, asked)
+    assert choice.candidates[0].engine_id == "e-02"
+    busy(router, "e-02", wait_s=60.0)
+    choice = choice_of(router, placement, asked)
+    assert (choice.candidates[0].engine_id, choice.fetch) == ("e-01", None)
+
+
+def test_a_load_that_is_not_much_longer_is_none_for_mooncake() -> None:
+    router, asked = pools.pool(size=1), request(1, LONG)
+    router.blocks_stored("e-01", asked.keys[:17])
+    with_nodes(router, a=20)
+    assert choice_of(router, Mooncake(), asked).fetch is None
+    assert fetch_of(choice_of(router, Mooncake(threshold=1.0), asked)).blocks == 20
+
+
+def test_the_trust_in_an_engine_s_index_says_nothing_of_its_node() -> None:
+    router, asked = pools.pool(size=1), request(1, LONG)
+    router.set_engines([EngineFacts("e-01", 1, accepts=True, trust=0.0)], 0.0)
+    router.blocks_stored("e-01", asked.keys[:10])
+    with_nodes(router, a=20)
+    best = choice_of(router, Mooncake(), asked).candidates[0]
+    assert (best.hit_tokens, best.blocks) == (20 * BLOCK, 10)
+
+
+def test_of_a_pool_without_holders_every_placement_chooses_as_before() -> None:
+    router, asked = pools.pool(size=3), request(1, LONG)
+    router.blocks_stored("e-02", asked.keys[:5])
+    before = [choice_of(router, each, asked) for each in (*COUNTING, MinTtft())]
+    with_nodes(router)
+    assert [choice_of(router, each, asked) for each in (*COUNTING, MinTtft())] == before
+
+
+def test_a_shadow_s_view_and_a_narrowed_one_count_the_same_loads() -> None:
+    router, asked = pools.pool("mooncake", size=3), request(1, LONG)
+    with_nodes(router, a=20)
+    shadow = ShadowPolicy(router.policy, router.view)
+    live = choice_of(router, Mooncake(), asked)
+    assert live.fetch is not None
+    compared = shadow.compare(asked, live, router.view, 0.0)
+    assert compared is not None
+    assert compared.shadow == compared.live
+    assert router.view.without(frozenset({"e-01"})).nodes is router.view.nodes
+
+
+def queued(placement: str, **held: Any) -> tuple[Router, NodeLoads, InferenceRequest]:
+    """Return a pool of one engine at its limit, with a request that waits there."""
+    router, asked = pools.pool(placement, size=1, grant_tokens=1), request(9, LONG)
+    loads = with_nodes(router, **held)
+    router.submit(request(1, range(100, 120)), 0.0, hold=False)
+    assert isinstance(router.submit(asked, 0.1), Queued)
+    return router, loads, asked
+
+
+@pytest.mark.parametrize("placement", ["mooncake", "least_cost"])
+def test_at_its_dispatch_a_request_loads_what_its_node_holds_by_then(placement: str) -> None:
+    router, loads, asked = queued(placement)
+    loads.holdings.stored("a", asked.keys[:12])
+    dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
+    assert isinstance(dispatched, Dispatched)
+    decision = dispatched.decision
+    assert decision.fetch is not None
+    assert (decision.fetch.node, decision.fetch.blocks, decision.hit_tokens) == ("a", 12, 12 * BLOCK)
+    rest_s = router.view.compute_s(asked, 0, 12 * BLOCK)
+    assert decision.compute_s == pytest.approx(decision.fetch.seconds + rest_s)
+    router.check()
+
+
+def test_at_its_dispatch_a_request_counts_on_no_node_that_is_gone() -> None:
+    router, loads, _ = queued("mooncake", a=20)
+    loads.holdings.leave("a")
+    dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
+    assert isinstance(dispatched, Dispatched)
+    assert (dispatched.decision.fetch, dispatched.decision.hit_tokens) == (None, 0)
+    router.follow_nodes(None)
+    router.check()
+
+
+def test_a_placement_that_counts_no_loads_orders_none() -> None:
+    router, _, _ = queued("min_ttft", a=20)
+    dispatched = router.observe(FirstToken("request-00000001"), 1.0)[0]
+    assert isinstance(dispatched, Dispatched)
+    assert dispatched.decision.fetch is None
