@@ -1,7 +1,10 @@
 """The real client against the real gateway in front of real simulated-engine processes."""
 
-from collections.abc import Iterator
+import functools
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import openai
@@ -62,8 +65,10 @@ def test_a_stream_without_usage_shows_none(client: openai.OpenAI) -> None:
 def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: openai.OpenAI, fleet: LiveFleet) -> None:
     prompt = "A prompt nobody sent before. " * 200
     assert ask(client, prompt)[1] == 0
-    decision_id, cached = ask(client, prompt)
-    assert cached > 1000
+    until = time.monotonic() + 120
+    while (asked := ask(client, prompt))[1] <= 1000:
+        assert time.monotonic() < until, "the same prompt meets its cache"
+    decision_id = asked[0]
     explained = client.get(f"{fleet.url}/api/v1/explain/{decision_id}", cast_to=dict[str, object])
     assert str(decision_id) in str(explained)
     assert "least_cost" in str(explained)
@@ -87,18 +92,30 @@ def outcome(client: openai.OpenAI, fleet: LiveFleet, decision_id: str) -> tuple[
     return explained["decision"]["hit_tokens"], explained["outcome"]["cached_tokens"]
 
 
+def asked_until_it_hits(
+    client: openai.OpenAI, fleet: LiveFleet, ask_once: Callable[[], Any], *, engine_tells: bool = True
+) -> Any:
+    """Return the first answer for which a hit was predicted, once the engine has reported just that.
+
+    The second answer as a rule. An engine that a busy machine lets answer late takes no work for a moment, and the
+    other one holds nothing yet.
+    """
+    until = time.monotonic() + 120
+    while True:
+        answer = ask_once()
+        expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
+        if expected:
+            assert not engine_tells or expected == reported
+            assert expected > 900
+            return answer.parse()
+        assert time.monotonic() < until, "the same prompt meets its cache"
+
+
 def test_a_response_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
     items = [{"role": "user", "content": [{"type": "input_text", "text": "A response to this. " * 200}]}]
-    for _ in range(2):
-        answer = client.responses.with_raw_response.create(
-            model=MODEL,
-            instructions="Be brief.",
-            input=items,  # type: ignore[arg-type]
-            max_output_tokens=4,
-        )
-    expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
-    assert expected == reported
-    assert expected > 900
+    create = client.responses.with_raw_response.create
+    asked = {"model": MODEL, "instructions": "Be brief.", "input": items, "max_output_tokens": 4}
+    asked_until_it_hits(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
 
 
 def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
@@ -111,17 +128,11 @@ def test_a_response_streams_its_events(client: openai.OpenAI) -> None:
 
 def test_a_message_hits_what_was_predicted(client: openai.OpenAI, fleet: LiveFleet) -> None:
     with anthropic.Anthropic(base_url=fleet.url, api_key=API_KEY, max_retries=0) as claude:
-        for _ in range(2):
-            answer = claude.messages.with_raw_response.create(
-                model=MODEL,
-                system="Be brief.",
-                messages=[{"role": "user", "content": "A message like this. " * 200}],
-                max_tokens=4,
-            )
-        assert answer.parse().usage.cache_read_input_tokens
-    expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
-    assert expected == reported
-    assert expected > 900
+        create = claude.messages.with_raw_response.create
+        turns = [{"role": "user", "content": "A message like this. " * 200}]
+        asked = {"model": MODEL, "system": "Be brief.", "messages": turns, "max_tokens": 4}
+        message = asked_until_it_hits(client, fleet, lambda: create(**asked))  # type: ignore[call-overload]
+        assert message.usage.cache_read_input_tokens
 
 
 def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFleet) -> None:
@@ -140,7 +151,7 @@ def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFl
 
 def test_embeddings_meet_their_prefix(client: openai.OpenAI, fleet: LiveFleet) -> None:
     text = "Embed this once more. " * 200
-    for _ in range(2):
-        answer = client.embeddings.with_raw_response.create(model=MODEL, input=[text, "short"])
-    assert len(answer.parse().data) == 2
-    assert outcome(client, fleet, answer.headers["x-switchyard-decision"])[0] > 900
+    create = client.embeddings.with_raw_response.create
+    ask_once = functools.partial(create, model=MODEL, input=[text, "short"])
+    answer = asked_until_it_hits(client, fleet, ask_once, engine_tells=False)
+    assert len(answer.data) == 2
