@@ -24,7 +24,6 @@ from gateway.http.openai_error import ApiError
 from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
-from gateway.pool.service import Service, affinity_of
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.endpoints import BY_PATH, Endpoint
@@ -39,6 +38,7 @@ from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.service import Service, affinity_of
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 

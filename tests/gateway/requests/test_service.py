@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.pool.service import PATIENCE_S, Service, affinity_of
 from gateway.requests.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
+from gateway.requests.service import PATIENCE_S, Service, affinity_of
 from tests.gateway.live_gateway import pool_entry
 
 NOW = 100.0
