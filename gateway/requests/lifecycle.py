@@ -155,8 +155,11 @@ class RequestLifecycle:
             tell(record, monotonic(), False)
 
     def loaded(self, record: DecisionRecord, outcome: KvOutcome | None) -> None:
-        """Note what the engine says of the KV that it was to load; None: it says nothing."""
-        if outcome is not None and not record.outcome:
+        """Note what the engine says of the KV that it was to load; None: it says nothing.
+
+        A decode engine was to load nothing: what it says is not of the prompt.
+        """
+        if outcome is not None and not record.outcome and record.handed_over_s is None:
             record.load = outcome
 
     def completed(
