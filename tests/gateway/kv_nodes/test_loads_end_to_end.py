@@ -310,3 +310,31 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             load = as_it_stands(record).load
             assert load is not None
             assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
+
+
+async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path) -> None:
+    """Who sends the request to the engine by itself has no order for it."""
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            await fleet.ask()
+            await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
+            status, answer, _ = await fleet.gateway.post("/api/v1/route", body())
+            assert status == 200
+            record = fleet.gateway.app.recent.get(answer["decision_id"])
+            assert record is not None
+            assert (record.decision.fetch, record.decision.hit_tokens) == (None, 0)
+            _, proxied = await fleet.ask()
+            assert proxied.decision.fetch is not None
+
+
+async def test_of_several_prompts_none_is_loaded(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            for prompt in (PROMPT, [PROMPT, "another"]):
+                status, _, _ = await fleet.gateway.post("/v1/completions", {"model": MODEL, "prompt": prompt})
+                assert status == 200
+                await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
+            orders = [order for engine in fleet.engines.values() for order in engine.orders]
+            assert sorted((len(order.routing_keys()), order.load_blocks) for order in orders) == [(0, 0), (BLOCKS, 0)]
