@@ -37,20 +37,11 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
     dispatched_s = min(max(before_s, decision.queued_s), ttft_s)
     before_s = min(before_s, dispatched_s)
-    # Loads and the hand-over to a decode engine are timed: an estimate is no part of what happened.
-    handed_s = stored.handed_over_after_s if decision.pair is not None else None
-    transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
-    after_s = ttft_s - dispatched_s - transfer_s
-    loaded_s = min(after_s, stored.load.seconds) if stored.load is not None else 0.0
     parts = [
         ("before", before_s),
         ("queue", dispatched_s - before_s),
-        ("transfer", loaded_s),
-        ("prefill", after_s - loaded_s),
-        ("transfer", transfer_s),
+        *_on_engines(stored, dispatched_s, ttft_s),
     ]
-    fetch = decision.fetch
-    to_load_s = min(fetch.seconds, chosen.compute_s) if fetch is not None and fetch.node else 0.0
     instead = []
     if best is not None:
         # Hindsight takes away what admission took, and nothing else of what came before the choice.
@@ -59,14 +50,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         instead = bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
     return {
         "estimated": bars(
-            [
-                ("before", before_s),
-                ("queue", chosen.wait_s),
-                ("transfer", to_load_s),
-                ("prefill", chosen.compute_s - to_load_s),
-            ],
-            end_s,
-            worded=True,
+            [("before", before_s), ("queue", chosen.wait_s), *_estimated(stored, chosen)], end_s, worded=True
         ),
         "estimated_s": duration(estimate_s),
         "actual": bars(parts, end_s, worded=True),
@@ -83,6 +67,25 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         "slo": place(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
         "slo_words": f"SLO {duration(stored.ttft_slo_s)}",
     }
+
+
+def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> list[tuple[str, float]]:
+    """Return what passed between dispatch and first token.
+
+    Loads and the hand-over to a decode engine are timed: an estimate is no part of what happened.
+    """
+    handed_s = stored.handed_over_after_s if stored.decision.pair is not None else None
+    transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
+    computed_s = ttft_s - dispatched_s - transfer_s
+    loaded_s = min(computed_s, stored.load.seconds) if stored.load is not None else 0.0
+    return [("transfer", loaded_s), ("prefill", computed_s - loaded_s), ("transfer", transfer_s)]
+
+
+def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
+    """Return the load from a node and the prefill that the choice counted on."""
+    fetch = stored.decision.fetch
+    load_s = min(fetch.seconds, chosen.compute_s) if fetch is not None and fetch.node else 0.0
+    return [("transfer", load_s), ("prefill", chosen.compute_s - load_s)]
 
 
 def candidates(stored: StoredDecision) -> list[dict[str, Any]]:

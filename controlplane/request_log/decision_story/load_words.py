@@ -51,7 +51,7 @@ def what_was_loaded(stored: StoredDecision) -> Words:
         return [(f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}.", False)]
     words: Words = [
         (" It loaded ", False),
-        (f"{whole(load.saved_tokens)} tokens", True),
+        (count(load.saved_tokens, "token"), True),
         (f" ({count(load.blocks, 'block')}, {size(load.bytes)}) from node {load.node} in ", False),
         (duration(load.seconds), True),
     ]
