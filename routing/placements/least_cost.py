@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
+from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT
-from routing.placements.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest

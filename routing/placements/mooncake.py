@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
+from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
-from routing.placements.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice, Fetch
 from routing.values.inference_request import InferenceRequest

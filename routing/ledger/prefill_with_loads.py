@@ -12,6 +12,13 @@ from routing.ledger.node_loads import Loadable, NodeLoads
 from routing.values.decision import Fetch
 from routing.values.inference_request import InferenceRequest
 
+_COUNTING = frozenset({"least_cost", "mooncake"})
+
+
+def counts_loads(placement: str) -> bool:
+    """Return whether the placement of this name weighs loads from node managers against computing."""
+    return placement in _COUNTING
+
 
 class Prefill(NamedTuple):
     """What a prefill on one target takes."""
