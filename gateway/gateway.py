@@ -33,6 +33,7 @@ from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
 from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
+from gateway.pool.service import Service
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
@@ -40,7 +41,6 @@ from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
 from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import ShadowReports
-from gateway.requests.service import Service
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""

@@ -20,12 +20,12 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
-from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.service import reject_if_observing
+from gateway.requests.affinity import affinity_of
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
-from gateway.requests.service import affinity_of
 from gateway.requests.wanted import Wanted
 from routing.values.decision import Candidate
 

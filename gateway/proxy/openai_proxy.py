@@ -20,9 +20,9 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
 from gateway.http.openai_error import ApiError
-from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
+from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.endpoints import BY_PATH, Endpoint
@@ -31,13 +31,13 @@ from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.unplaced import Unplaced
+from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
-from gateway.requests.service import Service, affinity_of
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 

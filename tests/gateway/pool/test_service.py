@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.requests.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
-from gateway.requests.service import PATIENCE_S, Service, affinity_of
+from gateway.pool.service import PATIENCE_S, Service
 from tests.gateway.live_gateway import pool_entry
 
 NOW = 100.0
@@ -80,31 +79,3 @@ def test_one_pool_is_chosen_without_a_look_at_the_prompt() -> None:
         raise AssertionError("nothing depends on the prompt")
 
     assert Service([only]).choose(never, NOW) is only
-
-
-def turns(*contents: str) -> ChatPrompt:
-    roles = ["system", *["user", "assistant"] * len(contents)]
-    return ChatPrompt([{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)], {})
-
-
-def test_the_turns_of_a_conversation_have_one_affinity_and_conversations_differ() -> None:
-    first = affinity_of("", turns("be kind", "hello"))
-    assert affinity_of("", turns("be kind", "hello", "hi", "and now?")) == first
-    assert affinity_of("", turns("be kind", "good morning")) != first
-    assert affinity_of("s1", turns("be kind", "hello")) == affinity_of("s1", None) == b"s1"
-
-
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        (TextPrompt("x" * 4096), TextPrompt("x" * 4096 + "more")),
-        (TokenPrompt([7] * 1024), TokenPrompt([7] * 2000)),
-        (HashedPrompt([1, 2, 3, 4], None), HashedPrompt([1, 2, 3, 4, 5], None)),
-    ],
-)
-def test_a_prompt_that_grows_keeps_its_affinity(short: Any, long: Any) -> None:
-    assert affinity_of("", short) == affinity_of("", long) != b""
-
-
-def test_a_prompt_that_no_cache_is_searched_for_has_none() -> None:
-    assert affinity_of("", UnmatchedPrompt(10)) == b""

@@ -10,19 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import xxhash
 
-from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
-from kvstore.keys.block_keys import pack_tokens
+from gateway.http.openai_error import ApiError
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 PATIENCE_S = 1.0
 """A request goes to another pool when its own would have it wait so much longer; chosen, not measured."""
-_HEAD_TOKENS, _HEAD_BYTES, _HEAD_HASHES = 1024, 4096, 4
-_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Service:
@@ -57,23 +53,10 @@ class Service:
         return tuple(pool for pool in self.pools if pool.observes)
 
 
-def affinity_of(session_id: str, prompt: Prompt | None) -> bytes:
-    """Return what a conversation's requests have in common: the session, or else the prompt's head."""
-    if session_id:
-        return session_id.encode()
-    match prompt:
-        case ChatPrompt():
-            # Up to the first turn of the user: what is before it many conversations share.
-            turns = enumerate(prompt.messages, 1)
-            head = next((n for n, each in turns if each.get("role") == "user"), len(prompt.messages))
-            return _encode(prompt.messages[:head])
-        case TextPrompt():
-            return prompt.text[:_HEAD_BYTES].encode("utf-8", "surrogatepass")
-        case TokenPrompt():
-            return pack_tokens(prompt.token_ids[:_HEAD_TOKENS])
-        case HashedPrompt():
-            return _encode(list(prompt.block_hashes[:_HEAD_HASHES]))
-    return b""
+def reject_if_observing(pool: LivePool) -> None:
+    """Raise ApiError 409 where the pool routes nothing."""
+    if pool.observes:
+        raise ApiError(409, "This pool only observes; send requests to your own proxy.", "pool_observes")
 
 
 def _distance(key: bytes, pool: LivePool) -> float:
