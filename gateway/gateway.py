@@ -33,6 +33,7 @@ from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
 from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
+from gateway.pool.service import Service
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
@@ -96,7 +97,7 @@ class Gateway:
         self._confirmed_s = time.monotonic()
         """When the bus last stood behind the API keys."""
         self._report_fence = ReportFence()
-        self._pool_of_model: dict[str, LivePool] = {}
+        self._services: dict[str, Service] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
         self._api_keys: dict[str, ApiKeyEntry] = {}
         self._unsubscribe: list[Callable[[], None]] = []
@@ -170,13 +171,10 @@ class Gateway:
         if self._context is not None:
             self._context.destroy(linger=0)
 
-    def pool_for(self, caller: ApiKeyEntry, served_model: str) -> LivePool | None:
-        """Return the pool that serves this model to the caller, of several the first by region and name.
-
-        None where there is none, or where the caller's tenant may not use the model.
-        """
+    def service_for(self, caller: ApiKeyEntry, served_model: str) -> Service | None:
+        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it."""
         granted = caller.served_models
-        return None if granted and served_model not in granted else self._pool_of_model.get(served_model)
+        return None if granted and served_model not in granted else self._services.get(served_model)
 
     def reject_waiting(self, code: str) -> None:
         """Reject the requests that wait for an engine."""
@@ -314,9 +312,11 @@ class Gateway:
         task.add_done_callback(self._stopping_pools.discard)
 
     def _index_pools(self) -> None:
-        ordered = sorted(self.pools.values(), key=lambda each: (each.entry.region, each.entry.name), reverse=True)
-        self._pool_of_model = {pool.entry.served_model: pool for pool in ordered}
-        self._pool_of_engine = {engine_id: pool for pool in ordered for engine_id in pool.engines}
+        serving: dict[str, list[LivePool]] = {}
+        for pool in self.pools.values():
+            serving.setdefault(pool.entry.served_model, []).append(pool)
+        self._services = {model: Service(pools) for model, pools in serving.items()}
+        self._pool_of_engine = {engine_id: pool for pool in self.pools.values() for engine_id in pool.engines}
 
     # -- start and last-known-good
 

@@ -29,6 +29,7 @@ POOL_FIELDS = frozenset(
         "block_bytes",
         "isolated",
         "max_prompt_tokens",
+        "weight",
         "policy",
         "mode",
         "actuator",

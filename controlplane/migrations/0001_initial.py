@@ -237,6 +237,7 @@ class Migration(migrations.Migration):
                 ('block_bytes', models.PositiveIntegerField(default=2048, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1048576)])),
                 ('isolated', models.BooleanField(default=False)),
                 ('max_prompt_tokens', models.PositiveIntegerField(default=131072, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100000000)])),
+                ('weight', models.PositiveSmallIntegerField(default=100, validators=[django.core.validators.MaxValueValidator(1000)])),
                 ('policy', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='controlplane.policy')),
                 ('mode', models.CharField(choices=[('route', "Switchyard routes"), ('observe', "Observe only: another "
                     "router routes and reports")], default='route', max_length=16)),
@@ -252,7 +253,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('slug',),
-                'constraints': [models.CheckConstraint(condition=models.Q(('key_source__in', ['exact', 'approximate'])), name='pool_key_source_known'), models.CheckConstraint(condition=models.Q(('block_tokens__range', (1, 65536)), ('block_bytes__range', (1, 1048576))), name='pool_block_size_in_range'), models.CheckConstraint(condition=models.Q(('max_prompt_tokens__gte', 1)), name='pool_prompt_limit_positive'), models.CheckConstraint(condition=models.Q(('served_model', ''), _negated=True), name='pool_serves_a_model'), models.CheckConstraint(condition=models.Q(('mode__in', ['route', 'observe'])), name='pool_mode_known'), models.CheckConstraint(condition=models.Q(('actuator__in', ['manual', 'process', 'webhook', 'kubernetes'])), name='pool_actuator_known')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('key_source__in', ['exact', 'approximate'])), name='pool_key_source_known'), models.CheckConstraint(condition=models.Q(('block_tokens__range', (1, 65536)), ('block_bytes__range', (1, 1048576))), name='pool_block_size_in_range'), models.CheckConstraint(condition=models.Q(('max_prompt_tokens__gte', 1)), name='pool_prompt_limit_positive'), models.CheckConstraint(condition=models.Q(('weight__lte', 1000)), name='pool_weight_in_range'), models.CheckConstraint(condition=models.Q(('served_model', ''), _negated=True), name='pool_serves_a_model'), models.CheckConstraint(condition=models.Q(('mode__in', ['route', 'observe'])), name='pool_mode_known'), models.CheckConstraint(condition=models.Q(('actuator__in', ['manual', 'process', 'webhook', 'kubernetes'])), name='pool_actuator_known')],
             },
         ),
         migrations.CreateModel(

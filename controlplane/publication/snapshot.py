@@ -147,6 +147,7 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolE
         isolated=pool.isolated,
         unsalted_tenant=unsalted_tenant,
         max_prompt_tokens=pool.max_prompt_tokens,
+        weight=pool.weight,
         mode=pool.mode,
         **policy_part,
     )

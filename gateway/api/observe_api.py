@@ -63,12 +63,14 @@ class ObserveApi:
 
     async def _take(self, caller: ApiKeyEntry, observed: Observation) -> None:
         """Have one observation played back at its time; raises ApiError where it cannot be used."""
-        pool = self._gateway.pool_for(caller, observed.request.model)
-        if pool is None:
+        service = self._gateway.service_for(caller, observed.request.model)
+        if service is None:
             raise unknown_model()
-        if not pool.observes:
+        observing = service.observing()
+        if not observing:
             raise ApiError(409, "This pool routes its requests; an admin can switch it to observe-only.", "pool_routes")
-        engine_id = engine_named(pool, observed.engine)
+        named = ((each, engine_named(each, observed.engine)) for each in observing)
+        pool, engine_id = next((found for found in named if found[1] is not None), (observing[0], None))
         if engine_id is None:
             self._count(pool.entry.pool_id, "unknown_engine")
             raise ApiError(400, "No engine of this pool has this id, name or address.", "unknown_engine")

@@ -20,8 +20,9 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
-from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.service import reject_if_observing
+from gateway.requests.affinity import affinity_of
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
@@ -102,7 +103,7 @@ class RouteApi:
         asked = read_flat(body)
         if asked is None or asked.wait:
             return None
-        pool = self._gateway.pool_for(caller, asked.model)
+        pool = self._pool(caller, asked, arrived_s)
         if pool is None or pool.observes:
             return None
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
@@ -167,7 +168,7 @@ class RouteApi:
     async def _decide(
         self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
     ) -> RouteAnswer:
-        pool = self._gateway.pool_for(caller, asked.model)
+        pool = self._pool(caller, asked, arrived_s)
         if pool is None:
             raise unknown_model()
         reject_if_observing(pool)
@@ -176,6 +177,12 @@ class RouteApi:
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked))
         return await self._placed(pool, caller, asked, keyed, wanted)
+
+    def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
+        service = self._gateway.service_for(caller, asked.model)
+        if service is None:
+            return None
+        return service.choose(lambda: affinity_of(asked.session_id or "", prompt_of(asked)), arrived_s)
 
     async def _placed(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +13,6 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
-from gateway.contracts.key_source import COUNTED
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
@@ -21,9 +20,9 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
 from gateway.http.openai_error import ApiError
-from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
+from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.endpoints import BY_PATH, Endpoint
@@ -32,12 +31,13 @@ from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.unplaced import Unplaced
+from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt
-from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 
@@ -84,9 +84,15 @@ class Proxy:
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
         body = await decode_object_in_turns(original)
-        pool = self._pool(caller, body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
+
+        def affinity() -> bytes:
+            prompt = endpoint.prompt(body) if endpoint.routed else None
+            return affinity_of(_session(body, exchange.head.headers), prompt) or decision_id.encode()
+
+        pool = self._service(caller, body).choose(affinity, arrived_s)
+        reject_if_observing(pool)
         self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
         tracing = self._tracing
         with nullcontext() if tracing is None else tracing.request(exchange, endpoint, pool, arrived_s) as spans:
@@ -172,16 +178,15 @@ class Proxy:
         else:
             raise unknown_model()
 
-    def _pool(self, caller: ApiKeyEntry, body: dict[str, Any]) -> LivePool:
+    def _service(self, caller: ApiKeyEntry, body: dict[str, Any]) -> Service:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise BadBodyError("bad_field", "Send model as a string.", param="model")
         reject_nul_name(model, "model")
-        pool = self._gateway.pool_for(caller, model)
-        if pool is None:
+        service = self._gateway.service_for(caller, model)
+        if service is None:
             raise unknown_model()
-        reject_if_observing(pool)
-        return pool
+        return service
 
     async def _serve_while_connected(
         self,
@@ -321,6 +326,12 @@ def _alike(failures: list[AttemptFailure]) -> bool:
     return all(each.rejection is not None and each.status == failures[0].status for each in failures)
 
 
+def _session(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
+    session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
+    reject_nul_name(session, "session_id")
+    return session[:256] if isinstance(session, str) else ""
+
+
 def _wanted(
     decision_id: str,
     caller: ApiKeyEntry,
@@ -330,8 +341,6 @@ def _wanted(
     endpoint: Endpoint,
 ) -> Wanted:
     headers = exchange.head.headers
-    session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
-    reject_nul_name(session, "session_id")
     priority = _whole_number(body, "priority")
     return Wanted(
         decision_id,
@@ -339,7 +348,7 @@ def _wanted(
         arrived_s,
         ttft_slo_s(headers),
         next((limit for name in endpoint.limits if (limit := _whole_number(body, name))), 0),
-        session[:256] if isinstance(session, str) else "",
+        _session(body, headers),
         None if priority is None else allowed_priority(caller, priority),
         tbt_slo_s(headers),
         slo_class(headers),
@@ -358,7 +367,7 @@ def _with_order(
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request
-    keys = keyed.keys if keyed.source in COUNTED and not keyed.further_tokens else ()
+    keys = keyed.keys if names_blocks(keyed) else ()
     order = pool.loads.order_of(keys, wanted.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)
 

@@ -27,7 +27,7 @@ async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
     async with live_gateway(tmp_path) as live:
         assert live.gateway.snapshot is None
         assert live.gateway.snapshot_version == 0
-        assert live.gateway.pool_for(KEY, "m") is None
+        assert live.gateway.service_for(KEY, "m") is None
         assert live.gateway.api_key("00") is None
 
 
@@ -35,21 +35,23 @@ async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -
     first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
     async with live_gateway(tmp_path, first) as live:
         assert live.gateway.api_key(KEY.sha256) == KEY
-        assert live.gateway.pool_for(KEY, "m") is live.pool
+        service = live.gateway.service_for(KEY, "m")
+        assert service is not None
+        assert service.pools == (live.pool,)
         live.publish(Snapshot(version=2, published_at=2.0, pools=(pool_entry(),)))
         await until(lambda: live.gateway.snapshot_version == 2)
         assert live.gateway.api_key(KEY.sha256) is None
 
 
-async def test_of_several_pools_of_a_model_the_first_by_region_and_name_answers(tmp_path: Path) -> None:
+async def test_several_pools_of_a_model_are_one_service(tmp_path: Path) -> None:
     pools = tuple(
         pool_entry(pool_id=f"{region}-{name}", region=region, name=name)
         for region, name in [("b", "x"), ("a", "y"), ("a", "x")]
     )
     async with live_gateway(tmp_path, Snapshot(version=1, published_at=1.0, pools=pools)) as live:
-        chosen = live.gateway.pool_for(KEY, "m")
-        assert chosen is not None
-        assert chosen.entry.pool_id == "a-x"
+        service = live.gateway.service_for(KEY, "m")
+        assert service is not None
+        assert [pool.entry.pool_id for pool in service.pools] == ["a-x", "a-y", "b-x"]
 
 
 async def test_an_older_snapshot_does_not_replace_a_newer_one(tmp_path: Path) -> None:

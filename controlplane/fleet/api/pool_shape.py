@@ -31,6 +31,7 @@ class PoolShape(serializers.ModelSerializer):
             "block_bytes",
             "isolated",
             "max_prompt_tokens",
+            "weight",
             "policy",
             "mode",
             "actuator",
@@ -69,6 +70,13 @@ class PoolChange(Change):
         "isolated once there are two tenants.",
     )
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
+    weight = WholeNumber(
+        min_value=0,
+        max_value=1000,
+        default=100,
+        help_text="Its part of the requests for the model, relative to other pools that serve it. 0: only if no other "
+        "pool has an engine.",
+    )
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
     mode = serializers.ChoiceField(
         choices=PoolMode.choices,

@@ -68,6 +68,8 @@ class Pool(models.Model):
     max_prompt_tokens = models.PositiveIntegerField(
         default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
     )
+    weight = models.PositiveSmallIntegerField(default=100, validators=[MaxValueValidator(1000)])
+    """Its part of the requests for the model, relative to other pools that serve it; 0: only where no other can."""
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
     mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
     actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
@@ -97,6 +99,7 @@ class Pool(models.Model):
                 name="pool_block_size_in_range",
             ),
             models.CheckConstraint(condition=models.Q(max_prompt_tokens__gte=1), name="pool_prompt_limit_positive"),
+            models.CheckConstraint(condition=models.Q(weight__lte=1000), name="pool_weight_in_range"),
             models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
             models.CheckConstraint(condition=models.Q(mode__in=PoolMode.values), name="pool_mode_known"),
             models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),

@@ -239,8 +239,8 @@ async def test_a_new_model_name_starts_all_indices_anew(tmp_path: Path) -> None:
             before = live.pool.seed("")
             live.publish(snapshot([entry], version=2, key_source="approximate", served_model="other"))
             key = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
-            await until(lambda: live.gateway.pool_for(key, "other"))
-            assert live.gateway.pool_for(key, "m") is None
+            await until(lambda: live.gateway.service_for(key, "other"))
+            assert live.gateway.service_for(key, "m") is None
             assert live.pool.seed("") != before
             assert held_blocks(live, "a", (1, 2)) == 0
 

@@ -18,7 +18,7 @@ from web.fleet.topology.drawer import changes_of
 from web.fleet.topology.form import MAX_WHY
 from web.shell.form_field import whole_number
 
-NAME, LIMIT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "isolated", "production"
+NAME, LIMIT, WEIGHT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "weight", "isolated", "production"
 NETWORKS, KEY, BLOCKS = "engine_networks", "engine_api_key_env", "block_tokens"
 DONE_WORDS = {"pool.create": "created it", "pool.change": "changed it"}
 
@@ -38,6 +38,7 @@ def pool_drawer(
     stored = {
         NAME: pool.name,
         LIMIT: str(pool.max_prompt_tokens),
+        WEIGHT: str(pool.weight),
         NETWORKS: pool.engine_networks,
         KEY: pool.engine_api_key_env,
         BLOCKS: str(pool.block_tokens),
@@ -73,9 +74,8 @@ def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[F
         "why": request.POST.get("why", "").strip()[:MAX_WHY],
     }
     typed |= {name: request.POST[name].strip()[:500] for name in (NETWORKS, KEY) if name in request.POST}
-    if BLOCKS in request.POST:
-        typed[BLOCKS] = request.POST[BLOCKS].strip()[:5]
-    numbers = {name: whole_number(name, typed[name], []) for name in (LIMIT, BLOCKS) if name in typed}
+    typed |= {name: request.POST[name].strip()[:5] for name in (WEIGHT, BLOCKS) if name in request.POST}
+    numbers = {name: whole_number(name, typed[name], []) for name in (LIMIT, WEIGHT, BLOCKS) if name in typed}
     problems = [FieldProblem(name, "Enter a whole number.") for name, number in numbers.items() if number is None]
     return typed, {**{name: value for name, value in typed.items() if name != "why"}, **numbers}, problems
 

@@ -42,6 +42,7 @@ def test_slugs_are_unique(region: Region, tenant: Tenant) -> None:
         {"block_tokens": 65_537},
         {"block_bytes": 0},
         {"max_prompt_tokens": 0},
+        {"weight": 1001},
         {"served_model": ""},
     ],
 )

@@ -395,7 +395,10 @@ def test_settings_that_somebody_else_changed_are_not_overwritten(pool: Pool, fee
     assert pool.name == "theirs"
 
 
-@pytest.mark.parametrize(("field", "value"), [("name", ""), ("max_prompt_tokens", "0"), ("max_prompt_tokens", "many")])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", ""), ("weight", "1001"), ("weight", ""), ("max_prompt_tokens", "0"), ("max_prompt_tokens", "many")],
+)
 def test_settings_that_cannot_be_are_named_and_kept(pool: Pool, feed: FleetFeed, field: str, value: str) -> None:
     answer = client_of(make_person("admin")).post("/topology/pools/chat/change", settings_form(pool, **{field: value}))
     assert answer.status_code == 422

@@ -1,0 +1,65 @@
+"""A service: the pools of this gateway that serve one model, and which of them gets a request.
+
+Weighted rendezvous hashing gives each pool its share and keeps a session, or a conversation, with one pool; a change
+of pools or weights moves no more of them than it must. A pool that is overloaded gives way to the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from gateway.http.openai_error import ApiError
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+PATIENCE_S = 1.0
+"""A request goes to another pool when its own would have it wait so much longer; chosen, not measured."""
+
+
+class Service:
+    """The pools of one model, of which there is one at least; made anew with each snapshot."""
+
+    __slots__ = ("_everyday", "pools")
+
+    def __init__(self, pools: Sequence[LivePool]) -> None:
+        self.pools = tuple(sorted(pools, key=lambda pool: (pool.entry.region, pool.entry.name)))
+        routing = tuple(pool for pool in self.pools if not pool.observes)
+        self._everyday = routing or self.pools
+
+    def choose(self, affinity: Callable[[], bytes], now: float) -> LivePool:
+        """Return the pool of a request; `affinity` tells what stays the same over the turns of a conversation.
+
+        A pool of weight 0, and one without an engine that takes work, is chosen only where there is no other.
+        """
+        if len(self._everyday) == 1:
+            return self._everyday[0]
+        serving = [pool for pool in self._everyday if pool.router.view.roster.accepting] or list(self._everyday)
+        weighted = [pool for pool in serving if pool.entry.weight] or serving
+        if len(weighted) == 1:
+            return weighted[0]
+        waits = {pool.entry.pool_id: pool.router.least_wait_s(now) for pool in weighted}
+        limit_s = min(waits.values()) + PATIENCE_S
+        key = affinity()
+        near = [pool for pool in weighted if waits[pool.entry.pool_id] <= limit_s]
+        return min(near, key=lambda pool: (_distance(key, pool), pool.entry.pool_id))
+
+    def observing(self) -> tuple[LivePool, ...]:
+        """Return the pools that only observe."""
+        return tuple(pool for pool in self.pools if pool.observes)
+
+
+def reject_if_observing(pool: LivePool) -> None:
+    """Raise ApiError 409 where the pool routes nothing."""
+    if pool.observes:
+        raise ApiError(409, "This pool only observes; send requests to your own proxy.", "pool_observes")
+
+
+def _distance(key: bytes, pool: LivePool) -> float:
+    """Return the pool's distance from the key: the least wins, each pool as often as its weight says."""
+    drawn = (xxhash.xxh3_64_intdigest(pool.entry.pool_id.encode() + b"\0" + key) + 1) / ((1 << 64) + 1)
+    return -math.log(drawn) / (pool.entry.weight or 1)

@@ -1,0 +1,30 @@
+"""What a conversation's requests have in common, by which they keep to one pool of their service."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
+from kvstore.keys.block_keys import pack_tokens
+
+_HEAD_TOKENS, _HEAD_BYTES, _HEAD_HASHES = 1024, 4096, 4
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def affinity_of(session_id: str, prompt: Prompt | None) -> bytes:
+    """Return what a conversation's requests have in common: the session, or else the prompt's head."""
+    if session_id:
+        return session_id.encode()
+    match prompt:
+        case ChatPrompt():
+            # Up to the first turn of the user: what is before it many conversations share.
+            turns = enumerate(prompt.messages, 1)
+            head = next((n for n, each in turns if each.get("role") == "user"), len(prompt.messages))
+            return _encode(prompt.messages[:head])
+        case TextPrompt():
+            return prompt.text[:_HEAD_BYTES].encode("utf-8", "surrogatepass")
+        case TokenPrompt():
+            return pack_tokens(prompt.token_ids[:_HEAD_TOKENS])
+        case HashedPrompt():
+            return _encode(list(prompt.block_hashes[:_HEAD_HASHES]))
+    return b""

@@ -1,0 +1,81 @@
+"""Which of several pools of a model a request goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.pool.service import PATIENCE_S, Service
+from tests.gateway.live_gateway import pool_entry
+
+NOW = 100.0
+
+
+def pool(name: str, weight: int = 100, *, wait_s: float = 0.0, engines: int = 1, mode: str = "route") -> Any:
+    entry = pool_entry(pool_id=name, name=name, weight=weight, mode=mode)
+    router = SimpleNamespace(
+        view=SimpleNamespace(roster=SimpleNamespace(accepting=tuple(range(engines)))), least_wait_s=lambda now: wait_s
+    )
+    return SimpleNamespace(entry=entry, observes=mode == "observe", router=router)
+
+
+def chosen(service: Service, count: int = 4000) -> dict[str, str]:
+    return {f"s{number}": service.choose(f"s{number}".encode, NOW).entry.pool_id for number in range(count)}
+
+
+def test_each_pool_gets_its_share_and_a_session_stays() -> None:
+    service = Service([pool("old", 90), pool("new", 10)])
+    first = chosen(service)
+    shares = Counter(first.values())
+    assert shares["new"] / len(first) == pytest.approx(0.1, abs=0.02)
+    assert chosen(service) == first
+
+
+def test_a_new_weight_moves_no_more_sessions_than_it_must() -> None:
+    before = chosen(Service([pool("old", 90), pool("new", 10)]))
+    after = chosen(Service([pool("old", 80), pool("new", 20)]))
+    moved = Counter((before[name], after[name]) for name in before if before[name] != after[name])
+    assert set(moved) == {("old", "new")}
+    assert moved["old", "new"] / len(before) == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_pool_that_comes_takes_sessions_and_moves_none_between_the_others() -> None:
+    before = chosen(Service([pool("a"), pool("b")]))
+    after = chosen(Service([pool("a"), pool("b"), pool("c")]))
+    assert {after[name] for name in before if before[name] != after[name]} == {"c"}
+
+
+def test_an_overloaded_pool_gives_way_and_a_slightly_busier_one_does_not() -> None:
+    assert set(chosen(Service([pool("a", wait_s=PATIENCE_S + 0.1), pool("b")])).values()) == {"b"}
+    assert set(chosen(Service([pool("a", wait_s=PATIENCE_S), pool("b")])).values()) == {"a", "b"}
+
+
+def test_a_pool_without_engines_gets_nothing_while_another_has_some() -> None:
+    assert set(chosen(Service([pool("a", engines=0), pool("b")])).values()) == {"b"}
+    assert set(chosen(Service([pool("a", engines=0), pool("b", engines=0)])).values()) == {"a", "b"}
+
+
+def test_weight_zero_is_for_want_of_another_only() -> None:
+    assert set(chosen(Service([pool("a", 0), pool("b", wait_s=60.0)])).values()) == {"b"}
+    assert set(chosen(Service([pool("a", 0), pool("b", engines=0)])).values()) == {"a"}
+    assert set(chosen(Service([pool("a", 0), pool("c", 0)])).values()) == {"a", "c"}
+
+
+def test_pools_that_observe_are_not_chosen_while_one_routes() -> None:
+    watched = pool("a", mode="observe")
+    service = Service([watched, pool("b")])
+    assert set(chosen(service).values()) == {"b"}
+    assert service.observing() == (watched,)
+    assert Service([watched]).choose(bytes, NOW) is watched
+
+
+def test_one_pool_is_chosen_without_a_look_at_the_prompt() -> None:
+    only = pool("a", engines=0)
+
+    def never() -> bytes:
+        raise AssertionError("nothing depends on the prompt")
+
+    assert Service([only]).choose(never, NOW) is only

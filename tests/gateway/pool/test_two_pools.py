@@ -1,0 +1,78 @@
+"""Two pools of one model behind one gateway, through the proxy and the decision API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+
+SESSIONS = 40
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[dict[str, ScriptedEngine]]:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        yield {"one": one, "two": two}
+
+
+@pytest.fixture
+async def gateway(engines: dict[str, ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    """Serve each engine in a pool of its own, of which the second is meant for a quarter of the sessions."""
+    made = snapshot([each.url for each in engines.values()])
+    pools = tuple(
+        msgspec.structs.replace(made.pools[0], pool_id=name, name=name, region=name, weight=weight)
+        for name, weight in zip(engines, (75, 25), strict=True)
+    )
+    placed = tuple(
+        msgspec.structs.replace(entry, pool_id=name) for entry, name in zip(made.engines, engines, strict=True)
+    )
+    bus = InProcessBus()
+    bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(made, pools=pools, engines=placed)))
+    async with served([], tmp_path, bus=bus) as running:
+        yield running
+
+
+async def chat(gateway: ServedGateway, session: str) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": f"of {session}"}]}
+    status, answer, _ = await gateway.post("/v1/chat/completions", body, headers={"x-session-id": session})
+    assert status == 200, answer
+
+
+async def pool_of(gateway: ServedGateway, session: str) -> str:
+    body = {"model": MODEL, "token_ids": list(range(64)), "session_id": session, "wait": False}
+    status, answer, _ = await gateway.post("/api/v1/route", body)
+    assert status == 200, answer
+    await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {})
+    return {"engine-0": "one", "engine-1": "two"}[answer["engine"]["id"]]
+
+
+async def test_both_pools_serve_and_a_session_keeps_its_own(
+    gateway: ServedGateway, engines: dict[str, ScriptedEngine]
+) -> None:
+    asked = {name: await pool_of(gateway, name) for name in (f"s{number}" for number in range(SESSIONS))}
+    assert Counter(asked.values()).keys() == {"one", "two"}
+    for name, pool in asked.items():
+        before = {each: len(engine.headers) for each, engine in engines.items()}
+        await chat(gateway, name)
+        grown = {each for each, engine in engines.items() if len(engine.headers) > before[each]}
+        assert grown == {pool}, "the proxy and the decision API agree"
+
+
+async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
+    gateway: ServedGateway, engines: dict[str, ScriptedEngine]
+) -> None:
+    await engines["one"].stop()
+    async with asyncio.timeout(60):
+        while gateway.gateway.pools["one"].router.view.roster.accepting:
+            await asyncio.sleep(0.02)
+    assert {await pool_of(gateway, f"s{number}") for number in range(SESSIONS)} == {"two"}

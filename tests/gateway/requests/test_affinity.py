@@ -1,0 +1,38 @@
+"""What the turns of a conversation have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.requests.affinity import affinity_of
+from gateway.requests.prompt import ChatPrompt, HashedPrompt, TextPrompt, TokenPrompt, UnmatchedPrompt
+
+
+def turns(*contents: str) -> ChatPrompt:
+    roles = ["system", *["user", "assistant"] * len(contents)]
+    return ChatPrompt([{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)], {})
+
+
+def test_the_turns_of_a_conversation_have_one_affinity_and_conversations_differ() -> None:
+    first = affinity_of("", turns("be kind", "hello"))
+    assert affinity_of("", turns("be kind", "hello", "hi", "and now?")) == first
+    assert affinity_of("", turns("be kind", "good morning")) != first
+    assert affinity_of("s1", turns("be kind", "hello")) == affinity_of("s1", None) == b"s1"
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (TextPrompt("x" * 4096), TextPrompt("x" * 4096 + "more")),
+        (TokenPrompt([7] * 1024), TokenPrompt([7] * 2000)),
+        (HashedPrompt([1, 2, 3, 4], None), HashedPrompt([1, 2, 3, 4, 5], None)),
+    ],
+)
+def test_a_prompt_that_grows_keeps_its_affinity(short: Any, long: Any) -> None:
+    assert affinity_of("", short) == affinity_of("", long) != b""
+
+
+def test_a_prompt_that_no_cache_is_searched_for_has_none() -> None:
+    assert affinity_of("", UnmatchedPrompt(10)) == b""
