@@ -342,6 +342,19 @@ def test_its_report_says_what_it_has_counted_and_with_whom() -> None:
         assert heard[-1]["name"] == "n1"
 
 
+def test_a_node_learns_the_rate_of_a_link_from_its_receiver() -> None:
+    size = 1 << 20
+    with node(slots={"slot_bytes": size}) as manager, a_client(name="engine-1") as client:
+        put(client, manager, "a", length=size)
+        told = []
+        for _ in range(3):
+            told.append(client.links[address(manager)].bytes_per_s if client.links else 0.0)
+            contents(client, [address(manager)], ["a"])
+            wait_until(lambda: manager.server.links.links()["engine-1"].sent_bytes == len(told) * size)
+            assert manager.server.links.links()["engine-1"].bytes_per_s == told[-1]
+        assert told[0] == 0.0 < told[1] != told[2]
+
+
 def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:
     with node() as manager, a_client() as client:
         put(client, manager, "a")
