@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
 from kvstore.node.node_report import LinkReport, NodeReport
@@ -58,6 +59,13 @@ def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -
     # 79 hits and 21 misses of each hundred.
     assert "79.0 %" in page.replace("\u202f", " ")
     assert "heard just now" in page
+
+
+def test_the_scale_of_simulated_payloads_is_said_where_there_are_any(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    assert "scaled alike" not in text(viewer)
+    Engine.objects.filter(name="e-01").update(supervised=True)
+    assert "64 bytes per token, 1/896 of a 7B model" in text(viewer)
 
 
 def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
@@ -147,5 +155,23 @@ def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
 
 
 def test_rates_are_decimal_and_unknown_until_learned() -> None:
-    assert rate(0) == "—"
+    assert rate(0) == ""
     assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"
+
+
+def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) -> None:
+    all_states(pool)
+    operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
+    assert "/kv?delete=kv-3" in operator.get("/kv").content.decode()
+    assert "/kv?delete=" not in viewer.get("/kv?delete=kv-3").content.decode()
+    assert "Delete KV node kv-3?" in text(operator, "?delete=kv-3")
+    assert "Delete KV node" not in text(operator, "?delete=kv-1")
+    assert viewer.post("/kv/kv-3/delete").status_code == 403
+    refused = operator.post("/kv/kv-1/delete")
+    assert refused.status_code == 409
+    assert "kv node kv-1 is serving; stop it first" in refused.content.decode().replace("KV node", "kv node")
+    answer = operator.post("/kv/kv-3/delete", {"why": "scrapped"})
+    assert (answer.status_code, answer["Location"]) == (303, "/kv?said=deleted")
+    assert not KvNode.objects.filter(name="kv-3").exists()
+    assert "Node deleted." in text(operator, "?said=deleted")
+    assert operator.post("/kv/kv-3/delete").status_code == 404
