@@ -68,9 +68,7 @@ def test_the_answer_says_what_became_of_the_order() -> None:
     scheduler.add(asked, "")
     scheduler.matched(asked, 0, 0.0)
     scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
-    end = LoadEnd(
-        request_id="a", blocks=2, loaded_bytes=2 * PAYLOAD, seconds=0.5, holder=HOLDERS[0], reason="missing"
-    )
+    end = LoadEnd(request_id="a", blocks=2, loaded_bytes=2 * PAYLOAD, seconds=0.5, holder=HOLDERS[0], reason="missing")
     scheduler.report(StepReport(ends=(end,)), 1.0)
     assert scheduler.loaded("a") == (asked, 0, 2 * TOKENS)
     outcome = outcome_in(scheduler.finished("a"))

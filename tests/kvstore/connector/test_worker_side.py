@@ -1,21 +1,19 @@
-"""Two engines' workers with a real node between them: what one stores the other loads, or learns that it must compute."""
+"""Two engines' workers with a node between them: what one stores the other loads, or learns that it must compute."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvstore.connector.domain_keys import Domain, DomainKeys
-from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs, StepReport
+from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
-from kvstore.transfer.connection_pool import split_address
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, chain, settings
 from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
@@ -49,9 +47,7 @@ def saves(count: int = 3, prompt: object = "p", **changes: Any) -> SaveJob:
     parents = (b"", *hashes[:-1])
     keys = tuple(range(1, count + 1))
     facts = {"tenant": "acme", "domain": Domain(), **changes}
-    return SaveJob(
-        block_ids=tuple(range(count)), chain_hashes=hashes, parents=parents, routing_keys=keys, **facts
-    )
+    return SaveJob(block_ids=tuple(range(count)), chain_hashes=hashes, parents=parents, routing_keys=keys, **facts)
 
 
 def loads(*holders: str, count: int = 3, prompt: object = "p", domain: Domain | None = None) -> LoadJob:
@@ -192,7 +188,7 @@ def test_an_engine_that_cannot_take_the_bytes_computes() -> None:
     assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
 
 
-def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing(tmp_path: Path) -> None:
+def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
     """The node's worker stands still with the blocks in its hands, until after the engine has given up."""
     memory, clock, go_on, held = Memory(), Clock(), threading.Event(), threading.Event()
     with node() as manager, worker(address(manager), filled()) as one, worker("", memory, clock) as two:
@@ -217,18 +213,6 @@ def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing(tmp_path: Pa
     assert not any(memory.data)
 
 
-def test_what_waits_to_be_stored_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = threading.Event()
-    with node() as manager, worker(address(manager), filled(4), save_buffer_mib=1) as one:
-        monkeypatch.setattr("kvstore.connector.worker_side.BlockSaver.has_room", lambda *_: False)
-        one.begin(StepJobs((), (saves(),), 0))
-        one.save()
-        report = one.take_report()
-        go_on.set()
-        assert manager.store.counts.stored == 0
-    assert report == StepReport(unsaved=tuple(chain("p", 3)))
-
-
 def test_a_step_that_was_mostly_prefill_tells_what_a_token_takes() -> None:
     clock = Clock()
     with worker(GONE, filled(), clock) as one:
@@ -243,7 +227,3 @@ def test_a_step_that_was_mostly_prefill_tells_what_a_token_takes() -> None:
         one.save()
         report = one.take_report()
         assert report is None or report.token_s == 0.0
-
-
-def test_addresses_of_the_tests_are_addresses() -> None:
-    assert split_address(GONE) == ("127.0.0.1", 1)
