@@ -23,6 +23,16 @@ class PagedMemory:
 
     def gather(self, block_ids: Sequence[int]) -> memoryview:
         """Return the payloads of blocks, one after the other, copied into the machine's memory."""
+        with torch.inference_mode():
+            return self._gathered(block_ids)
+
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
+        """Write payloads into blocks; returns once they lie there."""
+        # The engine's caches are tensors of inference mode, which is one per thread.
+        with torch.inference_mode():
+            self._scattered(block_ids, payloads)
+
+    def _gathered(self, block_ids: Sequence[int]) -> memoryview:
         payloads = torch.empty((len(block_ids), self.payload_bytes), dtype=torch.uint8)
         ids = torch.tensor(block_ids, dtype=torch.long)
         for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
@@ -31,8 +41,7 @@ class PagedMemory:
             payloads[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
         return memoryview(payloads.reshape(-1).numpy())
 
-    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
-        """Write payloads into blocks; returns once they lie there."""
+    def _scattered(self, block_ids: Sequence[int], payloads: memoryview) -> None:
         rows = torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
         ids = torch.tensor(block_ids, dtype=torch.long)
         for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
@@ -55,6 +64,6 @@ def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:
 
 def _layer(name: str, cache: torch.Tensor) -> LayerLayout:
     block = cache[0]
-    return LayerLayout(
-        name, str(cache.dtype), tuple(block.shape), tuple(block.stride()), block.numel() * block.element_size()
-    )
+    # Not the strides themselves: where keys and values lie apart, they depend on how many blocks an engine has.
+    order = sorted(range(block.dim()), key=lambda place: (-block.stride(place), place))
+    return LayerLayout(name, str(cache.dtype), tuple(block.shape), tuple(order), block.numel() * block.element_size())

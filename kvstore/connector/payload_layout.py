@@ -16,8 +16,8 @@ class LayerLayout(msgspec.Struct, frozen=True, gc=False):
     dtype: str
     shape: tuple[int, ...]
     """Of one block, without the dimension that counts blocks."""
-    strides: tuple[int, ...]
-    """Of one block, in elements: the order of the dimensions in memory, which tells NHD from HND."""
+    order: tuple[int, ...]
+    """The dimensions as they lie in memory, the widest apart first, which tells NHD from HND."""
     block_bytes: int
 
 
@@ -42,5 +42,5 @@ def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
     for each in layers:
         offsets.append(end)
         end += each.block_bytes
-    told = msgspec.json.encode([kernel, [(each.name, each.dtype, each.shape, each.strides) for each in layers]])
+    told = msgspec.json.encode([kernel, [(each.name, each.dtype, each.shape, each.order) for each in layers]])
     return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(told).hexdigest()}")

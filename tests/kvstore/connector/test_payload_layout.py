@@ -7,8 +7,8 @@ import pytest
 from kvstore.connector.payload_layout import LayerLayout, payload_layout
 
 
-def layer(name: str = "0", dtype: str = "bfloat16", strides: tuple[int, ...] = (64, 4, 1)) -> LayerLayout:
-    return LayerLayout(name, dtype, (2, 16, 4), strides, 256)
+def layer(name: str = "0", dtype: str = "bfloat16", order: tuple[int, ...] = (0, 1, 2)) -> LayerLayout:
+    return LayerLayout(name, dtype, (2, 16, 4), order, 256)
 
 
 def test_each_layer_has_its_place() -> None:
@@ -23,7 +23,7 @@ def test_each_layer_has_its_place() -> None:
         ([layer("0")], "kernel"),
         ([layer("0"), layer("2")], "kernel"),
         ([layer("0", dtype="float16"), layer("1")], "kernel"),
-        ([layer("0", strides=(4, 8, 1)), layer("1")], "kernel"),
+        ([layer("0", order=(1, 0, 2)), layer("1")], "kernel"),
         ([layer("0"), layer("1")], "another"),
     ],
     ids=["layers", "names", "dtype", "order of dimensions", "kernel"],
