@@ -130,7 +130,7 @@ def _engine(python: str, model: Path, log: Path, store: StoreProcess, longest: i
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"node": store.address, "load_timeout_s": 60.0},
+        "kv_connector_extra_config": {"node": store.address, "load_timeout_s": 60.0, "max_load_ratio": 0},
     }
     sizes = ("--max-model-len", str(longest), "--max-num-batched-tokens", str(longest))
     memory = ("--kv-cache-memory-bytes", str(CACHE_MIB << 20), "--num-gpu-blocks-override", "1024")

@@ -48,9 +48,9 @@ class BlockLoader:
         self._client, self._memory, self._book, self._clock = client, memory, book, clock
         self._threads = ThreadPoolExecutor(threads, "kv-load")
 
-    def begin(self, job: LoadJob, keys: Sequence[bytes], timeout_s: float) -> None:
+    def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
         """Load in the background; the book says how it ended."""
-        self._book.begin(job, self._clock(), timeout_s)
+        self._book.begin(job, self._clock())
         self._threads.submit(self._load, job, keys, self._clock())
 
     def close(self) -> None:

@@ -22,10 +22,10 @@ class LoadBook:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._writing)
 
-    def begin(self, job: LoadJob, now: float, timeout_s: float) -> None:
-        """Count a load; from then on it ends at `now + timeout_s` at the latest, unless it is writing."""
+    def begin(self, job: LoadJob, now: float) -> None:
+        """Count a load, which ends when its time is over unless it is writing by then."""
         with self._lock:
-            self._waiting[job.request_id] = (job, now, now + timeout_s)
+            self._waiting[job.request_id] = (job, now, now + job.timeout_s)
 
     def is_waiting(self, request_id: str) -> bool:
         """Return whether somebody still waits for the bytes."""

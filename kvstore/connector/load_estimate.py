@@ -5,6 +5,7 @@ from __future__ import annotations
 _SHARE = 0.2
 """Weight of the latest observation."""
 _SMALL_BYTES = 16 << 10
+_MIN_PATIENCE_S = 0.1
 
 
 class LoadEstimate:
@@ -41,3 +42,9 @@ class LoadEstimate:
         if not self.token_s or not self.byte_s:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
+
+    def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:
+        """Return how long to wait for blocks: never much longer than computing their tokens takes."""
+        if not max_ratio or not self.token_s:
+            return timeout_s
+        return min(timeout_s, max(_MIN_PATIENCE_S, max_ratio * tokens * self.token_s))

@@ -135,6 +135,9 @@ class SchedulerSide:
                 chain_hashes=tuple(bytes(each) for each in request.block_hashes[first:behind]),
                 holders=tuple(tracked.order.holders if tracked.ordered else [self._settings.node]),
                 domain=tracked.domain,
+                timeout_s=self.estimate.patience_s(
+                    external_tokens, self._settings.load_timeout_s, self._settings.max_load_ratio
+                ),
             )
         )
         self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)

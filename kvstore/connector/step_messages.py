@@ -18,6 +18,8 @@ class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
     chain_hashes: Sequence[bytes]
     holders: Sequence[str]
     domain: Domain
+    timeout_s: float = 2.0
+    """What has not come by then is computed."""
 
 
 class SaveJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -261,7 +261,7 @@ def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
     kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})
     machine = f"{torch.backends.cpu.get_cpu_capability()} {torch.cpu._is_amx_tile_supported()}"
     device = next(iter(kv_caches.values())).device.type
-    layout = str(vllm_config.cache_config.get_resolved_kv_cache_layout())
+    layout = str(vllm_config.cache_config.kv_cache_layout)
     return " ".join([vllm.__version__, device, layout, *backends, *kinds, machine if device == "cpu" else ""])
 
 

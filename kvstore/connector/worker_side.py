@@ -29,7 +29,7 @@ class WorkerSide:
         payload_format: PayloadFormat,
         clock: Callable[[], float],
     ) -> None:
-        self._settings, self._client, self._memory, self._clock = settings, client, memory, clock
+        self._client, self._memory, self._clock = client, memory, clock
         self._keys = DomainKeys(payload_format)
         self._book = LoadBook()
         self._loader = BlockLoader(client, memory, self._book, clock, settings.load_threads)
@@ -56,7 +56,7 @@ class WorkerSide:
     def start_loads(self) -> None:
         """Start the step's loads, in the background."""
         for job in self._jobs.loads:
-            self._loader.begin(job, self._keys.keys(job.domain, job.chain_hashes), self._settings.load_timeout_s)
+            self._loader.begin(job, self._keys.keys(job.domain, job.chain_hashes))
         self._jobs = StepJobs((), self._jobs.saves, self._jobs.computed_tokens)
 
     def save(self) -> None:

@@ -108,7 +108,7 @@ def _engine(store: StoreProcess, log: Path) -> RealEngine:
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"node": store.address, "load_timeout_s": 30.0},
+        "kv_connector_extra_config": {"node": store.address, "load_timeout_s": 30.0, "max_load_ratio": 0},
     }
     flags = ("--kv-transfer-config", json.dumps(transfer))
     return RealEngine(PYTHON, MODEL, log, flags=flags, PYTHONPATH=str(ROOT), SWITCHYARD_KV_SECRET=SECRET)

@@ -47,3 +47,15 @@ def test_a_load_that_brought_nothing_and_a_step_without_time_teach_nothing() -> 
     estimate.end("lost", 0, 5.0)
     estimate.computed(0.0)
     assert (estimate.token_s, estimate.byte_s) == (0.001, pytest.approx(1e-6))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_ratio", "patience_s"),
+    [(1000, 3.0, 3.0), (1000, 0.0, 10.0), (10_000, 3.0, 10.0), (1, 3.0, 0.1)],
+    ids=["what computing takes", "no such limit", "at most the timeout", "at least a little"],
+)
+def test_nobody_waits_much_longer_for_blocks_than_they_take_to_compute(
+    tokens: int, max_ratio: float, patience_s: float
+) -> None:
+    assert learned(token_s=0.001).patience_s(tokens, 10.0, max_ratio) == pytest.approx(patience_s)
+    assert LoadEstimate().patience_s(tokens, 10.0, max_ratio) == 10.0

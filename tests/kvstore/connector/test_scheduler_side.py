@@ -191,3 +191,16 @@ def test_with_an_order_the_own_node_is_not_asked() -> None:
     scheduler.found = _Found()
     scheduler.add(asked, "")
     assert scheduler.matched(asked, 0, 0.0) == 0
+
+
+def test_a_load_has_the_time_that_computing_its_tokens_gives_it() -> None:
+    scheduler = side(load_timeout_s=2.0, max_load_ratio=2.0)
+    scheduler.estimate.computed(0.01)
+    for name, blocks, timeout_s in (("a", 2, 0.64), ("b", 40, 2.0)):
+        asked = request(name, blocks=blocks, load_blocks=blocks)
+        scheduler.add(asked, "")
+        tokens = scheduler.matched(asked, 0, 0.0)
+        assert tokens
+        scheduler.allocated(asked, range(blocks + 1), tokens)
+        (job,) = scheduler.step([], 0, 0.0).loads
+        assert job.timeout_s == pytest.approx(timeout_s)
