@@ -253,7 +253,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
     with ThreadPoolExecutor(1) as pool:
         try:
             waiting = pool.submit(ask, pair[1], 10, load_blocks=BLOCKS, holders=[stores[0].address])
-            until(lambda: _waiting(pair[1]) == 1, "the request does not wait")
+            until(lambda: _loading(pair[1]) == 1, "the load does not begin")
             others = [ask(pair[1], number).token_ids for number in (11, 12)]
             assert not waiting.done()
         finally:
@@ -265,10 +265,10 @@ def test_a_load_that_waits_makes_no_other_request_wait(
     assert (reply.outcome.loaded_blocks, reply.outcome.reason) == (BLOCKS, "")
 
 
-def _waiting(engine: RealEngine) -> float:
-    """Return how many requests the engine has that do not run."""
-    found = re.findall(rb"^vllm:num_requests_waiting\{[^}]*\} (\S+)$", engine.get("/metrics")[1], re.MULTILINE)
-    return sum(map(float, found))
+def _loading(engine: RealEngine) -> float:
+    """Return how many requests of the engine wait for their blocks."""
+    pattern = rb'^vllm:num_requests_kv_fetch_by_stage\{[^}]*stage="in_progress"[^}]*\} (\S+)$'
+    return sum(map(float, re.findall(pattern, engine.get("/metrics")[1], re.MULTILINE)))
 
 
 def test_a_prompt_that_is_not_kept_is_not_stored(
