@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,9 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from kvstore.connector.connector_settings import ConnectorSettings, secret_in, settings_in
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
-from kvstore.connector.scheduler_side import Progress, SchedulerSide
+from kvstore.connector.scheduler_side import SchedulerSide
 from kvstore.connector.step_messages import StepJobs, StepReport
+from kvstore.connector.step_progress import progress_of
 from kvstore.connector.weight_revision import weight_revision
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.keys.payload_key import PayloadFormat
@@ -200,7 +200,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
         """Tell the workers what to do beside this step."""
         return StepMetadata(
             self._scheduler.step(
-                _progress(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
+                progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
             )
         )
 
@@ -288,13 +288,3 @@ def _folder(model: Any) -> Path:
         if folder.is_dir()
         else Path(snapshot_download(model.model, revision=model.revision, local_files_only=True))
     )
-
-
-def _progress(scheduler_output: Any) -> Iterator[Progress]:
-    scheduled = scheduler_output.num_scheduled_tokens
-    for new in scheduler_output.scheduled_new_reqs:
-        yield Progress(new.req_id, new.num_computed_tokens + scheduled[new.req_id], new.block_ids[0], True)
-    known = scheduler_output.scheduled_cached_reqs
-    for request_id, blocks, computed in zip(known.req_ids, known.new_block_ids, known.num_computed_tokens, strict=True):
-        anew = request_id in known.resumed_req_ids
-        yield Progress(request_id, computed + scheduled[request_id], blocks[0] if blocks else (), anew)
