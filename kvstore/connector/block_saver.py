@@ -11,7 +11,7 @@ from kvstore.connector.step_messages import SaveJob
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Done, Held, Lookup
+from kvstore.transfer.frames import Done, Held, Lookup, Pin
 from kvstore.transfer.transfer_client import TransferClient
 
 _PIECE_BLOCKS, _PIECE_BYTES = 512, 8 << 20
@@ -110,10 +110,13 @@ class BlockSaver:
             held = self._client.call(self._node, Lookup([batch.keys[place] for place in places]))
             if not isinstance(held, Held):
                 return False
-            new = [place for place, (length, _) in zip(places, held.blocks, strict=True) if length < 0]
+            new = {place for place, (length, _) in zip(places, held.blocks, strict=True) if length < 0}
+            there = [batch.keys[place] for place in places if place not in new]
+            if there and batch.job.hint == "context_cache":
+                self._client.call(self._node, Pin(there, batch.job.pin_s))
             if not new:
                 return True
-            blocks = [self._block(batch, place) for place in new]
+            blocks = [self._block(batch, place) for place in sorted(new)]
             answer = self._client.put(self._node, blocks, batch.job.hint, batch.job.pin_s, Priority.REPLICATION)
         except (PeerError, TimeoutError):
             return False

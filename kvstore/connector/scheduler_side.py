@@ -84,6 +84,8 @@ class SchedulerSide:
         """Of a block, as the workers told; 0: not yet."""
         self.estimate = LoadEstimate()
         self.offered = OfferedBlocks(settings.store_again_s)
+        self._pinned = OfferedBlocks(settings.store_again_s)
+        """Blocks that were offered as part of a context cache, so that the node has pinned them."""
         self.wrong_orders = 0
         self._tracked: dict[str, _Tracked] = {}
         self._loads: list[LoadJob] = []
@@ -159,6 +161,7 @@ class SchedulerSide:
     def report(self, report: StepReport, now: float) -> None:
         """Take in what the workers told after a step."""
         self.offered.drop(report.unsaved)
+        self._pinned.drop(report.unsaved)
         self.estimate.computed(report.token_s)
         for end in report.ends:
             self.estimate.end(end.request_id, end.loaded_bytes, end.seconds)
@@ -201,13 +204,15 @@ class SchedulerSide:
         order, hashes = tracked.order, tracked.request.block_hashes
         tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
         behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
-        places = [place for place in range(tracked.checked, behind) if not self.offered.has(bytes(hashes[place]), now)]
+        known = self._pinned if order.hint == "context_cache" else self.offered
+        places = [place for place in range(tracked.checked, behind) if not known.has(bytes(hashes[place]), now)]
         tracked.checked = max(tracked.checked, behind)
         if not places or not self._settings.node or order.hint == "ephemeral":
             return None
         keys = tracked.routing_keys
         chain_hashes = tuple(bytes(hashes[place]) for place in places)
         self.offered.add(chain_hashes, now)
+        known.add(chain_hashes, now)
         return SaveJob(
             block_ids=tuple(tracked.block_ids[place] for place in places),
             chain_hashes=chain_hashes,

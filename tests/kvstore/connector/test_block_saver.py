@@ -98,10 +98,12 @@ def test_what_waits_is_stored_before_it_closes() -> None:
         assert manager.store.counts.stored == 4
 
 
-def test_a_context_cache_is_pinned() -> None:
+def test_a_context_cache_is_pinned_also_where_its_blocks_are_there_already() -> None:
     with node() as manager, saver(address(manager)) as made:
-        job = offer(made, "a", hint="context_cache", pin_s=60.0)
+        offer(made, "a", 2)
+        job = offer(made, "a", 3, hint="context_cache", pin_s=60.0)
         assert made.settle(20.0)
         keys = DomainKeys(FORMAT).keys(Domain(), job.chain_hashes)
         records = [manager.store.catalog.find(key) for key in keys]
-        assert [bool(each and each.pinned_until) for each in records] == [True, True]
+        assert [bool(each and each.pinned_until) for each in records] == [True, True, True]
+        assert manager.store.counts.stored == 3

@@ -204,3 +204,11 @@ def test_a_load_has_the_time_that_computing_its_tokens_gives_it() -> None:
         scheduler.allocated(asked, range(blocks + 1), tokens)
         (job,) = scheduler.step([], 0, 0.0).loads
         assert job.timeout_s == pytest.approx(timeout_s)
+
+
+def test_blocks_that_become_a_context_cache_are_offered_once_more_to_be_pinned() -> None:
+    scheduler = side()
+    for name, hint, saved in (("a", "default", 4), ("b", "context_cache", 4), ("c", "context_cache", 0)):
+        scheduler.add(request(name, hint=hint, pin_s=60), "")
+        jobs = scheduler.step([progress(name, 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+        assert sum(len(each.block_ids) for each in jobs) == saved
