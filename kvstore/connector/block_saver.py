@@ -11,7 +11,7 @@ from kvstore.connector.step_messages import SaveJob
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Done, Held, Lookup, Pin
+from kvstore.transfer.frames import Done, FrameError, Held, Lookup, Pin
 from kvstore.transfer.transfer_client import TransferClient
 
 _PIECE_BLOCKS, _PIECE_BYTES = 512, 8 << 20
@@ -118,7 +118,8 @@ class BlockSaver:
                 return True
             blocks = [self._block(batch, place) for place in sorted(new)]
             answer = self._client.put(self._node, blocks, batch.job.hint, batch.job.pin_s, Priority.REPLICATION)
-        except (PeerError, TimeoutError):
+        except (PeerError, TimeoutError, FrameError):
+            # The last: a block over the protocol's limits.
             return False
         return isinstance(answer, Done)
 

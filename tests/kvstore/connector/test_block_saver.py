@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from kvstore.connector.block_saver import BlockSaver
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.step_messages import SaveJob
@@ -74,6 +76,18 @@ def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
         assert made.settle(20.0)
         assert made.take_unsaved() == list(job.chain_hashes)
         assert (made.take_unsaved(), made.stored) == ([], 0)
+
+
+def test_a_block_over_the_protocols_limits_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    with node() as manager, saver(address(manager)) as made:
+        with monkeypatch.context() as small:
+            small.setattr("kvstore.transfer.frames.MAX_PAYLOAD_BYTES", PAYLOAD)
+            job = offer(made, "a")
+            assert made.settle(20.0)
+        assert made.take_unsaved() == list(job.chain_hashes)
+        offer(made, "b")
+        assert made.settle(20.0)
+        assert (made.take_unsaved(), made.stored) == ([], 2)
 
 
 def test_a_node_that_comes_back_takes_the_next_blocks() -> None:
