@@ -11,7 +11,7 @@ from kvstore.connector.step_messages import SaveJob
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Done, FrameError, Held, Lookup, Pin
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Held, Lookup, Pin
 from kvstore.transfer.transfer_client import TransferClient
 
 _PIECE_BLOCKS, _PIECE_BYTES = 512, 8 << 20
@@ -30,6 +30,11 @@ class BlockSaver:
     def __init__(
         self, client: TransferClient, node: str, block_tokens: int, payload_bytes: int, buffer_bytes: int
     ) -> None:
+        """Raises ValueError where a block is larger than a node can take."""
+        if payload_bytes > MAX_PAYLOAD_BYTES:
+            raise ValueError(
+                f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
+            )
         self._client, self._node, self._tokens = client, node, block_tokens
         self._payload_bytes, self._buffer_bytes = payload_bytes, buffer_bytes
         self._turn = threading.Condition()
@@ -118,8 +123,7 @@ class BlockSaver:
                 return True
             blocks = [self._block(batch, place) for place in sorted(new)]
             answer = self._client.put(self._node, blocks, batch.job.hint, batch.job.pin_s, Priority.REPLICATION)
-        except (PeerError, TimeoutError, FrameError):
-            # The last: a block over the protocol's limits.
+        except (PeerError, TimeoutError):
             return False
         return isinstance(answer, Done)
 

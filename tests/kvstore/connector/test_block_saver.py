@@ -14,9 +14,10 @@ from kvstore.connector.block_saver import BlockSaver
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.step_messages import SaveJob
 from kvstore.node.node_manager import NodeManager
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES
 from kvstore.transfer.transfer_client import TransferClient
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, chain
-from tests.kvstore.kv_blocks import SECRET, address, node, payload
+from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload
 
 
 @contextmanager
@@ -78,16 +79,9 @@ def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
         assert (made.take_unsaved(), made.stored) == ([], 0)
 
 
-def test_a_block_over_the_protocols_limits_ends_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    with node() as manager, saver(address(manager)) as made:
-        with monkeypatch.context() as small:
-            small.setattr("kvstore.transfer.frames.MAX_PAYLOAD_BYTES", PAYLOAD)
-            job = offer(made, "a")
-            assert made.settle(20.0)
-        assert made.take_unsaved() == list(job.chain_hashes)
-        offer(made, "b")
-        assert made.settle(20.0)
-        assert (made.take_unsaved(), made.stored) == ([], 2)
+def test_an_engine_whose_blocks_no_node_takes_does_not_start() -> None:
+    with a_client() as client, pytest.raises(ValueError, match="use smaller blocks"):
+        BlockSaver(client, "127.0.0.1:1", TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
 
 
 def test_a_node_that_comes_back_takes_the_next_blocks() -> None:
