@@ -169,8 +169,12 @@ class SchedulerSide:
             if tracked is None:
                 continue
             tracked.end = end
-            loaded = tracked.request.block_hashes[tracked.load_from : tracked.load_from + end.blocks]
-            self.offered.add(map(bytes, loaded), now)
+            behind = tracked.load_from + end.blocks
+            hashes = [bytes(each) for each in tracked.request.block_hashes]
+            self.offered.add(hashes[tracked.load_from : behind], now)
+            if end.reason == "missing":
+                # Whoever was believed to hold them has lost them, perhaps the own node.
+                self.offered.drop(hashes[behind:])
 
     def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
         """Return a request, how many of its tokens the engine had, and how many were loaded; None: no load ended."""

@@ -135,6 +135,19 @@ def test_what_was_loaded_is_not_stored_again_and_what_was_computed_instead_is() 
     assert job.block_ids == (3, 4)
 
 
+def test_a_block_that_the_node_has_lost_is_stored_again_once_it_is_computed() -> None:
+    scheduler = side()
+    scheduler.add(request("a"), "")
+    scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0)
+    again = request("b", load_blocks=4)
+    scheduler.add(again, "")
+    scheduler.matched(again, 0, 1.0)
+    scheduler.allocated(again, [6, 7, 8, 9, 10], 4 * TOKENS)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="b", blocks=1, reason="missing"),)), 1.0)
+    (job,) = scheduler.step([progress("b", 69, [6, 7, 8, 9, 10])], 53, 1.0).saves
+    assert job.block_ids == (7, 8, 9)
+
+
 def test_an_answers_blocks_are_stored_as_part_of_the_next_prompt() -> None:
     scheduler, first = side(), request("a", blocks=4, more_tokens=-2 * TOKENS)
     scheduler.add(first, "")
