@@ -1,1 +1,1 @@
-"""What an engine and the store of KV payloads say to each other, by way of the gateway."""
+"""The connector of a real engine (vLLM) to the store of KV payloads, and what gateway and engine say to each other."""

@@ -1,0 +1,116 @@
+"""Brings blocks from nodes into the engine's KV caches, beside the engine's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from kvstore.connector.load_book import LoadBook
+from kvstore.connector.step_messages import LoadEnd, LoadJob
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.frames import Lookup
+from kvstore.transfer.transfer_client import TransferClient, Wanted
+
+
+class BlockMemory(Protocol):
+    """The engine's KV caches in blocks; a payload holds one block of all layers."""
+
+    payload_bytes: int
+
+    def gather(self, block_ids: Sequence[int]) -> memoryview:
+        """Return the payloads of blocks, one after the other, copied."""
+
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
+        """Write payloads into blocks."""
+
+
+class _Came(NamedTuple):
+    """Leading blocks that were received, the holder that they came from, and why not all came."""
+
+    blocks: int = 0
+    holder: str = ""
+    reason: str = "failed"
+    payloads: memoryview = memoryview(b"")
+
+
+class BlockLoader:
+    """A pool of threads: each load is a thread's, so that none waits for the bytes of another."""
+
+    def __init__(
+        self,
+        client: TransferClient,
+        memory: BlockMemory,
+        book: LoadBook,
+        clock: Callable[[], float],
+        threads: int,
+    ) -> None:
+        self._client, self._memory, self._book, self._clock = client, memory, book, clock
+        self._threads = ThreadPoolExecutor(threads, "kv-load")
+
+    def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
+        """Load in the background; the book says how it ended."""
+        self._book.begin(job, self._clock())
+        self._threads.submit(self._load, job, keys, self._clock())
+
+    def close(self) -> None:
+        """Begin no load any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _load(self, job: LoadJob, keys: Sequence[bytes], began: float) -> None:
+        came = _Came()
+        try:
+            if self._book.is_waiting(job.request_id):
+                came = self._fetch(job, keys)
+        finally:
+            if self._book.claim(job.request_id):
+                self._write(job, came, began)
+
+    def _write(self, job: LoadJob, came: _Came, began: float) -> None:
+        size = came.blocks * self._memory.payload_bytes
+        end = LoadEnd(request_id=job.request_id, reason="failed")
+        try:
+            if came.blocks:
+                self._memory.scatter(job.block_ids[: came.blocks], came.payloads[:size])
+            seconds = self._clock() - began
+            end = LoadEnd(
+                request_id=job.request_id,
+                blocks=came.blocks,
+                loaded_bytes=size,
+                seconds=seconds,
+                holder=came.holder,
+                reason=came.reason,
+            )
+        finally:
+            self._book.end(end)
+
+    def _fetch(self, job: LoadJob, keys: Sequence[bytes]) -> _Came:
+        """Ask one holder after the other for what is missing; only what leads the prompt is of use."""
+        size, source, reason = self._memory.payload_bytes, "", "missing"
+        payloads = memoryview(bytearray(size * len(keys)))
+        views = [payloads[place * size : (place + 1) * size] for place in range(len(keys))]
+        there = [False] * len(keys)
+        for holder in job.holders:
+            missing = [place for place, came in enumerate(there) if not came]
+            found = self._client.get([holder], [Wanted(keys[place], views[place]) for place in missing])
+            before = _leading(there)
+            for place, each in zip(missing, found, strict=True):
+                there[place] = each is not None and len(each.payload) == size
+            leading = _leading(there)
+            source = holder if leading > before else source
+            if leading == len(keys):
+                return _Came(leading, source, "", payloads)
+            reason = reason if self._answers(holder, keys[leading]) else "failed"
+        return _Came(_leading(there), source, reason, payloads)
+
+    def _answers(self, holder: str, key: bytes) -> bool:
+        """Return whether a node lives that lacks a block: a block that is missing is another thing than a node."""
+        try:
+            self._client.call(holder, Lookup([key]))
+        except PeerError:
+            return False
+        return True
+
+
+def _leading(came: Sequence[bool]) -> int:
+    return next((place for place, there in enumerate(came) if not there), len(came))

@@ -1,0 +1,143 @@
+"""Stores computed blocks on the engine's own node in the background, within a limit of memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvstore.connector.step_messages import SaveJob
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Held, Lookup, Pin
+from kvstore.transfer.transfer_client import TransferClient
+
+_PIECE_BLOCKS, _PIECE_BYTES = 512, 8 << 20
+
+
+class _Batch(NamedTuple):
+    job: SaveJob
+    keys: Sequence[bytes]
+    parent_keys: Sequence[bytes]
+    payloads: memoryview
+
+
+class BlockSaver:
+    """One thread. Mutable state, guarded by `_turn`: batches that wait, their bytes, and what the node did not take."""
+
+    def __init__(
+        self, client: TransferClient, node: str, block_tokens: int, payload_bytes: int, buffer_bytes: int
+    ) -> None:
+        """Raises ValueError where a block is larger than a node can take."""
+        if payload_bytes > MAX_PAYLOAD_BYTES:
+            raise ValueError(
+                f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
+            )
+        self._client, self._node, self._tokens = client, node, block_tokens
+        self._payload_bytes, self._buffer_bytes = payload_bytes, buffer_bytes
+        self._turn = threading.Condition()
+        self._waiting: deque[_Batch] = deque()
+        self._held_bytes = 0
+        self._unsaved: list[bytes] = []
+        self._closed = False
+        self.stored = 0
+        """Blocks that the node took or had."""
+        self._thread = threading.Thread(target=self._run, name="kv-save", daemon=True)
+        self._thread.start()
+
+    def has_room(self, blocks: int) -> bool:
+        """Return whether so many more blocks may wait; one batch alone always may."""
+        with self._turn:
+            size = blocks * self._payload_bytes
+            return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
+
+    def refuse(self, job: SaveJob) -> None:
+        """Note blocks for which there is no room."""
+        with self._turn:
+            self._unsaved += job.chain_hashes
+
+    def offer(self, job: SaveJob, keys: Sequence[bytes], parent_keys: Sequence[bytes], payloads: memoryview) -> None:
+        """Store these blocks soon; `payloads` is the saver's from now on."""
+        with self._turn:
+            self._waiting.append(_Batch(job, keys, parent_keys, payloads))
+            self._held_bytes += len(payloads)
+            self._turn.notify_all()
+
+    def take_unsaved(self) -> list[bytes]:
+        """Return the chain hashes of blocks that were not stored since the last call."""
+        with self._turn:
+            unsaved, self._unsaved = self._unsaved, []
+        return unsaved
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until nothing waits to be stored; False where that took too long."""
+        with self._turn:
+            return self._turn.wait_for(lambda: not self._held_bytes, timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Store what waits, as far as the time allows, and end the thread."""
+        self.settle(timeout_s)
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                batch = self._waiting.popleft()
+            unsaved: Sequence[bytes] = batch.job.chain_hashes
+            try:
+                unsaved = self._store(batch)
+            finally:
+                with self._turn:
+                    self._unsaved += unsaved
+                    self._held_bytes -= len(batch.payloads)
+                    self._turn.notify_all()
+
+    def _store(self, batch: _Batch) -> list[bytes]:
+        """Send what the node lacks; returns the chain hashes of what it did not take."""
+        piece = max(1, min(_PIECE_BLOCKS, _PIECE_BYTES // self._payload_bytes))
+        unsaved: list[bytes] = []
+        for first in range(0, len(batch.keys), piece):
+            places = range(first, min(first + piece, len(batch.keys)))
+            if not self._put(batch, places):
+                unsaved += [batch.job.chain_hashes[place] for place in places]
+        self.stored += len(batch.keys) - len(unsaved)
+        return unsaved
+
+    def _put(self, batch: _Batch, places: Sequence[int]) -> bool:
+        try:
+            held = self._client.call(self._node, Lookup([batch.keys[place] for place in places]))
+            if not isinstance(held, Held):
+                return False
+            new = {place for place, (length, _) in zip(places, held.blocks, strict=True) if length < 0}
+            there = [batch.keys[place] for place in places if place not in new]
+            if there and batch.job.hint == "context_cache":
+                self._client.call(self._node, Pin(there, batch.job.pin_s))
+            if not new:
+                return True
+            blocks = [self._block(batch, place) for place in sorted(new)]
+            answer = self._client.put(self._node, blocks, batch.job.hint, batch.job.pin_s, Priority.REPLICATION)
+        except (PeerError, TimeoutError):
+            return False
+        return isinstance(answer, Done)
+
+    def _block(self, batch: _Batch, place: int) -> tuple[BlockFacts, memoryview]:
+        size, job = self._payload_bytes, batch.job
+        payload = batch.payloads[place * size : (place + 1) * size]
+        facts = BlockFacts(
+            batch.keys[place],
+            size,
+            job.chain_hashes[place],
+            batch.parent_keys[place],
+            self._tokens,
+            job.tenant,
+            checksum_of(payload),
+            job.routing_keys[place],
+        )
+        return facts, payload

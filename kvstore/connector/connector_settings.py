@@ -1,0 +1,71 @@
+"""What an engine's operator sets: `kv_connector_extra_config` of vLLM's `--kv-transfer-config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from kvstore.transfer.handshake import MIN_SECRET_BYTES
+from kvstore.transfer.tls import TlsFiles
+
+SECRET = "SWITCHYARD_KV_SECRET"  # noqa: S105 - the variable's name, not the secret
+_Seconds = Annotated[float, Meta(gt=0, le=600)]
+
+
+class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of one engine; `settings_in` reads them."""
+
+    node: str = ""
+    """Address (host:port) of the engine's own node manager; empty: the engine stores nothing."""
+    ask_node: bool = False
+    """Whether requests that no gateway sent an order for ask the own node for what it has."""
+    lookup_timeout_s: _Seconds = 0.1
+    """How long such a request waits for that answer."""
+    load_timeout_s: _Seconds = 2.0
+    """Blocks that have not come by then are computed; also the longest silence of a node."""
+    max_load_ratio: Annotated[float, Meta(ge=0)] = 3.0
+    """They are computed too once the wait is so many times what computing takes, 0.1 s at least; 0: no such limit."""
+    load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
+    """How many requests may load at a time."""
+    save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    """What waits to be stored may take so much memory; more is not stored."""
+    store_again_s: Annotated[float, Meta(gt=0)] = 600.0
+    """A block that is used after so long is offered to the node once more, which may have lost it."""
+    weight_revision: str = ""
+    """What tells these weights from others of the same name; empty: samples of the model's files."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_authority: str = ""
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files with which nodes on other hosts are reached; None: only on loopback."""
+        files = [Path(each) for each in (self.tls_certificate, self.tls_key, self.tls_authority) if each]
+        if files and len(files) != 3:
+            raise ValueError("TLS needs all of tls_certificate, tls_key and tls_authority.")
+        return TlsFiles(certificate=files[0], key=files[1], authority=files[2]) if files else None
+
+
+_decoder = msgspec.json.Decoder(ConnectorSettings)
+
+
+def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
+    """Return the settings; raises ValueError on unknown or wrong ones."""
+    try:
+        # By way of JSON: a converter would learn the struct at its first use, in whichever thread that is.
+        return _decoder.decode(msgspec.json.encode(dict(extra_config)))
+    except msgspec.ValidationError as error:
+        raise ValueError(f"kv_connector_extra_config: {error}") from error
+
+
+def secret_in(environment: Mapping[str, str]) -> bytes:
+    """Return the secret that nodes and their clients share; raises ValueError where there is none or a short one."""
+    path = environment.get(f"{SECRET}_FILE", "")
+    secret = Path(path).read_bytes().strip() if path else environment.get(SECRET, "").encode()
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ValueError(f"Set {SECRET} to the secret of the node managers ({MIN_SECRET_BYTES} bytes at least).")
+    return secret

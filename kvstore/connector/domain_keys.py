@@ -1,0 +1,42 @@
+"""Payload keys of one engine's requests, which differ by adapter and isolation domain."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+from kvstore.keys.payload_key import PayloadFormat, PayloadKeys
+
+_MAX_DOMAINS = 4096
+
+
+class Domain(msgspec.Struct, frozen=True, gc=False):
+    """What sets a request's blocks apart from those of the same tokens."""
+
+    lora: str = ""
+    """Name and place of the adapter; empty: none."""
+    salt: str = ""
+    """The request's `cache_salt`; empty: the shared domain."""
+
+
+class DomainKeys:
+    """Mutable state: `_keys`, the makers of keys that were used last; for one thread."""
+
+    def __init__(self, payload_format: PayloadFormat) -> None:
+        self._format = payload_format
+        self._keys: OrderedDict[Domain, PayloadKeys] = OrderedDict()
+
+    def keys(self, domain: Domain, chain_hashes: Sequence[bytes]) -> list[bytes]:
+        """Return the payload keys of blocks; raises ValueError on engine hashes that are too short."""
+        keys = self._keys.get(domain)
+        if keys is None:
+            keys = self._keys[domain] = PayloadKeys(
+                msgspec.structs.replace(self._format, lora=domain.lora, isolation_domain=domain.salt)
+            )
+            if len(self._keys) > _MAX_DOMAINS:
+                self._keys.popitem(last=False)
+        else:
+            self._keys.move_to_end(domain)
+        return [keys.key(each) for each in chain_hashes]

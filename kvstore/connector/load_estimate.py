@@ -1,0 +1,50 @@
+"""Whether loading blocks is faster than computing them, by what the engine's own steps and loads took."""
+
+from __future__ import annotations
+
+_SHARE = 0.2
+"""Weight of the latest observation."""
+_SMALL_BYTES = 16 << 10
+_MIN_PATIENCE_S = 0.1
+
+
+class LoadEstimate:
+    """Mutable state: what was learned, and `_under_way`, request → bytes that it loads right now."""
+
+    def __init__(self) -> None:
+        self.token_s = 0.0
+        """Seconds of prefill per token; 0: unknown."""
+        self.byte_s = 0.0
+        """Seconds per loaded byte; 0: unknown."""
+        self._under_way: dict[str, int] = {}
+
+    def computed(self, token_s: float) -> None:
+        """Learn from one step's prefill."""
+        if token_s > 0:
+            self.token_s = self.token_s + _SHARE * (token_s - self.token_s) if self.token_s else token_s
+
+    def begin(self, request_id: str, size: int) -> None:
+        """Count a load that begins."""
+        self._under_way[request_id] = size
+
+    def end(self, request_id: str, loaded_bytes: int, seconds: float) -> None:
+        """Learn from a load that ended; one that brought nothing says nothing of the rate."""
+        self._under_way.pop(request_id, None)
+        if loaded_bytes >= _SMALL_BYTES and seconds > 0:
+            byte_s = seconds / loaded_bytes
+            self.byte_s = self.byte_s + _SHARE * (byte_s - self.byte_s) if self.byte_s else byte_s
+
+    def pays(self, tokens: int, size: int) -> bool:
+        """Return whether a load of `size` bytes behind those under way ends before these tokens were computed.
+
+        True while either rate is unknown: then whoever ordered the load knows better.
+        """
+        if not self.token_s or not self.byte_s:
+            return True
+        return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
+
+    def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:
+        """Return how long to wait for blocks: never much longer than computing their tokens takes."""
+        if not max_ratio or not self.token_s:
+            return timeout_s
+        return min(timeout_s, max(_MIN_PATIENCE_S, max_ratio * tokens * self.token_s))

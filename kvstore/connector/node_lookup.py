@@ -1,0 +1,61 @@
+"""Asks the engine's own node which leading blocks of a prompt it has, while the engine goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from kvstore.connector.domain_keys import Domain, DomainKeys
+from kvstore.keys.payload_key import PayloadFormat
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.frames import MAX_KEYS, Held, Lookup
+from kvstore.transfer.transfer_client import TransferClient
+
+_THREADS = 2
+
+
+class NodeLookup:
+    """Mutable state: `_asked`, request → the answer to come and until when it is waited for."""
+
+    def __init__(self, client: TransferClient, node: str, timeout_s: float, payload_format: PayloadFormat) -> None:
+        self._client, self._node, self._timeout_s = client, node, timeout_s
+        self._keys = DomainKeys(payload_format)
+        self._threads = ThreadPoolExecutor(_THREADS, "kv-lookup")
+        self._asked: dict[str, tuple[Future[int], float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
+        """Return how many leading blocks the node has, 0 where it does not answer in time; None: not known yet."""
+        if not chain_hashes:
+            return 0
+        asked = self._asked.get(request_id)
+        if asked is None:
+            keys = self._keys.keys(domain, [bytes(each) for each in chain_hashes[:MAX_KEYS]])
+            self._asked[request_id] = (self._threads.submit(self._ask, keys), now + self._timeout_s)
+            return None
+        answer, ends_at = asked
+        if answer.done():
+            return answer.result()
+        return None if now < ends_at else 0
+
+    def forget(self, request_id: str) -> None:
+        """Keep no answer for this request."""
+        asked = self._asked.pop(request_id, None)
+        if asked is not None:
+            asked[0].cancel()
+
+    def close(self) -> None:
+        """Ask nothing more, and close the connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def _ask(self, keys: list[bytes]) -> int:
+        try:
+            held = self._client.call(self._node, Lookup(keys))
+        except PeerError:
+            return 0
+        if not isinstance(held, Held):
+            return 0
+        return next((place for place, (length, _) in enumerate(held.blocks) if length < 0), len(held.blocks))

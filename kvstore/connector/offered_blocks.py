@@ -1,0 +1,39 @@
+"""Which blocks the engine has offered to its node not long ago, so that a prefix is stored once and not per request."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+MAX_BLOCKS = 1 << 18
+
+
+class OfferedBlocks:
+    """Mutable state: `_until`, chain hash → when it is offered again, in the order of that time.
+
+    The engine's chain hash covers adapter and salt, so that it names a block within the engine.
+    """
+
+    def __init__(self, again_s: float, max_blocks: int = MAX_BLOCKS) -> None:
+        self._again_s, self._max_blocks = again_s, max_blocks
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def has(self, chain_hash: bytes, now: float) -> bool:
+        """Return whether a block needs no offer."""
+        return self._until.get(chain_hash, now) > now
+
+    def add(self, chain_hashes: Iterable[bytes], now: float) -> None:
+        """Note blocks that were offered, or that came from a node."""
+        for each in chain_hashes:
+            self._until.pop(each, None)
+            self._until[each] = now + self._again_s
+        while len(self._until) > self._max_blocks:
+            self._until.popitem(last=False)
+
+    def drop(self, chain_hashes: Iterable[bytes]) -> None:
+        """Forget blocks that the node did not take."""
+        for each in chain_hashes:
+            self._until.pop(each, None)

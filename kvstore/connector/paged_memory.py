@@ -1,0 +1,69 @@
+"""The engine's paged KV caches, copied block by block into payloads and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from kvstore.connector.payload_layout import LayerLayout, payload_layout
+
+
+class PagedMemory:
+    """KV caches as the engine registered them, one tensor per layer; blocks are views into them."""
+
+    def __init__(self, kv_caches: Mapping[str, torch.Tensor], blocks: int, kernel: str) -> None:
+        """`blocks`: how many the engine's scheduler counts; a kernel's own may be smaller.
+
+        Raises ValueError where a cache has another form.
+        """
+        self._caches = {name: _by_block(name, kv_caches[name], blocks) for name in sorted(kv_caches)}
+        self.layout = payload_layout([_layer(name, cache) for name, cache in self._caches.items()], kernel)
+        self.payload_bytes = self.layout.payload_bytes
+
+    def gather(self, block_ids: Sequence[int]) -> memoryview:
+        """Return the payloads of blocks, one after the other, copied into the machine's memory."""
+        with torch.inference_mode():
+            return self._gathered(block_ids)
+
+    def scatter(self, block_ids: Sequence[int], payloads: memoryview) -> None:
+        """Write payloads into blocks; returns once they lie there."""
+        # The engine's caches are tensors of inference mode, which is one per thread.
+        with torch.inference_mode():
+            self._scattered(block_ids, payloads)
+
+    def _gathered(self, block_ids: Sequence[int]) -> memoryview:
+        payloads = torch.empty((len(block_ids), self.payload_bytes), dtype=torch.uint8)
+        ids = torch.tensor(block_ids, dtype=torch.long)
+        for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
+            cache = self._caches[layer.name]
+            came = cache.index_select(0, ids.to(cache.device)).reshape(len(block_ids), -1)
+            payloads[:, offset : offset + layer.block_bytes] = came.view(torch.uint8).cpu()
+        return memoryview(payloads.reshape(-1).numpy())
+
+    def _scattered(self, block_ids: Sequence[int], payloads: memoryview) -> None:
+        rows = torch.frombuffer(payloads, dtype=torch.uint8).reshape(len(block_ids), self.payload_bytes)
+        ids = torch.tensor(block_ids, dtype=torch.long)
+        for layer, offset in zip(self.layout.layers, self.layout.offsets, strict=True):
+            cache = self._caches[layer.name]
+            part = rows[:, offset : offset + layer.block_bytes].contiguous().view(cache.dtype)
+            cache.index_copy_(0, ids.to(cache.device), part.reshape(-1, *layer.shape).to(cache.device))
+        for device in {cache.device for cache in self._caches.values()}:
+            if device.type != "cpu":
+                torch.accelerator.synchronize(device)
+
+
+def _by_block(name: str, cache: torch.Tensor, blocks: int) -> torch.Tensor:
+    """Return a view whose first dimension counts the scheduler's blocks."""
+    for place in (0, 1):
+        if cache.dim() > 2 and cache.shape[place] and cache.shape[place] % blocks == 0:
+            view = cache.movedim(place, 0)
+            return view if view.shape[0] == blocks else view.unflatten(0, (blocks, view.shape[0] // blocks))
+    raise ValueError(f"the KV cache of {name} has the shape {tuple(cache.shape)}, not {blocks} blocks")
+
+
+def _layer(name: str, cache: torch.Tensor) -> LayerLayout:
+    block = cache[0]
+    # Not the strides themselves: where keys and values lie apart, they depend on how many blocks an engine has.
+    order = sorted(range(block.dim()), key=lambda place: (-block.stride(place), place))
+    return LayerLayout(name, str(cache.dtype), tuple(block.shape), tuple(order), block.numel() * block.element_size())

@@ -1,0 +1,46 @@
+"""How a block lies in an engine's KV caches, and as one payload: layer after layer, each as the engine keeps it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+
+class LayerLayout(msgspec.Struct, frozen=True, gc=False):
+    """One layer's part of a block."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Of one block, without the dimension that counts blocks."""
+    order: tuple[int, ...]
+    """The dimensions as they lie in memory, the widest apart first, which tells NHD from HND."""
+    block_bytes: int
+
+
+class PayloadLayout(NamedTuple):
+    """Where each layer lies in a payload."""
+
+    layers: tuple[LayerLayout, ...]
+    offsets: tuple[int, ...]
+    payload_bytes: int
+    name: str
+    """Tells layouts apart whose bytes must not be exchanged."""
+
+
+def payload_layout(layers: Sequence[LayerLayout], kernel: str) -> PayloadLayout:
+    """Return the layout of payloads of these layers.
+
+    `kernel`: what else decides on the bytes, as attention backend, instruction set and engine version.
+    """
+    if not layers or any(each.block_bytes < 1 for each in layers):
+        raise ValueError("the engine has no KV caches in blocks")
+    offsets, end = [], 0
+    for each in layers:
+        offsets.append(end)
+        end += each.block_bytes
+    told = msgspec.json.encode([kernel, [(each.name, each.dtype, each.shape, each.order) for each in layers]])
+    return PayloadLayout(tuple(layers), tuple(offsets), end, f"layers 1 {hashlib.sha256(told).hexdigest()}")

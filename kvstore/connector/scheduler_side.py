@@ -1,0 +1,242 @@
+"""The connector in the engine's scheduler: what each request loads, what is stored of it, and what it tells at its end.
+
+It knows requests by what it needs of vLLM's, and reads no clock: `now` is in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from kvstore.connector.connector_settings import ConnectorSettings
+from kvstore.connector.domain_keys import Domain
+from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, order_in
+from kvstore.connector.load_estimate import LoadEstimate
+from kvstore.connector.offered_blocks import OfferedBlocks
+from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs, StepReport
+
+
+class EngineRequest(Protocol):
+    """What the scheduler side reads of a request."""
+
+    request_id: str
+    block_hashes: Sequence[bytes]
+    """Chain hashes of its full blocks."""
+    num_prompt_tokens: int
+    num_tokens: int
+    kv_transfer_params: dict[str, Any] | None
+    cache_salt: str | None
+
+
+class Progress(NamedTuple):
+    """One request in one step."""
+
+    request_id: str
+    computed_tokens: int
+    """After the step."""
+    block_ids: Sequence[int]
+    """The engine's blocks that came to it; with `anew`, all that it has."""
+    anew: bool
+
+
+class Found(Protocol):
+    """Leading blocks of a prompt that a node has, which is asked in the background."""
+
+    def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
+        """Return how many; None: the answer is not there yet."""
+
+    def forget(self, request_id: str) -> None:
+        """Keep no answer for this request."""
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """One request. Mutable: its blocks, and what became of its order."""
+
+    request: EngineRequest
+    order: KvOrder
+    domain: Domain
+    routing_keys: Sequence[int]
+    ordered: bool
+    block_ids: list[int] = field(default_factory=list)
+    checked: int = 0
+    """Leading blocks that need not be looked at any more for storing."""
+    load_from: int = 0
+    """The first block that is not in the engine's own cache."""
+    asked: bool = False
+    """It has loaded once; what is missing then is computed."""
+    late: bool = False
+    """Computing was faster than the load that was ordered."""
+    end: LoadEnd | None = None
+
+
+class SchedulerSide:
+    """Mutable state: the requests of the engine by id, what was offered, and jobs for the next step."""
+
+    def __init__(self, settings: ConnectorSettings, block_tokens: int) -> None:
+        self._settings, self._block_tokens = settings, block_tokens
+        self.found: Found | None = None
+        """Asked for requests without an order; None: those load nothing."""
+        self.payload_bytes = 0
+        """Of a block, as the workers told; 0: not yet."""
+        self.estimate = LoadEstimate()
+        self.offered = OfferedBlocks(settings.store_again_s)
+        self._pinned = OfferedBlocks(settings.store_again_s)
+        """Blocks that were offered as part of a context cache, so that the node has pinned them."""
+        self.wrong_orders = 0
+        self._tracked: dict[str, _Tracked] = {}
+        self._loads: list[LoadJob] = []
+
+    def __len__(self) -> int:
+        return len(self._tracked)
+
+    def add(self, request: EngineRequest, lora: str) -> None:
+        """Take in a new request; an order that makes no sense is none."""
+        order, ordered = KvOrder(), False
+        keys: Sequence[int] = ()
+        try:
+            told = order_in(request.kv_transfer_params)
+            if told is not None:
+                order, keys, ordered = told, told.routing_keys(), True
+        except ValueError:
+            self.wrong_orders += 1
+        domain = Domain(lora, request.cache_salt or "")
+        self._tracked[request.request_id] = _Tracked(request, order, domain, keys, ordered)
+
+    def matched(self, request: EngineRequest, computed_tokens: int, now: float) -> int | None:
+        """Return how many tokens behind the computed ones can be loaded; None: ask again, the node has not answered."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None or tracked.asked:
+            return 0
+        # The last token is always computed, because its logits are needed.
+        most = min(len(request.block_hashes), (request.num_tokens - 1) // self._block_tokens)
+        tracked.load_from = computed_tokens // self._block_tokens
+        there = self._there(tracked, request.block_hashes[:most], now)
+        if there is None:
+            return None
+        wanted = max(0, there - tracked.load_from)
+        tokens = wanted * self._block_tokens
+        tracked.late = bool(wanted) and not self.estimate.pays(tokens, wanted * self.payload_bytes)
+        return 0 if tracked.late else tokens
+
+    def allocated(self, request: EngineRequest, block_ids: Sequence[int], external_tokens: int) -> None:
+        """Load into the request's blocks, once the engine has made room for what `matched` found."""
+        tracked = self._tracked.get(request.request_id)
+        if tracked is None or external_tokens <= 0 or tracked.asked:
+            return
+        first = tracked.load_from
+        behind = first + external_tokens // self._block_tokens
+        tracked.asked, tracked.block_ids = True, list(block_ids)
+        self._loads.append(
+            LoadJob(
+                request_id=request.request_id,
+                block_ids=tuple(block_ids[first:behind]),
+                chain_hashes=tuple(bytes(each) for each in request.block_hashes[first:behind]),
+                holders=tuple(tracked.order.holders if tracked.ordered else [self._settings.node]),
+                domain=tracked.domain,
+                timeout_s=self.estimate.patience_s(
+                    external_tokens, self._settings.load_timeout_s, self._settings.max_load_ratio
+                ),
+            )
+        )
+        self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
+
+    def step(self, progress: Iterable[Progress], computed_tokens: int, now: float) -> StepJobs:
+        """Return what the workers load and store beside the step, which computes so many tokens."""
+        saves = []
+        for each in progress:
+            tracked = self._tracked.get(each.request_id)
+            if tracked is None:
+                continue
+            tracked.block_ids = [*([] if each.anew else tracked.block_ids), *each.block_ids]
+            job = self._to_save(tracked, each.computed_tokens, now)
+            if job is not None:
+                saves.append(job)
+        loads, self._loads = self._loads, []
+        return StepJobs(tuple(loads), tuple(saves), computed_tokens)
+
+    def report(self, report: StepReport, now: float) -> None:
+        """Take in what the workers told after a step."""
+        self.offered.drop(report.unsaved)
+        self._pinned.drop(report.unsaved)
+        self.estimate.computed(report.token_s)
+        for end in report.ends:
+            self.estimate.end(end.request_id, end.loaded_bytes, end.seconds)
+            tracked = self._tracked.get(end.request_id)
+            if tracked is None:
+                continue
+            tracked.end = end
+            behind = tracked.load_from + end.blocks
+            hashes = [bytes(each) for each in tracked.request.block_hashes]
+            self.offered.add(hashes[tracked.load_from : behind], now)
+            if end.reason == "missing":
+                # Whoever was believed to hold them has lost them, perhaps the own node.
+                self.offered.drop(hashes[behind:])
+
+    def loaded(self, request_id: str) -> tuple[Any, int, int] | None:
+        """Return a request, how many of its tokens the engine had, and how many were loaded; None: no load ended."""
+        tracked = self._tracked.get(request_id)
+        if tracked is None or tracked.end is None:
+            return None
+        return tracked.request, tracked.load_from * self._block_tokens, tracked.end.blocks * self._block_tokens
+
+    def finished(self, request_id: str) -> dict[str, Any] | None:
+        """Forget a request and return what its answer says of its order; None: nothing was ordered or loaded."""
+        tracked = self._tracked.pop(request_id, None)
+        if self.found is not None:
+            self.found.forget(request_id)
+        if tracked is None or not (tracked.order.load_blocks or tracked.end):
+            return None
+        return {FIELD: msgspec.to_builtins(_outcome(tracked))}
+
+    def _there(self, tracked: _Tracked, chain_hashes: Sequence[bytes], now: float) -> int | None:
+        if tracked.ordered or self.found is None:
+            return min(tracked.order.load_blocks, len(chain_hashes)) if tracked.order.holders else 0
+        if tracked.load_from >= len(chain_hashes):
+            return 0
+        return self.found.blocks(tracked.request.request_id, tracked.domain, chain_hashes, now)
+
+    def _to_save(self, tracked: _Tracked, computed_tokens: int, now: float) -> SaveJob | None:
+        """Return the prompt's blocks that are full after the step and were not offered yet.
+
+        Blocks of the answer are stored once they are part of a prompt: only then has the gateway a key for them, and
+        no draft that the model rejected can be in them.
+        """
+        order, hashes = tracked.order, tracked.request.block_hashes
+        tokens = min(computed_tokens, tracked.request.num_prompt_tokens)
+        behind = min(tokens // self._block_tokens, len(hashes), len(tracked.block_ids))
+        known = self._pinned if order.hint == "context_cache" else self.offered
+        places = [place for place in range(tracked.checked, behind) if not known.has(bytes(hashes[place]), now)]
+        tracked.checked = max(tracked.checked, behind)
+        if not places or not self._settings.node or order.hint == "ephemeral":
+            return None
+        keys = tracked.routing_keys
+        chain_hashes = tuple(bytes(hashes[place]) for place in places)
+        self.offered.add(chain_hashes, now)
+        known.add(chain_hashes, now)
+        return SaveJob(
+            block_ids=tuple(tracked.block_ids[place] for place in places),
+            chain_hashes=chain_hashes,
+            parents=tuple(bytes(hashes[place - 1]) if place else b"" for place in places),
+            routing_keys=tuple(keys[place] if place < len(keys) else 0 for place in places),
+            domain=tracked.domain,
+            tenant=order.tenant,
+            hint=order.hint,
+            pin_s=order.pin_s,
+        )
+
+
+def _outcome(tracked: _Tracked) -> KvOutcome:
+    end = tracked.end
+    if end is None:
+        return KvOutcome(reason="late" if tracked.late else "")
+    return KvOutcome(
+        loaded_blocks=end.blocks,
+        loaded_bytes=end.loaded_bytes,
+        seconds=end.seconds,
+        holder=end.holder,
+        reason=end.reason,
+    )

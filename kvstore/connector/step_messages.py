@@ -1,0 +1,79 @@
+"""What scheduler and workers of one engine say to each other with each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kvstore.connector.domain_keys import Domain
+from kvstore.transfer.frames import CacheHint
+
+
+class LoadJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks that one request loads; `chain_hashes[i]` goes to the engine's block `block_ids[i]`."""
+
+    request_id: str
+    block_ids: Sequence[int]
+    chain_hashes: Sequence[bytes]
+    holders: Sequence[str]
+    domain: Domain
+    timeout_s: float = 2.0
+    """What has not come by then is computed."""
+
+
+class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one request whose tokens this step computes, and what the node is told of them; all in one order."""
+
+    block_ids: Sequence[int]
+    chain_hashes: Sequence[bytes]
+    parents: Sequence[bytes]
+    """Chain hash of the block before each; empty: it starts the prompt."""
+    routing_keys: Sequence[int]
+    domain: Domain
+    tenant: str = ""
+    hint: CacheHint = "default"
+    pin_s: float = 0.0
+
+
+class StepJobs(msgspec.Struct, frozen=True):
+    """What the workers do beside one step."""
+
+    loads: Sequence[LoadJob] = ()
+    saves: Sequence[SaveJob] = ()
+    computed_tokens: int = 0
+    """Tokens that the step computes."""
+
+
+class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request's load ended; the blocks behind the loaded ones are computed."""
+
+    request_id: str
+    blocks: int = 0
+    loaded_bytes: int = 0
+    seconds: float = 0.0
+    holder: str = ""
+    reason: str = ""
+    """Empty: all came; else missing, failed or late."""
+
+
+class StepReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells after a step."""
+
+    ends: Sequence[LoadEnd] = ()
+    unsaved: Sequence[bytes] = ()
+    """Chain hashes of blocks that the node did not take."""
+    token_s: float = 0.0
+    """Seconds that one token of the step's prefill took; 0: it says nothing."""
+
+    def joined(self, other: StepReport) -> StepReport:
+        """Return what two workers of one engine tell: a load has as many blocks as the worker with the fewest."""
+        ends = {each.request_id: each for each in self.ends}
+        for each in other.ends:
+            known = ends.get(each.request_id)
+            ends[each.request_id] = each if known is None or each.blocks < known.blocks else known
+        return StepReport(
+            ends=tuple(ends.values()),
+            unsaved=tuple(dict.fromkeys((*self.unsaved, *other.unsaved))),
+            token_s=max(self.token_s, other.token_s),
+        )

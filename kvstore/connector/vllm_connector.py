@@ -1,0 +1,290 @@
+"""vLLM's KV connector to Switchyard's node managers: `--kv-transfer-config` names this class and this module.
+
+It needs vLLM and torch, and nothing of Switchyard but kvstore. What it decides stands in `scheduler_side` and
+`worker_side`; this file says it in vLLM's words (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm
+from huggingface_hub import snapshot_download
+from typing_extensions import override
+from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorWorkerMetadata,
+)
+from vllm.logger import init_logger
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+from kvstore.connector.connector_settings import ConnectorSettings, secret_in, settings_in
+from kvstore.connector.node_lookup import NodeLookup
+from kvstore.connector.paged_memory import PagedMemory
+from kvstore.connector.scheduler_side import SchedulerSide
+from kvstore.connector.step_messages import StepJobs, StepReport
+from kvstore.connector.step_progress import progress_of
+from kvstore.connector.weight_revision import weight_revision
+from kvstore.connector.worker_side import WorkerSide
+from kvstore.keys.payload_key import PayloadFormat
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+
+logger = init_logger(f"vllm.{__name__}")
+
+
+@dataclass
+class StepMetadata(KVConnectorMetadata):
+    """What the scheduler side tells the workers."""
+
+    jobs: StepJobs
+
+
+@dataclass
+class ReportMetadata(KVConnectorWorkerMetadata):
+    """What a worker tells the scheduler side."""
+
+    report: StepReport
+
+    @override
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Return what two workers tell."""
+        return ReportMetadata(self.report.joined(other.report))
+
+
+@dataclass
+class FormatMetadata(KVConnectorHandshakeMetadata):
+    """What a worker's blocks mean, once its KV caches exist."""
+
+    payload_format: PayloadFormat
+    payload_bytes: int
+
+
+class SwitchyardConnector(KVConnectorBase_V1):
+    """One object in the scheduler and one in each worker. Raises ValueError where an option does not fit."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        _check(vllm_config, kv_cache_config)
+        self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
+        self._secret = secret_in(os.environ)
+        self._block_tokens = int(vllm_config.cache_config.block_size)
+        self._scheduler = SchedulerSide(self._settings, self._block_tokens)
+        self._lookup: NodeLookup | None = None
+        self._worker: WorkerSide | None = None
+        self._format: FormatMetadata | None = None
+        self._failed_blocks: set[int] = set()
+
+    @property
+    @override
+    def requires_kv_delivery(self) -> bool:
+        """A block that is not stored is a miss later, and no reason to compute a request again."""
+        return False
+
+    # The worker's side, in the order of its calls
+
+    @override
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """Begin to work with the engine's KV caches."""
+        memory = PagedMemory(kv_caches, self._kv_cache_config.num_blocks, _kernel(self._vllm_config, kv_caches))
+        payload_format = _payload_format(self._vllm_config, self._settings, self._block_tokens, memory)
+        self._format = FormatMetadata(payload_format, memory.payload_bytes)
+        self._worker = WorkerSide(self._settings, self._client(), memory, payload_format, time.monotonic)
+        logger.info(
+            "Switchyard connector: blocks of %d tokens and %d bytes in %d layers, node %s",
+            self._block_tokens,
+            memory.payload_bytes,
+            len(memory.layout.layers),
+            self._settings.node or "none",
+        )
+
+    @override
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """Tell the scheduler side what the blocks mean."""
+        return self._format
+
+    @override
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        """Begin a step."""
+        super().bind_connector_metadata(connector_metadata)
+        self._at_work.begin(connector_metadata.jobs)
+
+    @override
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Start loads in the background."""
+        self._at_work.start_loads()
+
+    @override
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """No step waits for a load: requests are scheduled when their blocks are there."""
+
+    @override
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        """Blocks are copied once all layers are computed."""
+
+    @override
+    def wait_for_save(self) -> None:
+        """Copy what the step has computed; it is stored in the background."""
+        self._at_work.save()
+
+    @override
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        """Return the requests whose loads have ended, whole or not."""
+        ended, self._failed_blocks = self._at_work.take_ended()
+        return None, ended
+
+    @override
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Return the blocks of those that are to be computed; called after `get_finished`, in the same step."""
+        failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    @override
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        """Tell the scheduler side what has ended."""
+        report = self._at_work.take_report()
+        return ReportMetadata(report) if report else None
+
+    @override
+    def shutdown(self) -> None:
+        """Store what waits, and close the connections."""
+        if self._worker is not None:
+            self._worker.close()
+        if self._lookup is not None:
+            self._lookup.close()
+
+    # The scheduler's side
+
+    @override
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        """Learn what the blocks of the workers mean."""
+        told = metadata[0]
+        self._scheduler.payload_bytes = told.payload_bytes
+        if self._settings.ask_node and self._settings.node:
+            self._lookup = NodeLookup(
+                self._client(), self._settings.node, self._settings.lookup_timeout_s, told.payload_format
+            )
+            self._scheduler.found = self._lookup
+
+    @override
+    def on_new_request(self, request: Any) -> None:
+        """Read the request's order."""
+        lora = request.lora_request
+        self._scheduler.add(request, f"{lora.lora_name}@{lora.lora_path}" if lora else "")
+
+    @override
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Return how many tokens are loaded, always beside the engine's steps."""
+        if request.skip_reading_prefix_cache:
+            return 0, False
+        tokens = self._scheduler.matched(request, num_computed_tokens, time.monotonic())
+        return tokens, bool(tokens)
+
+    @override
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """Have the blocks loaded that the engine has made room for."""
+        if num_external_tokens:
+            self._scheduler.allocated(request, blocks.get_block_ids()[0], num_external_tokens)
+
+    @override
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        """Tell the workers what to do beside this step."""
+        return StepMetadata(
+            self._scheduler.step(
+                progress_of(scheduler_output), scheduler_output.total_num_scheduled_tokens, time.monotonic()
+            )
+        )
+
+    @override
+    def update_connector_output(self, connector_output: Any) -> None:
+        """Learn from what the workers told."""
+        told = connector_output.kv_connector_worker_meta
+        if isinstance(told, ReportMetadata):
+            self._scheduler.report(told.report, time.monotonic())
+            for end in told.report.ends:
+                self._correct_cached_tokens(end.request_id)
+
+    @override
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Answer what became of the order. The blocks are free: what is stored of them is copied already."""
+        return False, self._scheduler.finished(request.request_id)
+
+    def _correct_cached_tokens(self, request_id: str) -> None:
+        """Count only what came: vLLM has counted all tokens of the load as cached before it began."""
+        told = self._scheduler.loaded(request_id)
+        if told is None:
+            return
+        request, local, loaded = told
+        if request.prefill_stats is not None and request.num_preemptions == 0:
+            request.prefill_stats.set(request.num_prompt_tokens, local, loaded)
+
+    def _client(self) -> TransferClient:
+        limits = TransferSettings(timeout_s=self._settings.load_timeout_s)
+        return TransferClient(self._secret, time.monotonic, self._settings.tls, limits)
+
+    @property
+    def _at_work(self) -> WorkerSide:
+        if self._worker is None:
+            raise RuntimeError("the engine has not registered its KV caches")
+        return self._worker
+
+
+def _check(vllm_config: Any, kv_cache_config: Any) -> None:
+    """Raise ValueError where blocks are something else than the same tokens of all layers."""
+    groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
+    if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
+        raise ValueError("The Switchyard connector needs a model whose layers all have full attention.")
+    if parallel.decode_context_parallel_size > 1 or parallel.pipeline_parallel_size > 1:
+        raise ValueError("The Switchyard connector knows neither context nor pipeline parallelism.")
+    block_tokens, hash_tokens = vllm_config.cache_config.block_size, kv_cache_config.hash_block_size
+    if groups[0].kv_cache_spec.block_size != block_tokens or hash_tokens not in (None, block_tokens):
+        raise ValueError("The Switchyard connector needs one block size for cache and hashes.")
+    if not str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256"):
+        raise ValueError("The Switchyard connector needs --prefix-caching-hash-algo sha256 or sha256_cbor.")
+    if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
+        raise ValueError('Set "kv_load_failure_policy": "recompute", or each lost block would fail a request.')
+
+
+def _kernel(vllm_config: Any, kv_caches: dict[str, torch.Tensor]) -> str:
+    """Return what decides on a block's bytes beside the tensors' shapes; kernels for CPUs have orders of their own."""
+    backends = sorted(str(each.full_cls_name()) for each in get_current_attn_backends(vllm_config))
+    context = vllm_config.compilation_config.static_forward_context
+    kinds = sorted({str(getattr(context.get(name), "isa", "")) for name in kv_caches})
+    machine = f"{torch.backends.cpu.get_cpu_capability()} {torch.cpu._is_amx_tile_supported()}"
+    device = next(iter(kv_caches.values())).device.type
+    layout = str(vllm_config.cache_config.kv_cache_layout)
+    return " ".join([vllm.__version__, device, layout, *backends, *kinds, machine if device == "cpu" else ""])
+
+
+def _payload_format(
+    vllm_config: Any, settings: ConnectorSettings, block_tokens: int, memory: PagedMemory
+) -> PayloadFormat:
+    model = vllm_config.model_config
+    revision = settings.weight_revision or weight_revision(_folder(model))
+    return PayloadFormat(
+        model=Path(model.model).name,
+        weight_revision=f"{revision} {model.quantization} {model.dtype} {model.hf_overrides}",
+        kv_dtype=str(vllm_config.cache_config.cache_dtype),
+        kv_layout=memory.layout.name,
+        block_tokens=block_tokens,
+        tp_rank=get_tensor_model_parallel_rank(),
+        tp_size=vllm_config.parallel_config.tensor_parallel_size,
+    )
+
+
+def _folder(model: Any) -> Path:
+    folder = Path(model.model)
+    return (
+        folder
+        if folder.is_dir()
+        else Path(snapshot_download(model.model, revision=model.revision, local_files_only=True))
+    )

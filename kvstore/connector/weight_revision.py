@@ -1,0 +1,38 @@
+"""Tells the weights of one model from those of another by samples of their files, in milliseconds."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_WHOLE = ("config.json", "quantize_config.json", "hf_quant_config.json")
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+def weight_revision(folder: Path) -> str:
+    """Return a digest of the sizes of the weight files, of their beginnings, and of evenly spaced samples of each.
+
+    Training changes nearly every weight, so that two revisions differ in the samples too. Raises ValueError on a
+    folder without weights.
+    """
+    digest = hashlib.sha256(b"switchyard weights 1\0")
+    weights = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS and path.is_file())
+    if not weights:
+        raise ValueError(f"{folder} has no weight files; set weight_revision in kv_connector_extra_config")
+    for name in _WHOLE:
+        if (folder / name).is_file():
+            _add(digest, name, (folder / name).read_bytes())
+    for path in weights:
+        size = path.stat().st_size
+        _add(digest, path.name, str(size).encode())
+        with path.open("rb") as file:
+            for number in range(_SAMPLES):
+                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
+                _add(digest, "", file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, name: str, data: bytes) -> None:
+    for part in (name.encode(), data):
+        digest.update(len(part).to_bytes(8, "big") + part)

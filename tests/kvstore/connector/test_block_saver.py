@@ -1,0 +1,117 @@
+"""Blocks are stored behind the engine's back: within a limit, and without a word lost of those that were not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kvstore.connector.block_saver import BlockSaver
+from kvstore.connector.domain_keys import Domain, DomainKeys
+from kvstore.connector.step_messages import SaveJob
+from kvstore.node.node_manager import NodeManager
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES
+from kvstore.transfer.transfer_client import TransferClient
+from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, chain
+from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload
+
+
+@contextmanager
+def saver(at: str, buffer_bytes: int = 1 << 20) -> Iterator[BlockSaver]:
+    client = TransferClient(SECRET, time.monotonic)
+    made = BlockSaver(client, at, TOKENS, PAYLOAD, buffer_bytes)
+    try:
+        yield made
+    finally:
+        made.close(20.0)
+        client.close()
+
+
+def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> SaveJob:
+    hashes = tuple(chain(prompt, count))
+    job = SaveJob(
+        block_ids=tuple(range(count)),
+        chain_hashes=hashes,
+        parents=(b"",) * count,
+        routing_keys=(0,) * count,
+        domain=Domain(),
+        **changes,
+    )
+    keys = DomainKeys(FORMAT).keys(Domain(), hashes)
+    made.offer(job, keys, [b""] * count, payload(prompt, count * PAYLOAD))
+    return job
+
+
+def test_what_waits_has_a_limit_and_one_batch_alone_always_may() -> None:
+    go_on = threading.Event()
+    with node() as manager, saver(address(manager), buffer_bytes=3 * PAYLOAD) as made:
+        _hold(manager, go_on)
+        assert made.has_room(100)
+        offer(made, "a")
+        assert made.has_room(1)
+        assert not made.has_room(2)
+        go_on.set()
+        assert made.settle(20.0)
+        assert made.has_room(100)
+        assert made.stored == 2
+
+
+def _hold(manager: NodeManager, go_on: threading.Event) -> None:
+    """Have the node answer no put until the event."""
+    allocate = manager.store.allocate
+
+    def later(*given: Any) -> Any:
+        assert go_on.wait(60.0)
+        return allocate(*given)
+
+    manager.store.allocate = later  # type: ignore[method-assign]
+
+
+def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
+    with node(slots={"slot_bytes": 512}) as manager, saver(address(manager)) as made:
+        job = offer(made, "a")
+        assert made.settle(20.0)
+        assert made.take_unsaved() == list(job.chain_hashes)
+        assert (made.take_unsaved(), made.stored) == ([], 0)
+
+
+def test_an_engine_whose_blocks_no_node_takes_does_not_start() -> None:
+    with a_client() as client, pytest.raises(ValueError, match="use smaller blocks"):
+        BlockSaver(client, "127.0.0.1:1", TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
+
+
+def test_a_node_that_comes_back_takes_the_next_blocks() -> None:
+    with node() as manager:
+        at = address(manager)
+    with saver(at) as made:
+        lost = offer(made, "a")
+        assert made.settle(20.0)
+        assert made.take_unsaved() == list(lost.chain_hashes)
+        with node(port=int(at.split(":")[1])) as again:
+            offer(made, "b")
+            assert made.settle(20.0)
+            assert (made.take_unsaved(), made.stored) == ([], 2)
+            assert again.store.counts.stored == 2
+
+
+def test_what_waits_is_stored_before_it_closes() -> None:
+    with node() as manager:
+        with saver(address(manager)) as made:
+            for number in range(4):
+                offer(made, number, 1)
+        assert manager.store.counts.stored == 4
+
+
+def test_a_context_cache_is_pinned_also_where_its_blocks_are_there_already() -> None:
+    with node() as manager, saver(address(manager)) as made:
+        offer(made, "a", 2)
+        job = offer(made, "a", 3, hint="context_cache", pin_s=60.0)
+        assert made.settle(20.0)
+        keys = DomainKeys(FORMAT).keys(Domain(), job.chain_hashes)
+        records = [manager.store.catalog.find(key) for key in keys]
+        assert [bool(each and each.pinned_until) for each in records] == [True, True, True]
+        assert manager.store.counts.stored == 3

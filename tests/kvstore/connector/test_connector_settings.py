@@ -1,0 +1,46 @@
+"""Options of an engine: wrong ones are refused when it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstore.connector.connector_settings import secret_in, settings_in
+
+SECRET = "a secret of the tests"
+
+
+def test_options_are_read_and_have_defaults() -> None:
+    read = settings_in({"node": "127.0.0.1:8470", "load_timeout_s": 3})
+    assert (read.node, read.load_timeout_s, read.ask_node, read.tls) == ("127.0.0.1:8470", 3.0, False, None)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"nodes": "a:1"}, {"load_timeout_s": 0}, {"load_threads": 0}, {"node": 8470}, {"save_buffer_mib": -1}]
+)
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="kv_connector_extra_config"):
+        settings_in(wrong)
+
+
+def test_tls_is_whole_or_none() -> None:
+    files = {"tls_certificate": "a.pem", "tls_key": "b.pem", "tls_authority": "c.pem"}
+    tls = settings_in(files).tls
+    assert tls is not None
+    assert tls.authority == Path("c.pem")
+    with pytest.raises(ValueError, match="TLS needs all"):
+        _ = settings_in({"tls_key": "b.pem"}).tls
+
+
+def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET + "\n")
+    assert secret_in({"SWITCHYARD_KV_SECRET": SECRET}) == secret_in({"SWITCHYARD_KV_SECRET_FILE": str(file)})
+
+
+@pytest.mark.parametrize("environment", [{}, {"SWITCHYARD_KV_SECRET": "short"}])
+def test_without_a_secret_an_engine_does_not_start(environment: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="SWITCHYARD_KV_SECRET"):
+        secret_in(environment)

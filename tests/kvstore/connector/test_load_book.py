@@ -1,0 +1,65 @@
+"""A load ends once: written, failed or late."""
+
+from __future__ import annotations
+
+from kvstore.connector.domain_keys import Domain
+from kvstore.connector.load_book import LoadBook
+from kvstore.connector.step_messages import LoadEnd, LoadJob
+from tests.kvstore.connector.engine_blocks import chain
+
+
+def job(name: str = "a") -> LoadJob:
+    return LoadJob(
+        request_id=name,
+        block_ids=(4, 5, 6),
+        chain_hashes=tuple(chain("p", 3)),
+        holders=(),
+        domain=Domain(),
+        timeout_s=1.0,
+    )
+
+
+def test_a_load_that_came_whole_fails_no_block() -> None:
+    book, end = LoadBook(), LoadEnd(request_id="a", blocks=3)
+    book.begin(job(), 0.0)
+    assert book.claim("a")
+    book.end(end)
+    assert book.take() == ([end], set())
+    assert (book.take(), len(book)) == (([], set()), 0)
+
+
+def test_blocks_behind_the_leading_ones_have_failed() -> None:
+    book = LoadBook()
+    book.begin(job(), 0.0)
+    book.claim("a")
+    book.end(LoadEnd(request_id="a", blocks=1, reason="missing"))
+    assert book.take()[1] == {5, 6}
+
+
+def test_what_comes_too_late_is_not_written() -> None:
+    book = LoadBook()
+    book.begin(job(), 0.0)
+    book.expire(0.9)
+    assert book.take() == ([], set())
+    book.expire(1.0)
+    assert book.take() == ([LoadEnd(request_id="a", seconds=1.0, reason="late")], {4, 5, 6})
+    assert not book.claim("a")
+    book.end(LoadEnd(request_id="a", blocks=3))
+    assert book.take() == ([], set())
+
+
+def test_a_load_that_writes_is_waited_for() -> None:
+    book = LoadBook()
+    book.begin(job(), 0.0)
+    assert book.claim("a")
+    book.expire(5.0)
+    assert (book.take(), len(book)) == (([], set()), 1)
+
+
+def test_loads_end_apart_from_each_other() -> None:
+    book = LoadBook()
+    book.begin(job("a"), 0.0)
+    book.begin(job("b"), 0.5)
+    book.expire(1.2)
+    assert [each.request_id for each in book.take()[0]] == ["a"]
+    assert book.is_waiting("b")

@@ -1,0 +1,78 @@
+"""The own node is asked in the background, and for so long only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kvstore.connector.domain_keys import Domain, DomainKeys
+from kvstore.connector.node_lookup import NodeLookup
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transfer.transfer_client import TransferClient
+from tests.kvstore.connector.engine_blocks import FORMAT, TOKENS, chain
+from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload, wait_until
+
+GONE = "127.0.0.1:1"
+
+
+@contextmanager
+def lookup(at: str, timeout_s: float = 60.0) -> Iterator[NodeLookup]:
+    made = NodeLookup(TransferClient(SECRET, time.monotonic), at, timeout_s, FORMAT)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def answered(made: NodeLookup, name: str, blocks: int, domain: Domain | None = None) -> int:
+    answers: list[int] = []
+
+    def came() -> bool:
+        answer = made.blocks(name, domain or Domain(), chain("p", blocks), 0.0)
+        if answer is not None:
+            answers.append(answer)
+        return answer is not None
+
+    wait_until(came, 20.0)
+    return answers[-1]
+
+
+def put(manager: NodeManager, *places: int) -> None:
+    hashes = chain("p", 4)
+    for key in DomainKeys(FORMAT).keys(Domain(), [hashes[place] for place in places]):
+        data = payload(key)
+        with a_client() as client:
+            client.put(
+                address(manager), [(BlockFacts(key, len(data), tokens=TOKENS, checksum=checksum_of(data)), data)]
+            )
+
+
+def test_it_counts_leading_blocks() -> None:
+    with node() as manager, lookup(address(manager)) as made:
+        put(manager, 0, 1, 3)
+        assert answered(made, "a", 4) == 2
+        assert answered(made, "b", 1) == 1
+        assert answered(made, "c", 4, Domain(salt="s")) == 0
+
+
+def test_nobody_waits_for_a_node_longer_than_its_time() -> None:
+    """The time is over when the question is asked again, whether or not the answer is near."""
+    with node() as manager, lookup(address(manager), timeout_s=0.5) as made, manager.store.lock:
+        assert made.blocks("a", Domain(), chain("p", 2), 10.0) is None
+        assert made.blocks("a", Domain(), chain("p", 2), 10.4) is None
+        assert made.blocks("a", Domain(), chain("p", 2), 10.5) == 0
+
+
+def test_a_node_that_is_gone_has_nothing() -> None:
+    with lookup(GONE) as made:
+        assert answered(made, "a", 2) == 0
+
+
+def test_requests_that_ended_are_forgotten() -> None:
+    with lookup(GONE) as made:
+        made.blocks("a", Domain(), chain("p", 2), 0.0)
+        made.forget("a")
+        made.forget("unknown")
+        assert len(made) == 0

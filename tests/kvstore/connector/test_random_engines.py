@@ -1,0 +1,129 @@
+"""Two engines that share a node, over many random prompts and faults: no block ever holds another one's bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from kvstore.connector.engine_params import outcome_in
+from kvstore.connector.scheduler_side import SchedulerSide
+from kvstore.connector.step_messages import StepJobs
+from kvstore.connector.worker_side import WorkerSide
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import DRAM
+from kvstore.transfer.transfer_client import TransferClient
+from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, Request, progress, request, settings
+from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
+
+BLOCKS, REQUESTS = 16, 200
+GONE = "127.0.0.1:1"
+
+
+def content(chain_hash: bytes) -> bytes:
+    """Return what a block of this hash holds where it was computed."""
+    return hashlib.shake_256(chain_hash).digest(PAYLOAD)
+
+
+class Engine:
+    """What vLLM does around a connector, one request at a time. Mutable: its cache, hash → block, oldest first."""
+
+    def __init__(self, at: str) -> None:
+        self.memory = Memory(BLOCKS)
+        self.cache: dict[bytes, int] = {}
+        self.free = list(range(BLOCKS))
+        self.scheduler = SchedulerSide(settings(node=at, store_again_s=20.0), TOKENS)
+        self.scheduler.payload_bytes = PAYLOAD
+        client = TransferClient(SECRET, time.monotonic)
+        self.worker = WorkerSide(settings(node=at), client, self.memory, FORMAT, time.monotonic)
+
+    def serve(self, asked: Request, now: float) -> int:
+        """Answer a request; returns how many of its blocks were loaded."""
+        hashes = asked.block_hashes
+        local = next((place for place, each in enumerate(hashes) if each not in self.cache), len(hashes))
+        self.scheduler.add(asked, "")
+        tokens = self.scheduler.matched(asked, local * TOKENS, now) or 0
+        blocks = [*(self.cache[each] for each in hashes[:local]), *self._allocate(len(hashes) - local, hashes[:local])]
+        loaded = self._load(asked, blocks, tokens, now) if tokens else 0
+        for place in range(local, local + loaded):
+            assert self.memory.block(blocks[place]) == content(hashes[place])
+        for place in range(local + loaded, len(hashes)):
+            self.memory.data[blocks[place] * PAYLOAD : (blocks[place] + 1) * PAYLOAD] = content(hashes[place])
+        self._step(self.scheduler.step([progress(asked.request_id, asked.num_tokens, blocks)], 0, now))
+        self.cache |= dict(zip(hashes, blocks, strict=True))
+        outcome = outcome_in(self.scheduler.finished(asked.request_id))
+        assert (outcome.loaded_blocks if outcome else 0) == loaded
+        return loaded
+
+    def _load(self, asked: Request, blocks: Sequence[int], tokens: int, now: float) -> int:
+        self.scheduler.allocated(asked, blocks, tokens)
+        jobs = self.scheduler.step([], 0, now)
+        self._step(jobs)
+        ended: set[str] = set()
+        failed: set[int] = set()
+
+        def has_ended() -> bool:
+            now_ended, now_failed = self.worker.take_ended()
+            ended.update(now_ended)
+            failed.update(now_failed)
+            return bool(ended)
+
+        wait_until(has_ended, 20.0)
+        report = self.worker.take_report()
+        assert report is not None
+        self.scheduler.report(report, now)
+        ordered = jobs.loads[0].block_ids
+        return next((place for place, each in enumerate(ordered) if each in failed), len(ordered))
+
+    def _step(self, jobs: StepJobs) -> None:
+        self.worker.begin(jobs)
+        self.worker.start_loads()
+        self.worker.save()
+
+    def _allocate(self, count: int, kept: Sequence[bytes]) -> list[int]:
+        while len(self.free) < count:
+            oldest = next(each for each in self.cache if each not in kept)
+            self.free.append(self.cache.pop(oldest))
+        return [self.free.pop(0) for _ in range(count)]
+
+
+def _fault(manager: NodeManager, rng: random.Random) -> None:
+    """Flip a byte of a block in the node's memory, or drop a tenant's blocks."""
+    records = [record for record in manager.store.catalog.page(0, 1000) if DRAM in record.slots]
+    if rng.random() < 0.1:
+        manager.store.purge("acme")
+    elif records:
+        manager.store.arena.view(rng.choice(records).slots[DRAM], PAYLOAD)[rng.randrange(PAYLOAD)] ^= 0xFF
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_loaded_is_what_was_computed(seed: int) -> None:
+    rng, loaded = random.Random(seed), 0
+    with node(slots={"dram_slots": 40}) as manager:
+        engines = [Engine(address(manager)) for _ in range(2)]
+        try:
+            for number in range(REQUESTS):
+                holders = rng.choice([[address(manager)], [GONE, address(manager)], [GONE]])
+                blocks = rng.randint(1, 8)
+                asked = request(
+                    f"r{number}",
+                    blocks=blocks,
+                    prompt=rng.randrange(6),
+                    load_blocks=rng.randint(0, blocks),
+                    holders=holders,
+                    tenant="acme",
+                )
+                engine = rng.choice(engines)
+                loaded += engine.serve(asked, float(number))
+                if rng.random() < 0.1:
+                    assert engine.worker.saver is not None
+                    assert engine.worker.saver.settle(20.0)
+                    _fault(manager, rng)
+            assert loaded > REQUESTS // 8
+            assert manager.store.counts.corrupt[DRAM] > 0
+        finally:
+            for engine in engines:
+                engine.worker.close()

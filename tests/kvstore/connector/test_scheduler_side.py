@@ -1,0 +1,227 @@
+"""What a request loads, what is stored of it, and what its answer says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kvstore.connector.domain_keys import Domain
+from kvstore.connector.engine_params import FIELD, outcome_in
+from kvstore.connector.step_messages import LoadEnd, StepReport
+from tests.kvstore.connector.engine_blocks import PAYLOAD, TOKENS, chain, progress, request, side
+
+HOLDERS = ["127.0.0.1:1", "127.0.0.1:2"]
+
+
+def test_an_order_loads_what_the_engine_lacks_into_its_blocks() -> None:
+    scheduler, asked = side(), request("a", load_blocks=3, holders=HOLDERS)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, TOKENS, 0.0) == 2 * TOKENS
+    scheduler.allocated(asked, [7, 8, 9, 10, 11], 2 * TOKENS)
+    (job,) = scheduler.step([], 0, 0.0).loads
+    assert (job.block_ids, job.chain_hashes) == ((8, 9), tuple(chain("p", 4)[1:3]))
+    assert list(job.holders) == HOLDERS
+    assert scheduler.step([], 0, 0.0).loads == ()
+
+
+def test_the_last_token_is_always_computed() -> None:
+    scheduler, asked = side(), request("a", blocks=4, more_tokens=0, load_blocks=4)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) == 3 * TOKENS
+
+
+def test_what_the_engine_has_is_not_loaded() -> None:
+    scheduler, asked = side(), request("a", load_blocks=3)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 3 * TOKENS, 0.0) == 0
+
+
+@pytest.mark.parametrize("order", [{}, {"load_blocks": 0}, {"load_blocks": 3, "holders": []}])
+def test_without_an_order_to_load_nothing_is_loaded(order: dict[str, object]) -> None:
+    scheduler, asked = side(), request("a", **order)  # type: ignore[arg-type]
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) == 0
+
+
+@pytest.mark.parametrize("wrong", [{FIELD: {"load_blocks": -1}}, {FIELD: {"keys": "AAAA", "load_blocks": 2}}])
+def test_an_order_that_makes_no_sense_is_none(wrong: dict[str, object]) -> None:
+    scheduler, asked = side(), request("a")
+    asked.kv_transfer_params = wrong
+    scheduler.add(asked, "")
+    assert (scheduler.matched(asked, 0, 0.0), scheduler.wrong_orders) == (0, 1)
+
+
+def test_a_request_loads_once_and_what_failed_is_computed() -> None:
+    scheduler, asked = side(), request("a", load_blocks=3)
+    scheduler.add(asked, "")
+    scheduler.matched(asked, 0, 0.0)
+    scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", reason="failed"),)), 1.0)
+    assert scheduler.matched(asked, 0, 1.0) == 0
+    scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
+    assert len(scheduler.step([], 0, 0.0).loads) == 1
+
+
+def test_the_answer_says_what_became_of_the_order() -> None:
+    scheduler, asked = side(), request("a", load_blocks=3)
+    scheduler.add(asked, "")
+    scheduler.matched(asked, 0, 0.0)
+    scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
+    end = LoadEnd(request_id="a", blocks=2, loaded_bytes=2 * PAYLOAD, seconds=0.5, holder=HOLDERS[0], reason="missing")
+    scheduler.report(StepReport(ends=(end,)), 1.0)
+    assert scheduler.loaded("a") == (asked, 0, 2 * TOKENS)
+    outcome = outcome_in(scheduler.finished("a"))
+    assert outcome is not None
+    assert (outcome.loaded_blocks, outcome.loaded_bytes, outcome.reason) == (2, 2 * PAYLOAD, "missing")
+    assert (outcome.holder, outcome.seconds, len(scheduler)) == (HOLDERS[0], 0.5, 0)
+
+
+def test_an_answer_without_a_load_says_nothing() -> None:
+    scheduler, asked = side(), request("a", load_blocks=0)
+    scheduler.add(asked, "")
+    assert scheduler.finished("a") is None
+
+
+def test_a_load_that_takes_longer_than_computing_is_not_begun() -> None:
+    scheduler = side()
+    scheduler.estimate.computed(0.001)
+    scheduler.estimate.end("other", 1_000_000, 20.0)
+    asked = request("a", load_blocks=3)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) == 0
+    outcome = outcome_in(scheduler.finished("a"))
+    assert outcome is not None
+    assert outcome.reason == "late"
+
+
+def test_a_prompts_full_blocks_are_stored_once_with_their_place_and_routing_keys() -> None:
+    scheduler, asked = side(), request("a", load_blocks=0, tenant="acme", hint="context_cache", pin_s=60)
+    scheduler.add(asked, "")
+    (job,) = scheduler.step([progress("a", 2 * TOKENS + 3, [4, 5, 6])], 35, 0.0).saves
+    assert (job.block_ids, job.routing_keys) == ((4, 5), (1, 2))
+    assert job.parents == (b"", chain("p", 1)[0])
+    assert (job.tenant, job.hint, job.pin_s) == ("acme", "context_cache", 60)
+    (job,) = scheduler.step([progress("a", 4 * TOKENS + 5, [7, 8], anew=False)], 34, 0.0).saves
+    assert (job.block_ids, job.chain_hashes) == ((6, 7), tuple(chain("p", 4)[2:]))
+    assert scheduler.step([progress("a", 4 * TOKENS + 6, [], anew=False)], 1, 0.0).saves == ()
+
+
+def test_a_block_that_an_other_request_has_stored_is_not_stored_again_until_it_may_be_lost() -> None:
+    scheduler = side(store_again_s=100.0)
+    for name, now, saved in (("a", 0.0, 4), ("b", 50.0, 0), ("c", 150.0, 4)):
+        scheduler.add(request(name), "")
+        jobs = scheduler.step([progress(name, 69, [1, 2, 3, 4, 5])], 69, now).saves
+        assert sum(len(each.block_ids) for each in jobs) == saved
+
+
+def test_a_block_that_the_node_did_not_take_is_offered_with_the_next_request() -> None:
+    scheduler = side()
+    scheduler.add(request("a"), "")
+    (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+    scheduler.report(StepReport(unsaved=job.chain_hashes[1:3]), 1.0)
+    scheduler.add(request("b"), "")
+    (again,) = scheduler.step([progress("b", 69, [6, 7, 8, 9, 10])], 69, 1.0).saves
+    assert again.block_ids == (7, 8)
+
+
+def test_what_was_loaded_is_not_stored_again_and_what_was_computed_instead_is() -> None:
+    scheduler, asked = side(), request("a", load_blocks=3)
+    scheduler.add(asked, "")
+    scheduler.matched(asked, 0, 0.0)
+    scheduler.allocated(asked, [1, 2, 3, 4], 3 * TOKENS)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="a", blocks=2, reason="missing"),)), 0.0)
+    (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 37, 0.0).saves
+    assert job.block_ids == (3, 4)
+
+
+def test_a_block_that_the_node_has_lost_is_stored_again_once_it_is_computed() -> None:
+    scheduler = side()
+    scheduler.add(request("a"), "")
+    scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0)
+    again = request("b", load_blocks=4)
+    scheduler.add(again, "")
+    scheduler.matched(again, 0, 1.0)
+    scheduler.allocated(again, [6, 7, 8, 9, 10], 4 * TOKENS)
+    scheduler.report(StepReport(ends=(LoadEnd(request_id="b", blocks=1, reason="missing"),)), 1.0)
+    (job,) = scheduler.step([progress("b", 69, [6, 7, 8, 9, 10])], 53, 1.0).saves
+    assert job.block_ids == (7, 8, 9)
+
+
+def test_an_answers_blocks_are_stored_as_part_of_the_next_prompt() -> None:
+    scheduler, first = side(), request("a", blocks=4, more_tokens=-2 * TOKENS)
+    scheduler.add(first, "")
+    (job,) = scheduler.step([progress("a", 4 * TOKENS, [1, 2, 3, 4])], 64, 0.0).saves
+    assert job.block_ids == (1, 2)
+    scheduler.add(request("b", blocks=4), "")
+    (job,) = scheduler.step([progress("b", 69, [1, 2, 3, 4, 5])], 5, 0.0).saves
+    assert job.block_ids == (3, 4)
+
+
+@pytest.mark.parametrize(("changes", "order"), [({"node": ""}, {}), ({}, {"hint": "ephemeral"})])
+def test_nothing_is_stored_without_a_node_or_of_an_ephemeral_prompt(
+    changes: dict[str, str], order: dict[str, str]
+) -> None:
+    scheduler = side(**changes)
+    scheduler.add(request("a", **order), "")
+    assert scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves == ()
+
+
+def test_salt_and_adapter_set_a_request_apart() -> None:
+    scheduler, asked = side(), request("a")
+    asked.cache_salt = "s"
+    scheduler.add(asked, "adapter@/models/adapter")
+    (job,) = scheduler.step([progress("a", 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+    assert job.domain == Domain("adapter@/models/adapter", "s")
+
+
+class _Found:
+    def __init__(self, *answers: int | None) -> None:
+        self.answers, self.forgotten = list(answers), list[str]()
+
+    def blocks(self, request_id: str, domain: Domain, chain_hashes: Sequence[bytes], now: float) -> int | None:
+        return self.answers.pop(0)
+
+    def forget(self, request_id: str) -> None:
+        self.forgotten.append(request_id)
+
+
+def test_without_an_order_the_own_node_is_asked_and_loaded_from() -> None:
+    scheduler, asked = side(), request("a")
+    scheduler.found = found = _Found(None, 2)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) is None
+    assert scheduler.matched(asked, 0, 0.1) == 2 * TOKENS
+    scheduler.allocated(asked, [1, 2, 3], 2 * TOKENS)
+    (job,) = scheduler.step([], 0, 0.1).loads
+    assert job.holders == ("127.0.0.1:1",)
+    scheduler.finished("a")
+    assert found.forgotten == ["a"]
+
+
+def test_with_an_order_the_own_node_is_not_asked() -> None:
+    scheduler, asked = side(), request("a", load_blocks=0)
+    scheduler.found = _Found()
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) == 0
+
+
+def test_a_load_has_the_time_that_computing_its_tokens_gives_it() -> None:
+    scheduler = side(load_timeout_s=2.0, max_load_ratio=2.0)
+    scheduler.estimate.computed(0.01)
+    for name, blocks, timeout_s in (("a", 2, 0.64), ("b", 40, 2.0)):
+        asked = request(name, blocks=blocks, load_blocks=blocks)
+        scheduler.add(asked, "")
+        tokens = scheduler.matched(asked, 0, 0.0)
+        assert tokens
+        scheduler.allocated(asked, range(blocks + 1), tokens)
+        (job,) = scheduler.step([], 0, 0.0).loads
+        assert job.timeout_s == pytest.approx(timeout_s)
+
+
+def test_blocks_that_become_a_context_cache_are_offered_once_more_to_be_pinned() -> None:
+    scheduler = side()
+    for name, hint, saved in (("a", "default", 4), ("b", "context_cache", 4), ("c", "context_cache", 0)):
+        scheduler.add(request(name, hint=hint, pin_s=60), "")
+        jobs = scheduler.step([progress(name, 69, [1, 2, 3, 4, 5])], 69, 0.0).saves
+        assert sum(len(each.block_ids) for each in jobs) == saved

@@ -1,0 +1,27 @@
+"""What a step of vLLM says of each request, in the words of vLLM 0.32."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kvstore.connector.scheduler_side import Progress
+from kvstore.connector.step_progress import progress_of
+
+
+def test_new_continued_and_resumed_requests_are_told() -> None:
+    step = SimpleNamespace(
+        num_scheduled_tokens={"new": 40, "goes on": 1, "grows": 1, "back": 64},
+        scheduled_new_reqs=[SimpleNamespace(req_id="new", num_computed_tokens=32, block_ids=([1, 2, 3],))],
+        scheduled_cached_reqs=SimpleNamespace(
+            req_ids=["goes on", "grows", "back"],
+            resumed_req_ids={"back"},
+            new_block_ids=[None, ([9],), ([4, 5],)],
+            num_computed_tokens=[70, 96, 0],
+        ),
+    )
+    assert list(progress_of(step)) == [
+        Progress("new", 72, [1, 2, 3], True),
+        Progress("goes on", 71, (), False),
+        Progress("grows", 97, [9], False),
+        Progress("back", 64, [4, 5], True),
+    ]

@@ -1,0 +1,229 @@
+"""Two engines' workers with a node between them: what one stores the other loads, or learns that it must compute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kvstore.connector.domain_keys import Domain, DomainKeys
+from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs
+from kvstore.connector.worker_side import WorkerSide
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import DRAM
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, chain, settings
+from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
+
+GONE = "127.0.0.1:1"
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def worker(at: str, memory: Memory, clock: Clock | None = None, **changes: Any) -> Iterator[WorkerSide]:
+    ticking = clock or Clock()
+    client = TransferClient(SECRET, ticking, None, TransferSettings(timeout_s=5.0))
+    made = WorkerSide(settings(node=at, **changes), client, memory, FORMAT, ticking)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def saves(count: int = 3, prompt: object = "p", **changes: Any) -> SaveJob:
+    hashes = tuple(chain(prompt, count))
+    parents = (b"", *hashes[:-1])
+    keys = tuple(range(1, count + 1))
+    facts = {"tenant": "acme", "domain": Domain(), **changes}
+    return SaveJob(block_ids=tuple(range(count)), chain_hashes=hashes, parents=parents, routing_keys=keys, **facts)
+
+
+def loads(*holders: str, count: int = 3, prompt: object = "p", domain: Domain | None = None) -> LoadJob:
+    return LoadJob(
+        request_id="a",
+        block_ids=tuple(range(8, 8 + count)),
+        chain_hashes=tuple(chain(prompt, count)),
+        holders=holders,
+        domain=domain or Domain(),
+    )
+
+
+def store(made: WorkerSide, *jobs: SaveJob) -> None:
+    made.begin(StepJobs((), jobs, 0))
+    made.start_loads()
+    made.save()
+    assert made.saver is not None
+    assert made.saver.settle(20.0)
+
+
+def load(made: WorkerSide, job: LoadJob) -> tuple[LoadEnd, set[int]]:
+    made.begin(StepJobs((job,)))
+    made.start_loads()
+    made.save()
+    failed: set[int] = set()
+    ended: set[str] = set()
+
+    def has_ended() -> bool:
+        now_ended, now_failed = made.take_ended()
+        ended.update(now_ended)
+        failed.update(now_failed)
+        return ended == {"a"}
+
+    wait_until(has_ended, 20.0)
+    report = made.take_report()
+    assert report is not None
+    return report.ends[0], failed
+
+
+def filled(blocks: int = 3) -> Memory:
+    memory = Memory()
+    for number in range(blocks):
+        memory.fill(number, number)
+    return memory
+
+
+def test_what_one_engine_stores_another_loads() -> None:
+    first, second = filled(), Memory()
+    with node() as manager:
+        with worker(address(manager), first) as one:
+            store(one, saves())
+        with worker("", second) as two:
+            end, failed = load(two, loads(GONE, address(manager)))
+        assert (end.blocks, end.loaded_bytes, end.holder, end.reason) == (3, 3 * PAYLOAD, address(manager), "")
+        assert failed == set()
+    assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
+
+
+def test_the_node_is_told_tenant_routing_key_and_place_of_each_block() -> None:
+    with node() as manager, worker(address(manager), filled()) as one:
+        store(one, saves())
+        keys = DomainKeys(FORMAT).keys(Domain(), chain("p", 3))
+        facts = [record.facts for key in keys if (record := manager.store.catalog.find(key))]
+    assert [(each.routing_key, each.parent, each.tokens) for each in facts] == [
+        (1, b"", TOKENS),
+        (2, keys[0], TOKENS),
+        (3, keys[1], TOKENS),
+    ]
+    assert {each.tenant for each in facts} == {"acme"}
+
+
+def test_what_the_node_has_is_not_sent_again() -> None:
+    with node() as manager, worker(address(manager), filled()) as one:
+        store(one, saves(2))
+        store(one, saves(3))
+        assert manager.store.counts.stored == 3
+        assert one.saver is not None
+        assert one.saver.stored == 5
+
+
+@pytest.mark.parametrize("domain", [Domain(salt="other"), Domain(lora="adapter@/a")])
+def test_another_domain_finds_nothing(domain: Domain) -> None:
+    memory = Memory()
+    with node() as manager, worker(address(manager), filled()) as one:
+        store(one, saves())
+        end, failed = load(one, loads(address(manager), domain=domain))
+    assert (end.blocks, end.reason, failed) == (0, "missing", {8, 9, 10})
+    assert not any(memory.data)
+
+
+def test_only_leading_blocks_are_of_use() -> None:
+    """The first block is missing on one node, and the last on the other."""
+    memory, source = Memory(), filled()
+    with node() as a, node(node_id="n2") as b, worker("", memory) as two:
+        with worker(address(a), source) as one:
+            store(one, saves(2))
+        end, failed = load(two, loads(address(b), address(a)))
+        assert (end.blocks, end.holder, end.reason, failed) == (2, address(a), "missing", {10})
+    assert memory.block(9) == source.block(1)
+    assert not any(memory.block(10))
+
+
+def test_a_corrupt_block_is_computed() -> None:
+    memory = Memory()
+    with node() as manager, worker(address(manager), filled()) as one:
+        store(one, saves())
+        _flip(manager, DomainKeys(FORMAT).keys(Domain(), chain("p", 3))[1])
+        with worker("", memory) as two:
+            end, failed = load(two, loads(address(manager)))
+        assert (end.blocks, end.reason, failed) == (1, "missing", {9, 10})
+    assert not any(memory.block(9))
+
+
+def _flip(manager: NodeManager, key: bytes) -> None:
+    record = manager.store.catalog.find(key)
+    assert record is not None
+    manager.store.arena.view(record.slots[DRAM], PAYLOAD)[17] ^= 1
+
+
+def test_a_node_that_is_gone_costs_its_blocks_and_raises_nothing() -> None:
+    memory = Memory()
+    with worker(GONE, memory) as one:
+        end, failed = load(one, loads(GONE, "no address"))
+        assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
+        store(one, saves())
+        report = one.take_report()
+    assert report is not None
+    assert report.unsaved == tuple(chain("p", 3))
+
+
+def test_an_engine_that_cannot_take_the_bytes_computes() -> None:
+    memory = Memory()
+    with node() as manager, worker(address(manager), filled()) as one:
+        store(one, saves())
+        memory.fails = True
+        with worker("", memory) as two:
+            end, failed = load(two, loads(address(manager)))
+    assert (end.blocks, end.reason, failed) == (0, "failed", {8, 9, 10})
+
+
+def test_a_load_that_takes_too_long_is_given_up_and_touches_nothing() -> None:
+    """The node's worker stands still with the blocks in its hands, until after the engine has given up."""
+    memory, clock, go_on, held = Memory(), Clock(), threading.Event(), threading.Event()
+    with node() as manager, worker(address(manager), filled()) as one, worker("", memory, clock) as two:
+        store(one, saves())
+        reading = manager.store.reading
+
+        def slowly(*given: Any) -> Any:
+            held.set()
+            assert go_on.wait(60.0)
+            return reading(*given)
+
+        manager.store.reading = slowly  # type: ignore[method-assign]
+        two.begin(StepJobs((loads(address(manager)),)))
+        two.start_loads()
+        assert held.wait(20.0)
+        assert two.take_ended() == (set(), set())
+        clock.now = 2.0
+        assert two.take_ended() == ({"a"}, {8, 9, 10})
+        go_on.set()
+        manager.store.reading = reading  # type: ignore[method-assign]
+        wait_until(lambda: len(manager.server) == 0 or not any(memory.data))
+    assert not any(memory.data)
+
+
+def test_a_step_that_was_mostly_prefill_tells_what_a_token_takes() -> None:
+    clock = Clock()
+    with worker(GONE, filled(), clock) as one:
+        one.begin(StepJobs((), (saves(),), 100))
+        clock.now = 0.2
+        one.save()
+        report = one.take_report()
+        assert report is not None
+        assert report.token_s == pytest.approx(0.002)
+        one.begin(StepJobs((), (), 100))
+        clock.now = 0.4
+        one.save()
+        report = one.take_report()
+        assert report is None or report.token_s == 0.0

@@ -1,0 +1,139 @@
+"""Node managers as processes beside real engines, and what a test asks and tells them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.live.live_fleet import free_ports
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.frames import Done, Page, PageOf
+from kvstore.transfer.transfer_client import TransferClient, Wanted
+from tests.program import ROOT
+
+SECRET = "the secret of real engines"
+PATIENCE_S = 120.0
+
+
+class StoreProcess:
+    """One `manage.py node`. Mutable: its process, None while it does not run."""
+
+    def __init__(self, directory: Path, *, dram_mib: int = 64, ssd_mib: int = 64, slot_kib: int = 64) -> None:
+        self.port, self.metrics_port = free_ports(2)
+        self.address = f"127.0.0.1:{self.port}"
+        self.directory = directory
+        self.process: subprocess.Popen[bytes] | None = None
+        self._sizes = ("--dram-mib", str(dram_mib), "--ssd-mib", str(ssd_mib), "--slot-kib", str(slot_kib))
+        self._client = TransferClient(SECRET.encode(), time.monotonic)
+
+    def start(self) -> None:
+        """Start it and return once it serves."""
+        ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
+        command = [sys.executable, "manage.py", "node", *self._sizes, *ports, "--directory", str(self.directory)]
+        environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET}
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        until(self.serves, "the node does not serve")
+
+    def serves(self) -> bool:
+        """Return whether it answers."""
+        try:
+            return isinstance(self._client.call(self.address, Page(0, 1)), PageOf)
+        except PeerError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it, with a drain unless it is killed."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+                self.process.send_signal(number)
+            self.process.wait(PATIENCE_S)
+            self.process = None
+
+    def blocks(self) -> dict[int, BlockFacts]:
+        """Return what it holds by routing key; blocks without one are left out."""
+        page = self._client.call(self.address, Page(0, 4096))
+        assert isinstance(page, PageOf)
+        return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
+
+    def payload(self, facts: BlockFacts) -> bytes:
+        """Return the bytes of a block."""
+        (found,) = self._client.get([self.address], [Wanted(facts.key)])
+        assert found is not None
+        return bytes(found.payload)
+
+    def put(self, facts: BlockFacts, payload: bytes) -> None:
+        """Store bytes under a block's key, as whoever knows the secret can."""
+        told = BlockFacts(facts.key, len(payload), facts.chain_hash, b"", facts.tokens, "", checksum_of(payload))
+        assert isinstance(self._client.put(self.address, [(told, memoryview(payload))]), Done)
+
+    def metric(self, name: str) -> float:
+        """Return the sum of a metric's series."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        return sum(float(value) for value in re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE))
+
+    def wait_for_blocks(self, keys: Sequence[int]) -> None:
+        """Return once it holds blocks with all these routing keys."""
+        until(lambda: set(keys) <= self.blocks().keys(), f"the node has not got {len(keys)} blocks")
+
+
+def until(there: Callable[[], bool], why: str) -> None:
+    """Return once it is so; raises AssertionError in time."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while not there():
+        assert time.monotonic() < ends_at, why
+        time.sleep(0.05)
+
+
+@contextmanager
+def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]:
+    """Relay connections to a node, yielding where; once it has sent `size` bytes, call `cut` and send no more."""
+    host, port = address.split(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def relay(client: socket.socket) -> None:
+        with client, socket.create_connection((host, int(port))) as node:
+            threading.Thread(target=_forward, args=(client, node), daemon=True).start()
+            left = size
+            while left and (data := node.recv(min(left, 65_536))):
+                client.sendall(data)
+                left -= len(data)
+            if not left:
+                cut()
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=relay, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
