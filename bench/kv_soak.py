@@ -37,7 +37,7 @@ class Soak:
     """One run. Mutable: nodes, clients, and what was done to them when."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.nodes = [NodeProcess(f"node{number}", folder, seed) for number in range(NODES)]
+        self.nodes = [NodeProcess(number, folder, seed) for number in range(NODES)]
         self.done: list[tuple[float, Fault]] = []
         self.wrong: list[str] = []
         self._folder, self._seed = folder, seed
@@ -151,7 +151,7 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
     gets = [each for each in history if each.kind == "get"]
     asked = sum(len(each.names) for each in gets)
     faults = Counter(fault.kind for _, fault in run.done)
-    metrics = [node.metrics() for node in run.nodes if node.running]
+    counted = sum((node.counted + Counter(node.metrics()) for node in run.nodes if node.running), Counter[str]())
     return {
         "operations": len(history),
         **dict(sorted(Counter(each.kind for each in history).items())),
@@ -162,11 +162,10 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
         "unknown": sum(not each.outcome for each in history),
         **{f"faults_{kind}": count for kind, count in sorted(faults.items())},
         "connections_cut": sum(node.proxy.cuts for node in run.nodes),
-        "corrupt_found": sum(
-            value for each in metrics for name, value in each.items() if name.startswith("corrupt_total")
-        ),
-        "write_through_failed": sum(each["write_through_failed_total"] for each in metrics),
-        "evicted": sum(value for each in metrics for name, value in each.items() if name.startswith("evicted_total")),
+        **{
+            name: sum(count for series, count in counted.items() if series.startswith(f"{name}_total"))
+            for name in ("corrupt", "repaired", "evicted", "write_through_failed", "pulled", "purged")
+        },
         "lives": sum(node.lives for node in run.nodes),
         "on_tmpfs": all(node.on_tmpfs for node in run.nodes),
     }

@@ -13,6 +13,8 @@ LASTS_S = {"kill": (0.0, 1.0), "stop": (0.1, 4.0), "fill": (0.5, 4.0), "kill_cli
 """How long a node or a client is away, and a disk full. A stop may be longer than a lease and than a client waits."""
 UNDONE_BY = {"kill": "start", "stop": "go_on", "fill": "free", "kill_client": "start_client"}
 
+MOST_AMOUNT = 40
+
 
 class Fault(msgspec.Struct, frozen=True, order=True):
     """One thing that is done, so many seconds after the beginning."""
@@ -32,7 +34,7 @@ def schedule(seed: int, seconds: float, nodes: int, clients: int) -> list[Fault]
     while (at_s := at_s + rng.uniform(*PAUSE_S)) < seconds:
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
         target = rng.randrange(clients if kind == "kill_client" else nodes)
-        amount, lasts_s = rng.randrange(1, 12), rng.uniform(*LASTS_S.get(kind, (0.0, 0.0)))
+        amount, lasts_s = rng.randrange(1, MOST_AMOUNT), rng.uniform(*LASTS_S.get(kind, (0.0, 0.0)))
         if kind in UNDONE_BY:
             if away.get((kind, target), 0.0) >= at_s:
                 continue

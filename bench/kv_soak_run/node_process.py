@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from bench.kv_soak_run.fault_proxy import FaultProxy
@@ -24,8 +25,9 @@ DRAM_MIB, SSD_MIB = 2, 6
 DRAM_SLOTS, SSD_SLOTS = (DRAM_MIB << 20) // SLOT_BYTES, (SSD_MIB << 20) // SLOT_BYTES
 _HEADERS_AT = 4096
 _PAYLOADS_AT = -(-(_HEADERS_AT + SSD_SLOTS * HEADER_BYTES) // 4096) * 4096
-_TMPFS_MIB = 8
-_START_S = 60.0
+_TMPFS_MIB = (8, 4)
+"""Every second node's disk is smaller than its tier, so that it is full after a while without anybody's doing."""
+_START_S, _GLANCE_S = 60.0, 0.5
 _SERVES = re.compile(rb"serves on 127\.0\.0\.1:(\d+)")
 
 
@@ -36,21 +38,25 @@ class NodeError(RuntimeError):
 class NodeProcess:
     """Mutable: the process of this life, its ports, and what it had open when it began to serve."""
 
-    def __init__(self, name: str, folder: Path, seed: int) -> None:
-        self.name, self.directory = name, folder / name
-        self.proxy = FaultProxy(f"{seed} {name}")
+    def __init__(self, number: int, folder: Path, seed: int) -> None:
+        self.name = f"node{number}"
+        self.directory = folder / self.name
+        self.counted = Counter[str]()
+        """Counters of the lives before this one, as of shortly before each was killed."""
+        self._tmpfs_mib = _TMPFS_MIB[number % len(_TMPFS_MIB)]
+        self.proxy = FaultProxy(f"{seed} {self.name}")
         self.on_tmpfs = False
         self.lives = 0
         self.base_descriptors = 0
         self._filler = self.directory / "filler"
-        self._log = folder / f"{name}.log"
+        self._log = folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._metrics_port = 0
 
     def prepare(self) -> None:
         """Give the node a small tmpfs of its own; where mounting is not allowed, its files are limited instead."""
         self.directory.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_MIB}m", "tmpfs", str(self.directory)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={self._tmpfs_mib}m", "tmpfs", str(self.directory)]
         self.on_tmpfs = not subprocess.run(command, capture_output=True, check=False).returncode
 
     def start(self) -> None:
@@ -86,6 +92,10 @@ class NodeProcess:
 
     def kill(self) -> None:
         """Kill -9."""
+        with contextlib.suppress(OSError):
+            self.counted += Counter(
+                {name: int(value) for name, value in self.metrics(_GLANCE_S).items() if "_total" in name}
+            )
         self.proxy.port_behind = 0
         if self._process is not None:
             self._process.kill()
@@ -144,9 +154,9 @@ class NodeProcess:
                     with contextlib.suppress(OSError):
                         os.pwrite(file.fileno(), bytes([byte[0] ^ bit]), place)
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, timeout_s: float = 30.0) -> dict[str, float]:
         """Return all series by name and labels as they are written; raises OSError."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=30.0) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=timeout_s) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name.removeprefix("switchyard_kv_"): float(value) for name, value in pairs}
