@@ -18,7 +18,7 @@ TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak soak-kv clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -84,6 +84,11 @@ soak: setup ## kill random processes of a whole installation, SOAK_MINUTES per s
 	done; \
 	KILL_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/end_to_end/test_separate_processes.py || failed=1; \
 	exit $$failed
+
+soak-kv: setup ## kill node managers, fill disks and flip bits, SOAK_MINUTES per seed, and check every block that was read
+	@failed=0; for seed in $(SOAK_SEEDS); do \
+	  $(PYTHON) -m bench.kv_soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/kv_soak-$$seed.json --log var/bench/kv_soak-$$seed.log || failed=1; \
+	done; exit $$failed
 
 clean: ## remove installed and built files (keeps var/, your data)
 	rm -rf .venv node_modules web/static/dist

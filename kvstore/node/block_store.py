@@ -15,12 +15,14 @@ from kvstore.tiers.arena import Arena
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.slot_file import SlotFile
-from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings, Change
+from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings, Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
 """A purge waits for uses of the tenant's blocks a little longer than a silent client is waited for."""
+_RETRIED_PER_TICK = 16
+"""Slots that a disk did not let be overwritten, and that are tried again."""
 
 
 class Filling(NamedTuple):
@@ -74,9 +76,7 @@ class BlockStore:
         try:
             yield [self._bytes_of(record, slot) for record, slot in zip(records, slots, strict=True)]
         finally:
-            with self.lock:
-                self.catalog.close_read(records)
-            self.settle()
+            self._close_read(records)
 
     def allocate(
         self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts], lease_s: float
@@ -133,9 +133,7 @@ class BlockStore:
                 for medium in wrong:
                     self._drop_corrupt(record, medium)
         finally:
-            with self.lock:
-                self.catalog.close_read([record])
-            self.settle()
+            self._close_read([record])
 
     def write_through(self, key: bytes) -> bool:
         """Copy a block from DRAM to SSD; returns False where the disk did not take it."""
@@ -145,15 +143,17 @@ class BlockStore:
         with self.lock:
             record = self.catalog.open_fill(key, SSD)
             dram = record.slots.get(DRAM) if record else None
+            if record is not None:
+                self.catalog.begin_use(record)
         if record is None:
             return True
-        whole = failed = False
+        whole, failed, header = False, False, self._header(record)
         try:
             if dram is not None:
                 view = self.arena.view(dram, record.facts.length)
                 whole = checksum_of(view) == record.facts.checksum
                 if whole:
-                    file.write(record.filling[SSD], self._header(record), view)
+                    file.write(record.filling[SSD], header, view)
         except OSError:
             whole, failed = False, True
         with self.lock:
@@ -161,7 +161,8 @@ class BlockStore:
                 self._drop_corrupt(record, DRAM)
             self.counts.write_through_failed += failed
             self.catalog.close_fill(record, SSD, whole=whole)
-        self.settle()
+        self._describe(record, header)
+        self._close_read([record])
         return not failed
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> int:
@@ -170,7 +171,7 @@ class BlockStore:
             now = self.clock()
             pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
             records = self.catalog.open_read(keys)
-        self._describe(records)
+        self._describe_all(records)
         return pinned
 
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
@@ -187,17 +188,7 @@ class BlockStore:
             for record in records:
                 if record is not None:
                     self.catalog.rename(record, told[record.facts.key])
-        self._describe(records)
-
-    def _describe(self, records: Sequence[BlockRecord | None]) -> None:
-        """Write what changed of blocks into the headers of their copies on SSD, so that it outlives this process."""
-        for record in records:
-            if record is not None and self.slot_file is not None and SSD in record.slots:
-                with contextlib.suppress(OSError):
-                    self.slot_file.describe(record.slots[SSD], self._header(record))
-        with self.lock:
-            self.catalog.close_read(records)
-        self.settle()
+        self._describe_all(records)
 
     def purge(self, tenant: str) -> int:
         """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.
@@ -207,14 +198,17 @@ class BlockStore:
         with self.lock:
             count = self.catalog.purge(tenant)
             self.counts.purged += count
-        well, leaving = self.settle(), True
+            self.catalog.retry_clearing(self.catalog.unclean)
+        self.settle()
+        leaving, unclean = True, 0
         for _ in range(_PURGE_LOOKS):
             with self.lock:
                 leaving = self.catalog.is_leaving(tenant)
+                unclean = self.catalog.unclean
             if not leaving:
                 break
             self._pause.wait(_PURGE_LOOK_S)
-        if not well or leaving:
+        if unclean or leaving:
             raise OSError("blocks of the tenant could not be overwritten")
         return count
 
@@ -224,39 +218,70 @@ class BlockStore:
             now = self.clock()
             self.transactions.expire(now)
             self.catalog.expire(now)
+            self.catalog.retry_clearing(_RETRIED_PER_TICK)
         self.settle()
 
-    def settle(self) -> bool:
-        """Tell of changes and clear the slots that came free; returns False where a disk did not take it."""
-        well = True
+    def settle(self) -> None:
+        """Tell of changes and clear the slots that came free."""
         with self.lock:
             changes = self.catalog.take_changes()
             if changes:
                 self._on_changes(changes)
             cleared = self.catalog.take_cleared()
-        for slot in cleared:
-            try:
-                if slot.medium == DRAM:
-                    if slot.scrub:
-                        self.arena.scrub(slot.slot)
-                elif self.slot_file is not None:
-                    if slot.scrub:
-                        self.slot_file.scrub(slot.slot)
-                    else:
-                        self.slot_file.release(slot.slot, BlockHeader(slot.facts))
-            except OSError:
-                well = False
         if cleared:
+            clean = [self._clear(slot) for slot in cleared]
             with self.lock:
-                for slot in cleared:
-                    self.catalog.slot_cleared(slot)
-        return well
+                for slot, well in zip(cleared, clean, strict=True):
+                    (self.catalog.slot_cleared if well else self.catalog.slot_not_cleared)(slot)
 
     def close(self) -> None:
         """Close arena and file; no other call may be under way."""
         self.arena.close()
         if self.slot_file is not None:
             self.slot_file.close()
+
+    def _clear(self, slot: ClearedSlot) -> bool:
+        """Overwrite a slot, or note on disk that it is free; False: its bytes may still be there, under no name."""
+        if slot.medium == DRAM:
+            if slot.scrub:
+                self.arena.scrub(slot.slot)
+        elif self.slot_file is not None:
+            try:
+                if slot.scrub:
+                    self.slot_file.scrub(slot.slot)
+                else:
+                    self.slot_file.release(slot.slot, BlockHeader(slot.facts))
+            except OSError:
+                return not slot.scrub
+        return True
+
+    def _describe_all(self, records: Sequence[BlockRecord | None]) -> None:
+        """Write what changed of blocks that are in use into the headers of their copies on SSD, and end the use."""
+        try:
+            for record in records:
+                if record is not None:
+                    self._describe(record, None)
+        finally:
+            self._close_read(records)
+
+    def _describe(self, record: BlockRecord, written: BlockHeader | None) -> None:
+        """Have the copy on SSD, if there is one, say what is so: how long a pin lasts outlives this process.
+
+        The record is in use. `written` is what the header says; pins may come and end meanwhile.
+        """
+        while self.slot_file is not None:
+            with self.lock:
+                slot, header = record.slots.get(SSD), self._header(record)
+            if slot is None or header == written:
+                return
+            with contextlib.suppress(OSError):
+                self.slot_file.describe(slot, header)
+            written = header
+
+    def _close_read(self, records: Sequence[BlockRecord | None]) -> None:
+        with self.lock:
+            self.catalog.close_read(records)
+        self.settle()
 
     def _fitting(self, keys: Sequence[bytes], max_bytes: int) -> Sequence[bytes]:
         size = 0

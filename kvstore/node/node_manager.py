@@ -112,6 +112,7 @@ class NodeManager:
     def _tick(self) -> None:
         while not self._stopping.wait(_TICK_S):
             self.store.tick()
+            self.client.close_idle()
 
     def _registered(self, incarnation: int) -> Registration:
         settings, catalog = self._settings, self._settings.catalog

@@ -192,7 +192,11 @@ class NodeService:
         if isinstance(got, Rejection):
             return self._refused(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
-        return self._refused("missing") if filling is None else (tx_id, filling)
+        if filling is None:
+            # The tenant was purged in between.
+            self._store.abort(tx_id)
+            return self._refused("missing")
+        return tx_id, filling
 
     def _refused(self, reason: str, keys: list[bytes] | None = None) -> Refused:
         with self._store.lock:

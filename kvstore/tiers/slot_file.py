@@ -8,6 +8,7 @@ compares, tells. There is no index beside the headers: all of them lie together 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -93,9 +94,9 @@ class SlotFile:
         self._write(freed.encode(), self._header_at(slot))
 
     def scrub(self, slot: int) -> None:
-        """Overwrite a slot and its header with zeros."""
-        self._write(bytes(self.slot_bytes), self._payload_at(slot))
-        self._write(_BLANK, self._header_at(slot))
+        """Overwrite a slot and its header with zeros, where something was written: a full disk has room for no more."""
+        self._blank(self._payload_at(slot), self.slot_bytes)
+        self._blank(self._header_at(slot), HEADER_BYTES)
 
     def close(self) -> None:
         """Close the file; the next node manager may take it over."""
@@ -107,6 +108,21 @@ class SlotFile:
         if os.pread(self._file, _HEAD.size, 0) != head:
             os.ftruncate(self._file, 0)
             self._write(head, 0)
+
+    def _blank(self, begin: int, length: int) -> None:
+        end = begin + length
+        while begin < end and (found := self._next(begin, os.SEEK_DATA)) is not None and found < end:
+            begin = min(self._next(found, os.SEEK_HOLE) or end, end)
+            self._write(bytes(begin - found), found)
+
+    def _next(self, begin: int, whence: int) -> int | None:
+        """Return where bytes, or a hole, come next; None: nowhere."""
+        try:
+            return os.lseek(self._file, begin, whence)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
     def _header_at(self, slot: int) -> int:
         return _PAGE + slot * HEADER_BYTES

@@ -63,7 +63,8 @@ class _Tier:
 
 class BlockCatalog:
     """Mutable state: `_records` (key → record, in the order in which they came), `_tiers`, `usage`, `_due` (heap of
-    moments at which a pin or a block may end), `_changes` and `_cleared`, which their owner takes.
+    moments at which a pin or a block may end), `_changes` and `_cleared`, which their owner takes, `_clearing`
+    and `_unclean`, slots that their owner is overwriting or could not overwrite.
     """
 
     def __init__(self, settings: CatalogSettings, rng: random.Random) -> None:
@@ -78,6 +79,8 @@ class BlockCatalog:
         self._number = 0
         self._changes: list[Change] = []
         self._cleared: list[ClearedSlot] = []
+        self._clearing: set[tuple[Medium, int]] = set()
+        self._unclean: list[ClearedSlot] = []
         self._leaving: set[BlockRecord] = set()
 
     # What is held ---------------------------------------------------------------------------------
@@ -111,11 +114,28 @@ class BlockCatalog:
     def take_cleared(self) -> list[ClearedSlot]:
         """Return the slots whose blocks left since the last call."""
         cleared, self._cleared = self._cleared, []
+        self._clearing.update((each.medium, each.slot) for each in cleared if each.scrub)
         return cleared
 
     def slot_cleared(self, slot: ClearedSlot) -> None:
         """Make a slot reusable."""
+        self._clearing.discard((slot.medium, slot.slot))
         self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
+
+    def slot_not_cleared(self, slot: ClearedSlot) -> None:
+        """Keep a slot from use that could not be overwritten: nobody knows whose bytes are left in it."""
+        self._clearing.discard((slot.medium, slot.slot))
+        self._unclean.append(slot)
+
+    def retry_clearing(self, most: int) -> None:
+        """Name so many slots again that could not be overwritten."""
+        self._cleared.extend(self._unclean[:most])
+        del self._unclean[:most]
+
+    @property
+    def unclean(self) -> int:
+        """How many slots could not be overwritten so far."""
+        return len(self._unclean)
 
     # Reads ----------------------------------------------------------------------------------------
 
@@ -269,8 +289,9 @@ class BlockCatalog:
         return len(mine)
 
     def is_leaving(self, tenant: str) -> bool:
-        """Return whether somebody still uses a block of the tenant that was forgotten."""
-        return any(record.facts.tenant == tenant for record in self._leaving)
+        """Return whether a forgotten block of the tenant is still in use, or any slot is being overwritten."""
+        overwritten = bool(self._clearing) or any(each.scrub for each in self._cleared)
+        return overwritten or any(record.facts.tenant == tenant for record in self._leaving)
 
     def pin(self, keys: Sequence[bytes], until: float, now: float) -> int:
         """Keep blocks until then, within the longest pin and their tenants' quotas; returns how many are pinned."""
@@ -342,7 +363,7 @@ class BlockCatalog:
             taken = [record.slots[medium] for record in records if medium in record.slots]
             taken += [record.filling[medium] for record in everyone if medium in record.filling]
             taken += [slot for record in everyone for where, slot, _ in record.dead_slots if where == medium]
-            taken += [each.slot for each in self._cleared if each.medium == medium]
+            taken += [each.slot for each in (*self._cleared, *self._unclean) if each.medium == medium]
             if len(set(taken)) != len(taken):
                 raise AssertionError(f"two blocks share a slot of {medium}")
             tier.free.check(set(taken))
@@ -381,7 +402,8 @@ class BlockCatalog:
         self._relist(record)
 
     def _displace(self, record: BlockRecord, medium: Medium) -> None:
-        record.dead_slots.append((medium, record.slots.pop(medium), False))
+        # What is not committed may not have come yet, so that another tenant's block may still be there.
+        record.dead_slots.append((medium, record.slots.pop(medium), not record.visible))
         self._tiers[medium].order.remove(record.facts.key)
         if record.visible:
             self._changes.append(Change("removed", record.facts, medium))

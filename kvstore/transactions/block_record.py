@@ -32,7 +32,7 @@ class BlockRecord:
         self.filling: dict[Medium, int] = {}
         """Slots that a copy is being written to."""
         self.dead_slots: list[tuple[Medium, int, bool]] = []
-        """Slots of copies that were dropped while somebody may still read them, and whether a copy failed there."""
+        """Slots of copies that were dropped but may still be in use, and whether their bytes never came whole."""
         self.users = 0
         """Reads and writes of bytes that are under way."""
         self.locks = 0

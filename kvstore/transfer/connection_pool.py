@@ -55,6 +55,18 @@ class ConnectionPool:
                 return
         connection.close()
 
+    def close_idle(self) -> None:
+        """Close what nobody has used for so long that its node has closed it, or is about to."""
+        with self._lock:
+            now, old = self._clock(), list[_Idle]()
+            for address, kept in list(self._idle.items()):
+                old += [each for each in kept if now - each.since >= _IDLE_S]
+                self._idle[address] = [each for each in kept if now - each.since < _IDLE_S]
+                if not self._idle[address]:
+                    del self._idle[address]
+        for each in old:
+            each.connection.close()
+
     def close(self) -> None:
         """Close what nobody uses, and what comes back later."""
         with self._lock:

@@ -137,6 +137,10 @@ class TransferClient:
             raise PeerError("the node answers a put with something else")
         return answer
 
+    def close_idle(self) -> None:
+        """Close connections that nobody has used for a while; once a second is enough."""
+        self._pool.close_idle()
+
     def close(self) -> None:
         """Close all connections nobody uses."""
         self._pool.close()
@@ -156,7 +160,7 @@ class TransferClient:
                 connection, kept = self._take(holder)
                 try:
                     answered, corrupt = self._piece(connection, holder, wanted, found, missing, priority)
-                except PeerError:
+                except (PeerError, TimeoutError):
                     connection.close()
                     raise
                 self._pool.give(holder, connection)

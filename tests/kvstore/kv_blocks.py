@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,10 @@ def node(
 
 
 @contextmanager
-def a_client(secret: bytes = SECRET, **changes: Any) -> Iterator[TransferClient]:
-    client = TransferClient(secret, time.monotonic, **changes)
+def a_client(
+    secret: bytes = SECRET, *, clock: Callable[[], float] = time.monotonic, **changes: Any
+) -> Iterator[TransferClient]:
+    client = TransferClient(secret, clock, **changes)
     try:
         yield client
     finally:

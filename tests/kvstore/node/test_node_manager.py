@@ -118,6 +118,27 @@ def test_a_later_pin_outlives_the_process_too(tmp_path: Path) -> None:
             assert record.pinned_until > time.monotonic() + 3000.0
 
 
+def test_a_pin_that_comes_while_the_block_is_copied_outlives_the_process_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+        file = manager.store.slot_file
+        assert file is not None
+        write = file.write
+
+        def pinned_before(*arguments: Any) -> None:
+            assert manager.store.pin([key("a")], 60.0) == 1
+            write(*arguments)
+
+        monkeypatch.setattr(file, "write", pinned_before)
+        put(client, manager, "a")
+        wait_until(lambda: on_ssd(manager, "a"))
+    with node(tmp_path) as manager:
+        record = manager.store.catalog.find(key("a"))
+        assert record is not None
+        assert record.pinned_until > 0
+
+
 def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
     with a_client() as client:
         with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
@@ -135,6 +156,54 @@ def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
         with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
             assert contents(client, [address(manager)], list(range(5))) == [None] * 5
             assert contents(client, [address(manager)], ["theirs"]) == [bytes(payload("theirs"))]
+
+
+def test_a_purge_says_when_the_disk_does_not_take_it_and_repeating_it_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+        put(client, manager, "a")
+        wait_until(lambda: on_ssd(manager, "a"))
+        with monkeypatch.context() as ill:
+            ill.setattr(manager.store.slot_file, "scrub", failing)
+            assert client.call(address(manager), Purge("acme")) == Refused("disk")
+            assert client.call(address(manager), Purge("acme")) == Refused("disk")
+        assert bytes(payload("a")) in (tmp_path / "blocks.kv").read_bytes()
+        assert client.call(address(manager), Purge("acme")) == Done(0)
+        assert bytes(payload("a")) not in (tmp_path / "blocks.kv").read_bytes()
+        assert manager.store.catalog.used_slots(SSD) == 0
+
+
+def test_what_could_not_be_overwritten_is_tried_again_and_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+        with monkeypatch.context() as ill:
+            ill.setattr(manager.store.slot_file, "write", failing)
+            ill.setattr(manager.store.slot_file, "scrub", failing)
+            put(client, manager, "a")
+            wait_until(lambda: manager.store.catalog.unclean == 1)
+        manager.store.tick()
+        assert manager.store.catalog.unclean == 0
+        assert manager.store.catalog.used_slots(SSD) == 0
+
+
+def failing(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_put_whose_tenant_is_purged_meanwhile_keeps_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    with node() as manager, a_client() as client:
+        begin_write = manager.store.begin_write
+
+        def purged_before(tx_id: str, keys: list[bytes]) -> object:
+            with manager.store.lock:
+                manager.store.catalog.purge("acme")
+            return begin_write(tx_id, keys)
+
+        monkeypatch.setattr(manager.store, "begin_write", purged_before)
+        assert client.put(address(manager), [block("a")]) == Refused("missing")
+        assert len(manager.store.transactions) == 0
 
 
 def test_a_purge_ends_when_the_last_read_of_a_block_did_and_then_no_byte_is_left() -> None:

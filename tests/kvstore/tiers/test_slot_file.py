@@ -75,6 +75,18 @@ def test_scrubbing_leaves_no_byte(tmp_path: Path) -> None:
     file.close()
 
 
+def test_scrubbing_writes_only_where_something_was_written(tmp_path: Path) -> None:
+    file, path = SlotFile(tmp_path, SLOTS, 16 * SLOT), tmp_path / "blocks.kv"
+    put(file, SLOTS - 1, "a", 16 * SLOT)
+    put(file, 2, "b")
+    taken = path.stat().st_blocks
+    for slot in range(SLOTS):
+        file.scrub(slot)
+    assert path.stat().st_blocks == taken, "on a full disk it would have failed"
+    assert not any(path.read_bytes()[4096:])
+    file.close()
+
+
 def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     old = os.umask(0)
     try:

@@ -114,6 +114,44 @@ def test_a_purge_names_every_slot_with_bytes_of_the_tenant_the_free_ones_too() -
     held.check()
 
 
+def test_a_purge_waits_for_slots_that_somebody_else_overwrites() -> None:
+    held = catalog()
+    store(Transactions(held), "a")
+    held.purge("acme")
+    taken = held.take_cleared()
+    assert held.is_leaving("acme"), "its owner overwrites them right now"
+    for slot in taken:
+        held.slot_cleared(slot)
+    assert not held.is_leaving("acme")
+    held.check()
+
+
+def test_a_slot_that_could_not_be_overwritten_is_not_used_until_it_was() -> None:
+    held = catalog(dram_slots=1)
+    store(Transactions(held), "a")
+    held.purge("acme")
+    [slot] = held.take_cleared()
+    held.slot_not_cleared(slot)
+    held.check()
+    assert held.unclean == 1
+    assert held.create(facts("b"), 0.0) is None
+    held.retry_clearing(5)
+    assert held.take_cleared() == [slot]
+    held.slot_cleared(slot)
+    assert held.create(facts("b"), 0.0) is not None
+    held.check()
+
+
+def test_the_slot_of_a_block_that_never_came_is_overwritten() -> None:
+    held = catalog(dram_slots=1)
+    store(Transactions(held), "a")
+    record = held.create(facts("b", tenant="other"), 0.0)
+    assert record is not None
+    held.unlock(record)
+    held.forget(record)
+    assert [slot.scrub for slot in held.take_cleared()] == [True], "the bytes of the first one are still there"
+
+
 def test_a_block_read_during_a_purge_is_overwritten_after_the_read() -> None:
     held = catalog()
     store(Transactions(held), "a")

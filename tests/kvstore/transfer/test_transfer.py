@@ -189,6 +189,27 @@ def test_a_node_that_started_anew_on_its_port_is_reached_over_a_new_connection()
             put(client, manager, "b")
 
 
+def test_connections_that_nobody_uses_are_closed() -> None:
+    now = 0.0
+    with node() as manager, a_client(clock=lambda: now) as client:
+        put(client, manager, "a")
+        client.close_idle()
+        assert len(manager.server) == 1
+        now = 20.0
+        client.close_idle()
+        wait_until(lambda: len(manager.server) == 0)
+        assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
+
+
+def test_a_read_that_gets_no_turn_gives_its_connection_up() -> None:
+    settings = TransferSettings(timeout_s=0.1)
+    with node() as manager, a_client(settings=settings) as client:
+        put(client, manager, "a")
+        with client._flow.moving(0, settings.window_bytes, 1.0):
+            assert contents(client, [address(manager)], ["a"]) == [None]
+        wait_until(lambda: len(manager.server) == 0)
+
+
 def test_a_peer_that_stops_in_the_middle_of_a_block_is_a_miss() -> None:
     with a_client(settings=TransferSettings(timeout_s=0.3)) as client, cutting_server() as there:
         began = time.monotonic()

@@ -1,0 +1,76 @@
+"""What clients did and what came of it: one line when an operation begins and one when it ends.
+
+A client may be killed at any moment; an operation without an end may have taken effect or not. Moments are seconds of
+the machine's monotonic clock, which all processes share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+EVERY_NODE = -1
+
+
+class Operation(msgspec.Struct, omit_defaults=True):
+    """Mutable until it ends."""
+
+    kind: str
+    """put, get, pull, pin, purge, allocate, write, commit or abort."""
+    node: int
+    """EVERY_NODE: any of them may have answered."""
+    names: list[str]
+    number: int = 0
+    client: str = ""
+    began: float = 0.0
+    ended: float | None = None
+    outcome: str = ""
+    """done, refused or broken; empty: nobody knows."""
+    reason: str = ""
+    tx_id: str = ""
+    lease_s: float = 0.0
+    tenant: str = ""
+    found: list[str] = []
+    """get: names that came; allocate: names that were new."""
+    wrong: list[str] = []
+    """get: names whose bytes were not what was put."""
+
+
+class HistoryWriter:
+    """Appends one client's operations to a file, each line with one write."""
+
+    def __init__(self, path: Path, client: str) -> None:
+        self._file: BinaryIO = path.open("ab", buffering=0)
+        self._client, self._number = client, 0
+
+    @contextmanager
+    def noting(self, operation: Operation) -> Iterator[Operation]:
+        """Write the operation down before and after the block."""
+        self._number += 1
+        operation.number, operation.client, operation.began = self._number, self._client, time.monotonic()
+        self._write(operation)
+        yield operation
+        operation.ended = time.monotonic()
+        self._write(operation)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, operation: Operation) -> None:
+        self._file.write(msgspec.json.encode(operation) + b"\n")
+
+
+def read_history(paths: Iterable[Path]) -> list[Operation]:
+    """Return all operations by their beginning; a line that a killed client left unfinished is left out."""
+    decoder, found = msgspec.json.Decoder(Operation), dict[tuple[str, int], Operation]()
+    for path in paths:
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            operation = decoder.decode(line)
+            found[operation.client, operation.number] = operation
+    return sorted(found.values(), key=lambda each: each.began)

@@ -1,0 +1,56 @@
+"""Blocks whose bytes, length, tenant and parent follow from their names, so that every get can be judged anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from functools import lru_cache
+
+import msgspec
+
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+
+SECRET = "the secret of a soak"  # noqa: S105 - of processes on this machine that end with the run
+TENANTS = ("acme", "globex", "initech")
+SHARED = 600
+"""Blocks that all clients put, get, pull and pin."""
+CHAIN = 8
+"""Blocks of one prompt, of one tenant."""
+SLOT_BYTES = 16 << 10
+MARK = b"bytes of a soak "
+"""Every payload begins with it, so that what a purge left behind can be found."""
+
+
+class KnownBlock(msgspec.Struct, frozen=True):
+    """A block as it must be."""
+
+    facts: BlockFacts
+    payload: bytes
+
+
+def shared(number: int) -> str:
+    """Return the name of a block that everybody uses."""
+    return f"shared-{number}"
+
+
+def key_of(name: str) -> bytes:
+    """Return the key of a block."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+@lru_cache(maxsize=2048)
+def known(name: str) -> KnownBlock:
+    """Return the block of a name, `<kind>-<number>`."""
+    kind, _, number = name.rpartition("-")
+    rng, place = random.Random(name), int(number)
+    payload = MARK + rng.randbytes(rng.randrange(1, SLOT_BYTES - len(MARK)))
+    parent = key_of(f"{kind}-{place - 1}") if place % CHAIN else b""
+    facts = BlockFacts(
+        key_of(name), len(payload), key_of(name), parent, 16, tenant_of(name), checksum_of(payload), place
+    )
+    return KnownBlock(facts, payload)
+
+
+def tenant_of(name: str) -> str:
+    """Return whose block it is."""
+    return TENANTS[int(name.rpartition("-")[2]) // CHAIN % len(TENANTS)]

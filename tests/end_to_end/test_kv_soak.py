@@ -1,0 +1,19 @@
+"""Node managers under kills, full disks, flipped bits and cut connections; `make soak-kv` runs twenty seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.kv_soak import soak
+
+pytestmark = [pytest.mark.processes, pytest.mark.long]
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_a_get_returns_what_was_put_or_a_miss_and_nothing_leaks(seed: int) -> None:
+    figures, wrong, _ = soak(8.0 * seed, seed=seed)
+    assert wrong == []
+    assert figures["get"] > 50
+    assert figures["hit_ratio"] > 0.05
+    assert figures["faults_kill"] >= 2
+    assert figures["connections_cut"] > 0
