@@ -58,6 +58,8 @@ def what_was_loaded(stored: StoredDecision) -> Words:
     computed_s = computed_instead_s(stored)
     if computed_s is not None:
         words += [("; computing them was expected to take ", False), (duration(computed_s), True)]
+        if computed_s < load.seconds:
+            words.append((", so that the load was not worth it", False))
     if load.reason:
         words.append(
             (f"; {count(load.ordered_blocks, 'block')} were ordered, but {_REASONS.get(load.reason, '')}", False)
@@ -82,10 +84,5 @@ def load_fact(stored: StoredDecision) -> str:
     if load is None:
         return ""
     if not load.blocks:
-        return f"none of {count(load.ordered_blocks, 'block')} from node {load.node}"
-    what = f"{whole(load.saved_tokens)} tok from node {load.node}, {size(load.bytes)} in {duration(load.seconds)}"
-    computed_s = computed_instead_s(stored)
-    if computed_s is None:
-        return what
-    won_s = computed_s - load.seconds
-    return f"{what}, worth {duration(won_s)}" if won_s >= 0 else f"{what}, {duration(-won_s)} longer than computing"
+        return f"0 of {count(load.ordered_blocks, 'block')}, {load.node}"
+    return f"{whole(load.saved_tokens)} tok, {load.node}, {duration(load.seconds)}"

@@ -62,9 +62,10 @@ def test_a_load_that_brought_a_part_says_both() -> None:
     assert "12 blocks were ordered, but the node did not have all of it any more." in happened
 
 
-def test_a_load_that_took_longer_than_computing_is_called_that() -> None:
+def test_a_load_that_took_longer_than_computing_is_called_not_worth_it() -> None:
     slow = StoredLoad("a", 12, 12, 6_291_456, 9.0, "", 6144)
-    assert load_fact(told(load=slow)).endswith(" longer than computing")
+    assert "so that the load was not worth it." in text_of(story_of(told(load=slow)).happened)
+    assert "not worth it" not in text_of(story_of(told(load=WHOLE)).happened)
 
 
 def test_a_decision_without_a_load_says_nothing_of_one() -> None:
