@@ -10,7 +10,6 @@ _REASONS = {
     "missing": "the node did not have all of it any more",
     "late": "it would have taken longer than computing",
     "failed": "the node could not be read",
-    "untold": "the engine did not report what came of it",
 }
 
 Words = list[tuple[str, bool]]
@@ -46,6 +45,11 @@ def what_was_loaded(stored: StoredDecision) -> Words:
     load = stored.load
     if load is None:
         return []
+    if load.reason == "untold":
+        ordered = count(load.ordered_blocks, "block")
+        return [
+            (f" It was to load {ordered} from node {load.node}; the engine does not report what came of that.", False)
+        ]
     if not load.blocks:
         why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
         return [(f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}.", False)]
@@ -84,5 +88,6 @@ def load_fact(stored: StoredDecision) -> str:
     if load is None:
         return ""
     if not load.blocks:
-        return f"0 of {count(load.ordered_blocks, 'block')}, {load.node}"
+        ordered = count(load.ordered_blocks, "block")
+        return f"{ordered}, {load.node}, not reported" if load.reason == "untold" else f"0 of {ordered}, {load.node}"
     return f"{whole(load.saved_tokens)} tok, {load.node}, {duration(load.seconds)}"

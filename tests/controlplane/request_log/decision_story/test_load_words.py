@@ -46,7 +46,6 @@ def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
         ("missing", "the node did not have all of it any more"),
         ("late", "it would have taken longer than computing"),
         ("failed", "the node could not be read"),
-        ("untold", "the engine did not report what came of it"),
         ("", "the engine held it already"),
     ],
 )
@@ -54,6 +53,15 @@ def test_a_load_that_brought_nothing_says_why(reason: str, words: str) -> None:
     record = told(load=StoredLoad("a", 12, reason=reason))
     assert f"Nothing was loaded from node a: {words}." in text_of(story_of(record).happened)
     assert computed_instead_s(record) is None
+
+
+def test_of_a_load_that_the_engine_does_not_tell_of_nothing_is_claimed() -> None:
+    """vLLM says in a stream nothing of what its connector did."""
+    record = told(load=StoredLoad("a", 12, reason="untold"))
+    happened = text_of(story_of(record).happened)
+    assert "It was to load 12 blocks from node a; the engine does not report what came of that." in happened
+    assert "Nothing was loaded" not in happened
+    assert load_fact(record) == "12 blocks, a, not reported"
 
 
 def test_a_load_that_brought_a_part_says_both() -> None:
