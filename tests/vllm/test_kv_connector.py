@@ -249,7 +249,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(10)
-    stores[0].signal(signal.SIGSTOP)
+    stores[0].send(signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         try:
             waiting = pool.submit(ask, pair[1], 10, load_blocks=BLOCKS, holders=[stores[0].address])
@@ -257,7 +257,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
             others = [ask(pair[1], number).token_ids for number in (11, 12)]
             assert not waiting.done()
         finally:
-            stores[0].signal(signal.SIGCONT)
+            stores[0].send(signal.SIGCONT)
         reply = waiting.result()
     assert others == expected[11:13]
     assert reply.token_ids == expected[10]
