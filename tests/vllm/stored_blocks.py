@@ -75,6 +75,17 @@ class StoreProcess:
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
 
+    def count(self) -> int:
+        """Return how many blocks it holds."""
+        page = self._client.call(self.address, Page(0, 4096))
+        assert isinstance(page, PageOf)
+        return len(page.blocks)
+
+    def close(self) -> None:
+        """Kill it, and close the connections to it."""
+        self.end(signal.SIGKILL)
+        self._client.close()
+
     def payload(self, facts: BlockFacts) -> bytes:
         """Return the bytes of a block."""
         (found,) = self._client.get([self.address], [Wanted(facts.key)])
