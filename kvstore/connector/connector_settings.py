@@ -28,7 +28,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     load_timeout_s: _Seconds = 2.0
     """Blocks that have not come by then are computed; also the longest silence of a node."""
     max_load_ratio: Annotated[float, Meta(ge=0)] = 3.0
-    """They are computed too once the wait is so many times what computing takes, 0.1 s at least; 0: no such limit."""
+    """They are computed too once the wait is so many times what computing takes; 0: orders are obeyed."""
     load_threads: Annotated[int, Meta(ge=1, le=64)] = 4
     """How many requests may load at a time."""
     save_buffer_mib: Annotated[int, Meta(ge=1, le=65_536)] = 256

@@ -6,6 +6,7 @@ _SHARE = 0.2
 """Weight of the latest observation."""
 _SMALL_BYTES = 16 << 10
 _MIN_PATIENCE_S = 0.1
+_FADING = 0.95
 
 
 class LoadEstimate:
@@ -42,6 +43,10 @@ class LoadEstimate:
         if not self.token_s or not self.byte_s:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
+
+    def refused(self) -> None:
+        """Believe a little less in a rate because of which no load is begun any more that could tell another."""
+        self.byte_s *= _FADING
 
     def patience_s(self, tokens: int, timeout_s: float, max_ratio: float) -> float:
         """Return how long to wait for blocks: never much longer than computing their tokens takes."""

@@ -119,8 +119,12 @@ class SchedulerSide:
             return None
         wanted = max(0, there - tracked.load_from)
         tokens = wanted * self._block_tokens
-        tracked.late = bool(wanted) and not self.estimate.pays(tokens, wanted * self.payload_bytes)
-        return 0 if tracked.late else tokens
+        size = wanted * self.payload_bytes
+        tracked.late = bool(wanted and self._settings.max_load_ratio) and not self.estimate.pays(tokens, size)
+        if tracked.late:
+            self.estimate.refused()
+            return 0
+        return tokens
 
     def allocated(self, request: EngineRequest, block_ids: Sequence[int], external_tokens: int) -> None:
         """Load into the request's blocks, once the engine has made room for what `matched` found."""

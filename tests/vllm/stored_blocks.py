@@ -55,7 +55,7 @@ class StoreProcess:
         except PeerError:
             return False
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send its process a signal."""
         assert self.process is not None
         self.process.send_signal(number)
@@ -74,6 +74,17 @@ class StoreProcess:
         page = self._client.call(self.address, Page(0, 4096))
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
+
+    def count(self) -> int:
+        """Return how many blocks it holds."""
+        page = self._client.call(self.address, Page(0, 4096))
+        assert isinstance(page, PageOf)
+        return len(page.blocks)
+
+    def close(self) -> None:
+        """Kill it, and close the connections to it."""
+        self.end(signal.SIGKILL)
+        self._client.close()
 
     def payload(self, facts: BlockFacts) -> bytes:
         """Return the bytes of a block."""
@@ -112,7 +123,7 @@ def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]
     listener = socket.create_server(("127.0.0.1", 0))
 
     def relay(client: socket.socket) -> None:
-        with client, socket.create_connection((host, int(port))) as node:
+        with contextlib.suppress(OSError), client, socket.create_connection((host, int(port))) as node:
             threading.Thread(target=_forward, args=(client, node), daemon=True).start()
             left = size
             while left and (data := node.recv(min(left, 65_536))):
@@ -120,6 +131,10 @@ def cut_after(address: str, size: int, cut: Callable[[], None]) -> Iterator[str]
                 left -= len(data)
             if not left:
                 cut()
+            # Closing alone tells the client nothing while the other thread reads.
+            for each in (client, node):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def accept() -> None:
         with contextlib.suppress(OSError):

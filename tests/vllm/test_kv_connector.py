@@ -84,7 +84,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProce
     with ExitStack() as stack:
         made = [StoreProcess(tmp_path_factory.mktemp("node")) for _ in range(2)]
         for each in made:
-            stack.callback(each.end, signal.SIGKILL)
+            stack.callback(each.close)
             each.start()
         yield made
 
@@ -108,7 +108,13 @@ def _engine(store: StoreProcess, log: Path) -> RealEngine:
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"node": store.address, "load_timeout_s": 30.0, "max_load_ratio": 0},
+        "kv_connector_extra_config": {
+            "node": store.address,
+            "load_timeout_s": 30.0,
+            "max_load_ratio": 0,
+            "ask_node": True,
+            "lookup_timeout_s": 30.0,
+        },
     }
     flags = ("--kv-transfer-config", json.dumps(transfer))
     return RealEngine(PYTHON, MODEL, log, flags=flags, PYTHONPATH=str(ROOT), SWITCHYARD_KV_SECRET=SECRET)
@@ -249,7 +255,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
     pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]], computed: Any
 ) -> None:
     computed(10)
-    stores[0].signal(signal.SIGSTOP)
+    stores[0].send(signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         try:
             waiting = pool.submit(ask, pair[1], 10, load_blocks=BLOCKS, holders=[stores[0].address])
@@ -257,7 +263,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
             others = [ask(pair[1], number).token_ids for number in (11, 12)]
             assert not waiting.done()
         finally:
-            stores[0].signal(signal.SIGCONT)
+            stores[0].send(signal.SIGCONT)
         reply = waiting.result()
     assert others == expected[11:13]
     assert reply.token_ids == expected[10]
@@ -277,3 +283,15 @@ def test_a_prompt_that_is_not_kept_is_not_stored(
     assert ask(pair[0], 13, hint="ephemeral").token_ids == expected[13]
     computed(14)
     assert not set(keys(13)) & stores[0].blocks().keys()
+
+
+def test_without_an_order_an_engine_finds_what_its_own_node_has(
+    pair: list[RealEngine], stores: list[StoreProcess], expected: list[list[int]]
+) -> None:
+    before = stores[1].count()
+    first = ask(pair[1], 15)
+    until(lambda: stores[1].count() == before + BLOCKS, "the node has not got the blocks")
+    assert pair[1].post("/reset_prefix_cache")[0] == 200
+    second = ask(pair[1], 15)
+    assert first.token_ids == second.token_ids == expected[15]
+    assert (first.cached, second.cached) == (0, BLOCKS * BLOCK_TOKENS)

@@ -95,6 +95,27 @@ def test_a_load_that_takes_longer_than_computing_is_not_begun() -> None:
     assert outcome.reason == "late"
 
 
+def test_loads_that_did_not_pay_are_tried_again_after_some_refusals() -> None:
+    scheduler = side()
+    scheduler.estimate.computed(0.001)
+    scheduler.estimate.end("other", 1_000_000, 40.0)
+    tokens = []
+    for number in range(20):
+        asked = request(f"r{number}", load_blocks=3)
+        scheduler.add(asked, "")
+        tokens.append(scheduler.matched(asked, 0, 0.0))
+    assert tokens[0] == 0
+    assert tokens[-1] == 3 * TOKENS
+
+
+def test_an_engine_that_obeys_loads_whatever_it_costs() -> None:
+    scheduler, asked = side(max_load_ratio=0), request("a", load_blocks=3)
+    scheduler.estimate.computed(0.001)
+    scheduler.estimate.end("other", 1_000_000, 20_000.0)
+    scheduler.add(asked, "")
+    assert scheduler.matched(asked, 0, 0.0) == 3 * TOKENS
+
+
 def test_a_prompts_full_blocks_are_stored_once_with_their_place_and_routing_keys() -> None:
     scheduler, asked = side(), request("a", load_blocks=0, tenant="acme", hint="context_cache", pin_s=60)
     scheduler.add(asked, "")
