@@ -74,6 +74,7 @@ bench-peers: setup ## compare with other products, installed into var/peers (nee
 	@$(PYTHON) -m bench.peers.dynamo_decision
 	@$(PYTHON) -m bench.proxy
 	@$(PYTHON) -m bench.openai_proxy
+	@$(PYTHON) -m bench.kv_transfer --mooncake --json var/bench/kv_transfer_mooncake.json
 
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence

@@ -3,11 +3,13 @@
 A node manager and a raw TCP server run in processes of their own, over loopback; both send the same bytes into a buffer
 that is used again. Ours checks xxh3_128 of each block. Rounds of the two alternate, so that both meet the same machine.
 The SSD tier is read beside `preadv` of the same file, whose pages the kernel holds.
+
+`--mooncake` reads blocks of the same sizes from Mooncake Store in the same run as well, over TCP from another process
+into a registered buffer that is used again; rounds of the two alternate. It is installed where it is missing.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
@@ -20,7 +22,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench.report import Target, write_report
+from bench.peers.mooncake_store import ask, mooncake_store
+from bench.peers.rounds import quietest_and_median, ratios
+from bench.report import Target, command_line, write_report
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.tiers.block_header import BlockHeader
@@ -124,6 +128,30 @@ def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
     return figures
 
 
+def measure_beside_mooncake(node: str) -> dict[str, float]:
+    """Return the quietest and the median round of ours and of Mooncake Store for each size, in microseconds."""
+    client, figures = TransferClient(_SECRET, time.monotonic), dict[str, float]()
+    with mooncake_store() as store, store.client(0) as peer:
+        for name, size in SIZES.items():
+            blocks, buffer = _blocks(f"beside-{name}", size), memoryview(bytearray(size))
+            into = [Wanted(facts.key, buffer) for facts, _ in blocks]
+            if not all(isinstance(client.put(node, [each]), Done) for each in blocks):
+                raise RuntimeError("the node refused a block")
+            ask(peer, {"do": "put", "name": name, "size": size, "count": _BLOCKS})
+            wanted = {"do": "get", "name": name, "size": size, "objects": _BLOCKS, "count": PER_ROUND}
+
+            def get(number: int, into: list[Wanted] = into) -> None:
+                if client.get([node], [into[number % _BLOCKS]])[0] is None:
+                    raise RuntimeError("the node lost a block")
+
+            ours, theirs = f"get_{name}_beside_us", f"mooncake_{name}_us"
+            rounds = [{ours: _median_us(get), theirs: ask(peer, wanted)["result"]} for _ in range(ROUNDS)]
+            times = quietest_and_median(rounds)
+            figures |= times | ratios(times, ours, theirs, f"get_{name}_over_mooncake")
+    client.close()
+    return figures
+
+
 def measure_ssd(directory: Path) -> dict[str, float]:
     """Return what a checked read of 1 MiB from the slot file takes beside a bare one, and a scan of its headers."""
     slots, view = 20_000, memoryview(bytearray(1 << 20))
@@ -163,22 +191,28 @@ def _bare(file: SlotFile, number: int, view: memoryview) -> None:
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/kv_transfer.json"), metavar="OUT")
-    path = parser.parse_args().json
+    parser = command_line("kv_transfer", __doc__)
+    parser.add_argument("--mooncake", action="store_true", help="read from Mooncake Store too")
+    options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kv-transfer-"))
-    node, node_port = _started(_serve_node, _settings(directory, len(SIZES) * _BLOCKS, 0))
+    node, node_port = _started(_serve_node, _settings(directory, 2 * len(SIZES) * _BLOCKS, 0))
     raw, raw_port = _started(_serve_raw)
+    address = f"127.0.0.1:{node_port}"
     try:
-        figures = measure_sockets(f"127.0.0.1:{node_port}", raw_port)
-        figures |= measure_ssd(directory / "ssd")
+        figures = measure_sockets(address, raw_port)
+        beside = measure_beside_mooncake(address) if options.mooncake else {}
+        figures |= beside | measure_ssd(directory / "ssd")
     finally:
         for process in (node, raw):
             process.kill()
             process.join()
         shutil.rmtree(directory)
-    ratio = Target(value=figures["get_1mib_over_raw"], op="<=", target=1.46)
-    write_report("kv_transfer", figures, {"get_1mib_over_raw": ratio}, path)
+    figures["load_average"] = round(os.getloadavg()[0], 1)
+    targets = {"get_1mib_over_raw": Target(value=figures["get_1mib_over_raw"], op="<=", target=1.46)}
+    if beside:
+        ratio = figures["get_1mib_over_mooncake"]
+        targets["get_1mib_over_mooncake"] = Target(value=ratio, op="<=", target=0.7)
+    write_report("kv_transfer", figures, targets, options.json)
 
 
 if __name__ == "__main__":

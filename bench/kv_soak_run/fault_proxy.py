@@ -54,6 +54,8 @@ class FaultProxy:
                 continue
             back.settimeout(None)
             pair = front, back
+            for each in pair:
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._open.add(pair)
                 doomed = self._cut_next > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench.kv_soak_run.known_blocks import MARK, SECRET, TENANTS, known
 from bench.kv_soak_run.node_process import DRAM_SLOTS, NodeProcess
@@ -29,8 +29,7 @@ def leaks_of(node: NodeProcess) -> list[str]:
 
 
 def _open_things(node: NodeProcess) -> list[str]:
-    names = ("transactions", "connections", "write_through_waiting")
-    return _until(lambda: [f"{node.metrics()[name]:.0f} {name} are open" for name in names if node.metrics()[name]])
+    return _until(lambda: _more_than_none(node, ("transactions", "connections")))
 
 
 def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
@@ -39,10 +38,11 @@ def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
         for tenant in TENANTS
         if not isinstance(client.call(node.direct_address, Purge(tenant)), Done)
     ]
-    left = node.metrics()
-    kept = [f"{left[name]:.0f} {name} after a purge" for name in ("blocks", "tenants", *_SLOTS) if left[name]]
+    kept = [f"{each} after a purge" for each in _more_than_none(node, ("blocks", "tenants", *_SLOTS))]
     count = node.file_bytes().count(MARK)
-    return refused + kept + ([f"{count} payloads can be read after a purge"] if count else [])
+    # A full disk is tried once a second, so that a long queue waited for it; it has nothing to write any more.
+    waiting = _until(lambda: _more_than_none(node, ("write_through_waiting",)))
+    return refused + kept + waiting + ([f"{count} payloads can be read after a purge"] if count else [])
 
 
 def _room(node: NodeProcess, client: TransferClient) -> list[str]:
@@ -51,8 +51,12 @@ def _room(node: NodeProcess, client: TransferClient) -> list[str]:
     answer = client.call(node.direct_address, Allocate(f"room-{node.lives}", [], new, 10.0))
     got = [] if isinstance(answer, Done) else [f"its {DRAM_SLOTS} slots cannot be allocated: {answer}"]
     client.call(node.direct_address, Abort(f"room-{node.lives}"))
+    return got + [f"{each} after an abort" for each in _more_than_none(node, _SLOTS)]
+
+
+def _more_than_none(node: NodeProcess, names: Sequence[str]) -> list[str]:
     left = node.metrics()
-    return got + [f"{left[name]:.0f} {name} after an abort" for name in _SLOTS if left[name]]
+    return [f"{left[name]:.0f} {name}" for name in names if left[name]]
 
 
 def _descriptors(node: NodeProcess) -> list[str]:

@@ -26,7 +26,7 @@ def wrong_hits(history: Sequence[Operation], nodes: int) -> list[str]:
     """Return gets that found a block which nobody had put there since it was purged everywhere."""
     writes: dict[str, list[Operation]] = defaultdict(list)
     for each in history:
-        if each.kind in _WRITES and each.outcome != "refused" and not _must_fail(each):
+        if each.kind in _WRITES and not _had_no_effect(each) and not _must_fail(each):
             for name in each.names:
                 writes[name].append(each)
     purges = whole_purges(history, nodes)
@@ -91,6 +91,15 @@ def _is_explained(get: Operation, writes: Sequence[Operation], purges: Sequence[
 def _end(operation: Operation) -> float:
     """Return when it was over; what was broken off may still take effect at the node."""
     return inf if operation.ended is None or operation.outcome == "broken" else operation.ended
+
+
+def _had_no_effect(operation: Operation) -> bool:
+    """Return whether nothing can have come of it.
+
+    A client asks again where a kept connection breaks. Its second attempt may find the blocks locked by the first,
+    which the node is still carrying out.
+    """
+    return operation.outcome == "refused" and operation.reason != "locked"
 
 
 def _must_fail(operation: Operation) -> bool:

@@ -48,7 +48,7 @@ def test_other_bytes_are_wrong() -> None:
     "before",
     [
         [],
-        [operation("put", 1.0, outcome="refused")],
+        [operation("put", 1.0, outcome="refused", reason="no_room")],
         [operation("put", 1.0, node=1)],
         [operation("put", 3.0)],
         [operation("allocate", 1.0), operation("write", 1.5), operation("abort", 1.8)],
@@ -64,6 +64,7 @@ def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None
     "before",
     [
         [operation("put", 1.0, outcome="")],
+        [operation("put", 1.0, outcome="refused", reason="locked")],
         [operation("put", 0.1, outcome="broken"), *purge(0.6)],
         [operation("put", 0.0, 0.9), *purge(0.6)],
         [operation("put", 0.0), *purge(0.6, "broken")],
