@@ -16,6 +16,7 @@ from kvstore.transfer.frames import (
     Abort,
     Allocate,
     Commit,
+    Describe,
     Done,
     Held,
     Lookup,
@@ -117,6 +118,8 @@ class NodeService:
             case Suspect():
                 self._store.verify(message.key)
                 reply = Done()
+            case Describe():
+                reply = self._describe(message.routing_keys)
             case Pull():
                 reply = self._pull(message)
             case Page():
@@ -138,6 +141,11 @@ class NodeService:
             events = self._events_published()
         return PageOf(blocks, records[-1].number if records else message.after, events)
 
+    def _describe(self, routing_keys: list[int]) -> PageOf:
+        with self._store.lock:
+            records = self._store.catalog.called(routing_keys, _MAX_PAGE)
+            return PageOf([(record.facts, sorted(record.slots)) for record in records], 0, self._events_published())
+
     def _purge(self, tenant: str) -> Reply:
         try:
             return Done(self._store.purge(tenant))
@@ -152,6 +160,9 @@ class NodeService:
 
     def _pull(self, message: Pull) -> Reply:
         """Fetch blocks under a transaction here, which makes room, and one at their holder, which keeps them there."""
+        promoted = self._store.promote([facts.key for facts in message.blocks])
+        if not message.holder:
+            return Done(promoted)
         begun = self._begin(message.blocks)
         if isinstance(begun, Refused):
             return begun
