@@ -185,15 +185,34 @@ class BlockStore:
             now = self.clock()
             pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
             records = self.catalog.open_read(keys)
+        self._describe(records)
+        return pinned
+
+    def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
+        """Call blocks that are held by the routing keys that are told now, where they have none or others."""
+        told = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
+        with self.lock:
+            found = [self.catalog.find(key) for key in told]
+            keys = [
+                each.facts.key
+                for each in found
+                if each is not None and each.visible and each.facts.routing_key != told[each.facts.key]
+            ]
+            records = self.catalog.open_read(keys)
+            for record in records:
+                if record is not None:
+                    self.catalog.rename(record, told[record.facts.key])
+        self._describe(records)
+
+    def _describe(self, records: Sequence[BlockRecord | None]) -> None:
+        """Write what changed of blocks into the headers of their copies on SSD, so that it outlives this process."""
         for record in records:
-            # A copy's header says how long the pin lasts, so that it outlives this process.
             if record is not None and self.slot_file is not None and SSD in record.slots:
                 with contextlib.suppress(OSError):
                     self.slot_file.describe(record.slots[SSD], self._header(record))
         with self.lock:
             self.catalog.close_read(records)
         self.settle()
-        return pinned
 
     def purge(self, tenant: str) -> int:
         """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.

@@ -83,6 +83,7 @@ class NodeService:
                 return self._refused("not_open")
             if message.hint == "context_cache":
                 self._store.pin(keys, message.pin_s)
+            self._store.learn_routing_keys([facts for facts in message.blocks if facts.key not in new])
             return Done(len(new), [key for key in keys if key not in new])
 
         incoming = _Incoming(self._store, filling, [facts.checksum for facts in message.blocks if facts.key in new])

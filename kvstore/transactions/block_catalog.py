@@ -182,6 +182,14 @@ class BlockCatalog:
         """Note the checksum of an uncommitted block."""
         record.facts = facts
 
+    def rename(self, record: BlockRecord, routing_key: int) -> None:
+        """Call a visible block by another routing key: it leaves under the old one and comes under the new."""
+        old = record.facts
+        record.facts = msgspec.structs.replace(old, routing_key=routing_key)
+        if old.routing_key:
+            self._changes.extend(Change("removed", old, medium) for medium in record.slots)
+        self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
+
     def open_fill(self, key: bytes, medium: Medium) -> BlockRecord | None:
         """Reserve a slot of another tier for a copy, which is then in use until `close_fill`; None: not possible."""
         record = self._records.get(key)

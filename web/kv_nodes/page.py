@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.visibility import visible_kv_nodes
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -31,10 +32,12 @@ def kv_store(request: HttpRequest) -> HttpResponse:
         return render(request, "kv_nodes/refused.html", shell_context(request, page=PAGE, why=why), status=403)
     nodes = visible_kv_nodes(actor).order_by("name")
     rows: list[NodeRow] = [node_row(node, now) for node in nodes[:MAX_ROWS]]
-    engines = Engine.objects.exclude(kv_node="").values_list("name", "connect_url", "kv_node")
+    engines = Engine.objects.exclude(kv_node="").values_list("name", "connect_url", "kv_node", "supervised")
+    simulated = False
     by_node: dict[str, list[str]] = {}
     names = {}
-    for name, url, node in engines:
+    for name, url, node, supervised in engines:
+        simulated = simulated or supervised
         by_node.setdefault(node, []).append(name)
         names[url.partition("://")[2]] = name
     names |= {row.name: row.name for row in rows}
@@ -45,6 +48,7 @@ def kv_store(request: HttpRequest) -> HttpResponse:
         more=max(0, nodes.count() - len(rows)),
         matrix=transfer_matrix(rows, names),
         finding=finding(rows),
+        scale=(BYTES_PER_TOKEN, RATIO) if simulated else None,
         fragment=f"{ADDRESS}?fragment=1",
     )
     part = "kv_nodes/live.html" if "fragment" in request.GET else "kv_nodes/page.html"

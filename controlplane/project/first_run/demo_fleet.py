@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.supervised_ports import engine_ports
 from controlplane.kv_nodes.models.kv_node import KvNode
+from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
-from controlplane.project.first_run.demo_nodes import BYTES_PER_TOKEN
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE

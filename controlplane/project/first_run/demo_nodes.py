@@ -30,9 +30,8 @@ from controlplane.project.processes.child_process import ChildSpec
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 NODES = ("kv-1", "kv-2")
-BYTES_PER_TOKEN = 64
-"""An 896th of a 7B model's: 32 KiB per block of 512 tokens, of which a node keeps as many as four engines do."""
 _SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
+"""A slot holds a block of 512 tokens of BYTES_PER_TOKEN; a node keeps as many as four engines do."""
 _PORTS = 3
 _ACTOR = program("first run")
 

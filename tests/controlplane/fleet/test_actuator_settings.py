@@ -88,3 +88,19 @@ def test_a_process_gets_a_free_name_and_ports_of_its_own(pool: Pool) -> None:
     assert (answer.engine.name, answer.engine.supervised) == ("e-02", True)
     addresses = (answer.engine.url, answer.engine.kv_events_endpoint, answer.engine.kv_replay_endpoint)
     assert len({address.rsplit(":", 1)[1] for address in addresses}) == 3
+
+
+@pytest.mark.django_db
+def test_a_new_process_keeps_its_blocks_on_the_node_that_the_fewest_use(pool: Pool) -> None:
+    def started() -> str:
+        answer = ProcessActuator(ProcessSettings()).start(EngineOrder(key="k", pool=pool, role="mixed"))
+        assert answer.engine is not None
+        return answer.engine.kv_node
+
+    assert started() == ""
+    for number, node in enumerate(("kv-2", "kv-1", "kv-2", "")):
+        url = f"http://10.0.0.{number}:80"
+        Engine.objects.create(
+            pool=pool, name=f"n{number}", engine_id=f"n{number}", url=url, connect_url=url, kv_node=node
+        )
+    assert started() == "kv-1"

@@ -248,6 +248,32 @@ def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: P
         context.term()
 
 
+def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_path: Path) -> None:
+    plain, data = block("a")
+    told: list[Any] = []
+    with node(tmp_path) as manager, a_client() as client:
+        client.put(address(manager), [(plain, data)])
+        wait_until(lambda: on_ssd(manager, "a"))
+        manager.store._on_changes = told.extend
+        for routing_key in (5, 5, 6):
+            named = msgspec.structs.replace(plain, routing_key=routing_key)
+            assert client.put(address(manager), [(named, data)]) == Done(0, [key("a")])
+        client.put(address(manager), [(plain, data)])
+        assert [(each.kind, each.facts.routing_key, each.medium) for each in told] == [
+            ("stored", 5, "CPU"),
+            ("stored", 5, "STORAGE"),
+            ("removed", 5, "CPU"),
+            ("removed", 5, "STORAGE"),
+            ("stored", 6, "CPU"),
+            ("stored", 6, "STORAGE"),
+        ]
+    with node(tmp_path) as manager, a_client() as client:
+        page = client.call(address(manager), Page(0, 10))
+        assert isinstance(page, PageOf)
+        assert [each.routing_key for each, _ in page.blocks] == [6]
+        assert contents(client, [address(manager)], ["a"]) == [bytes(data)]
+
+
 def test_its_metrics_say_what_happened() -> None:
     [port] = free_ports(1)
     with node(metrics_port=port) as manager, a_client() as client:

@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
 from kvstore.node.node_report import LinkReport, NodeReport
@@ -58,6 +59,13 @@ def test_it_shows_tiers_and_who_keeps_blocks_there(viewer: Client, pool: Pool) -
     # 79 hits and 21 misses of each hundred.
     assert "79.0 %" in page.replace("\u202f", " ")
     assert "heard just now" in page
+
+
+def test_the_scale_of_simulated_payloads_is_said_where_there_are_any(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    assert "scaled alike" not in text(viewer)
+    Engine.objects.filter(name="e-01").update(supervised=True)
+    assert "64 bytes per token, 1/896 of a 7B model" in text(viewer)
 
 
 def test_links_carry_the_names_of_engines_and_nodes(viewer: Client, pool: Pool) -> None:
