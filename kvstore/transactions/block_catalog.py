@@ -185,7 +185,9 @@ class BlockCatalog:
     def rename(self, record: BlockRecord, routing_key: int) -> None:
         """Call a visible block by another routing key: it leaves under the old one and comes under the new."""
         old = record.facts
+        self._unname(record)
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)
+        self._name(record)
         if old.routing_key:
             self._changes.extend(Change("removed", old, medium) for medium in record.slots)
         self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
@@ -366,9 +368,12 @@ class BlockCatalog:
     # Inner ----------------------------------------------------------------------------------------
 
     def _take_in(self, record: BlockRecord) -> None:
-        facts = record.facts
-        self._records[facts.key] = record
+        self._records[record.facts.key] = record
         self.usage.add(record)
+        self._name(record)
+
+    def _name(self, record: BlockRecord) -> None:
+        facts = record.facts
         if facts.routing_key:
             self._named[facts.routing_key] = (*self._named.get(facts.routing_key, ()), facts.key)
 
