@@ -137,8 +137,8 @@ class BlockStore:
                 self.catalog.close_read([record])
             self.settle()
 
-    def promote(self, keys: Sequence[bytes]) -> int:
-        """Copy those of these blocks that lie on SSD alone to DRAM; returns how many of them lie there afterwards."""
+    def promote(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Copy those of these blocks that lie on SSD alone to DRAM; returns which of them lie there afterwards."""
         with self.lock:
             records = self.catalog.open_read(keys)
             alone = [each for each in records if each is not None and DRAM not in each.slots]
@@ -146,7 +146,7 @@ class BlockStore:
             for record in alone:
                 self._load(record)
             with self.lock:
-                return sum(DRAM in record.slots for record in alone)
+                return [record.facts.key for record in alone if DRAM in record.slots]
         finally:
             with self.lock:
                 self.catalog.close_read(records)

@@ -119,12 +119,10 @@ class NodeService:
             case Suspect():
                 self._store.verify(message.key)
                 reply = Done()
-            case Describe():
-                reply = self._describe(message.routing_keys)
             case Pull():
                 reply = self._pull(message)
-            case Page():
-                reply = self._page(message)
+            case Page() | Describe():
+                reply = self._listed(message)
             case _:
                 reply = self._refused("unknown")
         return reply
@@ -135,17 +133,16 @@ class NodeService:
             there = [each if each is not None and each.visible else None for each in found]
             return Held([(each.facts.length, sorted(each.slots)) if each else (-1, []) for each in there])
 
-    def _page(self, message: Page) -> PageOf:
+    def _listed(self, message: Page | Describe) -> PageOf:
+        catalog, after = self._store.catalog, message.after if isinstance(message, Page) else 0
         with self._store.lock:
-            records = self._store.catalog.page(message.after, max(1, min(message.limit, _MAX_PAGE)))
+            if isinstance(message, Page):
+                records = catalog.page(after, max(1, min(message.limit, _MAX_PAGE)))
+            else:
+                records = catalog.called(message.routing_keys, _MAX_PAGE)
             blocks = [(record.facts, sorted(record.slots)) for record in records]
             events = self._events_published()
-        return PageOf(blocks, records[-1].number if records else message.after, events)
-
-    def _describe(self, routing_keys: list[int]) -> PageOf:
-        with self._store.lock:
-            records = self._store.catalog.called(routing_keys, _MAX_PAGE)
-            return PageOf([(record.facts, sorted(record.slots)) for record in records], 0, self._events_published())
+        return PageOf(blocks, records[-1].number if records else after, events)
 
     def _purge(self, tenant: str) -> Reply:
         try:
@@ -161,9 +158,10 @@ class NodeService:
 
     def _pull(self, message: Pull) -> Reply:
         """Fetch blocks under a transaction here, which makes room, and one at their holder, which keeps them there."""
-        promoted = self._store.promote([facts.key for facts in message.blocks])
+        keys = [facts.key for facts in message.blocks]
+        promoted = set(self._store.promote(keys))
         if not message.holder:
-            return Done(promoted)
+            return Done(len(promoted), [key for key in keys if key not in promoted])
         begun = self._begin(message.blocks)
         if isinstance(begun, Refused):
             return begun

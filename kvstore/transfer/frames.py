@@ -133,7 +133,7 @@ class Suspect(_Message, tag="suspect", frozen=True):
 
 
 class Describe(_Message, tag="describe", frozen=True):
-    """Tell the facts and tiers of what you hold of the blocks that the gateway calls so, in this order."""
+    """Tell of what you hold of the blocks that gateways call so, in this order; answered as a page, of any numbers."""
 
     routing_keys: list[int]
 

@@ -393,7 +393,7 @@ def test_a_pull_without_a_holder_brings_blocks_from_ssd_to_dram(tmp_path: Path) 
         held = client.call(address(manager), Lookup([key(name) for name in names]))
         assert held == Held([(1000, ["STORAGE"]), (1000, ["STORAGE"])])
         hits = dict(manager.store.counts.hits)
-        assert client.call(address(manager), Pull("", [facts(name) for name in [*names, "x"]])) == Done(2)
+        assert client.call(address(manager), Pull("", [facts(name) for name in [*names, "x"]])) == Done(2, [key("x")])
         held = client.call(address(manager), Lookup([key(name) for name in names]))
         assert held == Held([(1000, ["CPU", "STORAGE"])] * 2)
         assert manager.store.counts.hits == hits
