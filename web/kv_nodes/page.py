@@ -8,12 +8,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.visibility import visible_kv_nodes
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.kv_nodes.finding import finding
 from web.kv_nodes.node_rows import NodeRow, node_row
+from web.kv_nodes.order_rows import order_table
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
@@ -47,6 +49,7 @@ def kv_store(request: HttpRequest) -> HttpResponse:
         rows=[(row, sorted(by_node.get(row.name, ()))) for row in rows],
         more=max(0, nodes.count() - len(rows)),
         matrix=transfer_matrix(rows, names),
+        orders=order_table(visible_kv_orders(actor), now),
         finding=finding(rows),
         scale=(BYTES_PER_TOKEN, RATIO) if simulated else None,
         fragment=f"{ADDRESS}?fragment=1",
