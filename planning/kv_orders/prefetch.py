@@ -7,9 +7,10 @@ SSD of the engine's own. The load that is left when the prefill begins comes fro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from planning.kv_orders.kv_move import MAX_BLOCKS, PREFETCH, KvMove
-from routing.ledger.node_loads import Loadable, NodeLoads
+from routing.ledger.node_loads import Load, Loadable, NodeLoads
 from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
@@ -29,20 +30,21 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
     loadable = loads.loadable(request.keys, now)
     if loadable is None:
         return None
+    own, held = _own(loadable, home), _held(decision)
+    without_s = _prefill_s(request, decision, loadable.onto(decision.engine_id, held))
     ways = [
-        (gain_s, move)
+        (without_s - _prefill_s(request, decision, [_near(decision, loads, blocks)]), move)
         for blocks, nodes in loadable.groups
         for node in nodes
-        if (move := _move(request, decision, loads, node, _own(loadable, home), blocks)) is not None
-        and (gain_s := _gain_s(request, decision, loads, node, blocks)) > 0
-        and move.seconds <= decision.wait_s
+        if node != home and (move := _move(request, decision, loads, node, own, blocks)) is not None
     ]
+    ways = [way for way in ways if way[0] > 0 and way[1].seconds <= decision.wait_s]
     if ways:
         return max(ways, key=lambda way: (way[0], -way[1].seconds, way[1].source))[1]
     fetch = decision.fetch
     if fetch is None or fetch.node != home:
         return None
-    return _move(request, decision, loads, home, _held(decision), fetch.blocks)
+    return _move(request, decision, loads, home, held, fetch.blocks)
 
 
 def _move(
@@ -53,22 +55,28 @@ def _move(
     return KvMove(PREFETCH, source, home, keys, loads.seconds(home, source, len(keys))) if keys else None
 
 
-def _gain_s(request: InferenceRequest, decision: Decision, loads: NodeLoads, node: str, blocks: int) -> float:
-    """Return the seconds of prefill that are saved when so many leading blocks of a node lie at home by then."""
-    home, missing = loads.homes[decision.engine_id], blocks - _held(decision)
-    if missing <= 0 or node == home:
-        return 0.0
-    without_s = min(loads.seconds(home, node, missing), missing * request.block_tokens * _token_s(decision))
-    return without_s - loads.seconds(home, home, missing)
+def _near(decision: Decision, loads: NodeLoads, blocks: int) -> Load:
+    """Return the load of so many leading blocks, once they lie on the engine's own node."""
+    home = loads.homes[decision.engine_id]
+    return Load(loads.seconds(home, home, max(0, blocks - _held(decision))), blocks, home)
+
+
+def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Load]) -> float:
+    """Return the seconds of the cheapest prefill: all computed, or one of these loads and the rest computed."""
+    block_s = request.block_tokens * _token_s(decision)
+    held, blocks = _held(decision), len(request.keys)
+    loaded_s = (each.seconds + (blocks - each.blocks) * block_s for each in ways if each.blocks > held)
+    return min((blocks - held) * block_s, *loaded_s, math.inf)
 
 
 def _token_s(decision: Decision) -> float:
-    """Return the seconds per token that the decision expects to compute; a load in it was found to be less."""
-    fetch = decision.fetch
-    computed = decision.prompt_tokens - decision.hit_tokens
-    if computed <= 0:
-        return math.inf
-    return (decision.compute_s - (fetch.seconds if fetch is not None else 0.0)) / computed
+    """Return the seconds per token that the decision expects to compute.
+
+    Where it computes nothing, those that its load takes: computing would have taken longer.
+    """
+    fetch, computed = decision.fetch, decision.prompt_tokens - decision.hit_tokens
+    load_s = fetch.seconds if fetch is not None else 0.0
+    return (decision.compute_s - load_s) / computed if computed > 0 else load_s / max(1, decision.prompt_tokens)
 
 
 def _held(decision: Decision) -> int:
