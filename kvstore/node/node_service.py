@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from kvstore.node.block_store import BlockStore, Filling
+from kvstore.node.pull_pace import PullPace
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transactions.transactions import MAX_LEASE_S, Rejection
 from kvstore.transfer.connection import PeerError
@@ -56,8 +57,16 @@ class _Incoming:
 class NodeService:
     """The node manager's side of the protocol; it has no state but the numbers of its own transactions."""
 
-    def __init__(self, store: BlockStore, client: TransferClient, events_published: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: BlockStore,
+        client: TransferClient,
+        events_published: Callable[[], int],
+        pace: PullPace | None = None,
+    ) -> None:
+        """`pace` is for pulls that nobody waits for; None: they have no limit."""
         self._store, self._client, self._events_published = store, client, events_published
+        self._pace = pace
         self._numbers = itertools.count()
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
@@ -188,7 +197,10 @@ class NodeService:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
                 return [None] * len(wanted)
-            fetched = self._client.get([message.holder], wanted, Priority(max(0, min(message.priority, 2))))
+            priority = Priority(max(0, min(message.priority, 2)))
+            fetched = self._client.get([message.holder], wanted, priority)
+            if self._pace is not None and priority != Priority.REQUEST:
+                self._pace.came(sum(len(each.payload) for each in fetched if each is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
             return [None] * len(wanted)
