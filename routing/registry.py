@@ -62,7 +62,6 @@ QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
 }
 
 CENTRAL_PLACEMENT = "central"
-_COUNT_LOADS = frozenset({"least_cost", "mooncake"})
 
 BASELINES = frozenset(
     {
@@ -80,11 +79,6 @@ BASELINES = frozenset(
 
 STAGES: dict[str, dict[str, type[msgspec.Struct]]] = {"placement": PLACEMENTS, "order": QUEUE_ORDERS}
 """The table behind each stage of a policy document, by the name of the document's field."""
-
-
-def counts_loads(placement: str) -> bool:
-    """Return whether the placement of this name weighs loads from node managers against computing."""
-    return placement in _COUNT_LOADS
 
 
 def baseline_problem(name: str) -> str:

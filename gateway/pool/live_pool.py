@@ -28,12 +28,12 @@ from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
 from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv_nodes.pool_loads import PoolLoads
 from gateway.kv_orders.kv_orders import KvOrders
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
-from gateway.pool.pool_loads import PoolLoads
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow

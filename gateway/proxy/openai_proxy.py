@@ -13,7 +13,6 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
-from gateway.contracts.key_source import COUNTED
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
@@ -37,7 +36,7 @@ from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt
-from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 
@@ -358,7 +357,7 @@ def _with_order(
     """
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request
-    keys = keyed.keys if keyed.source in COUNTED and not keyed.further_tokens else ()
+    keys = keyed.keys if names_blocks(keyed) else ()
     order = pool.loads.order_of(keys, wanted.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)
 

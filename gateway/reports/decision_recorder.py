@@ -14,10 +14,10 @@ from gateway.contracts.hit_sample import HitSample, mismatch_of
 from gateway.contracts.key_source import COUNTED
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
 from gateway.contracts.traffic_row import TrafficRow, trace_blocks, trace_head
-from gateway.pool.engine_cost import engine_cost
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import saved_tokens, stored_load
 from gateway.reports.decision_sampling import is_late
+from gateway.reports.engine_cost import engine_cost
 from gateway.reports.hindsight import Hindsight
 from routing.policy.admission_document import OFF
 from routing.values.decision import Candidate, Decision
@@ -70,7 +70,6 @@ class DecisionRecorder:
             may_defer=admission.mode != OFF and admission.defer_s > 0,
             view_age_s=known[0].report_age_s if known else None,
         )
-        decoder = pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
         pattern = engine.hits.verdict.cause if engine is not None else ""
         return StoredDecision(
             decision,
@@ -99,7 +98,7 @@ class DecisionRecorder:
             mismatch_of(sample, pattern) if sample is not None else "",
             known,
             len(pool.router.view.roster.accepting),
-            decoder.entry.name if decoder is not None else "",
+            _decoder_name(pool, decision),
             cost,
             speed,
             snapshot_version,
@@ -178,6 +177,11 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
         return held if chosen.blocks else decision.hit_tokens
     # Dispatches estimate anew; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
+
+
+def _decoder_name(pool: LivePool, decision: Decision) -> str:
+    decoder = pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
+    return decoder.entry.name if decoder is not None else ""
 
 
 def _known(pool: LivePool, candidate: Candidate, decision: Decision, engine: LiveEngine | None) -> Known:

@@ -20,7 +20,7 @@ from gateway.pool.request_listener import RequestListener, RequestListeners
 from gateway.process.drain import CUT_OFF
 from gateway.requests.decision_records import engines_of, new_record, no_decision
 from gateway.requests.objectives import objectives
-from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
 from gateway.requests.rejections import prompt_too_long, rejection
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
@@ -155,8 +155,11 @@ class RequestLifecycle:
             tell(record, monotonic(), False)
 
     def loaded(self, record: DecisionRecord, outcome: KvOutcome | None) -> None:
-        """Note what the engine says of the KV that it was to load; None: it says nothing."""
-        if outcome is not None and not record.outcome:
+        """Note what the engine says of the KV that it was to load; None: it says nothing.
+
+        A decode engine was to load nothing: what it says is not of the prompt.
+        """
+        if outcome is not None and not record.outcome and record.handed_over_s is None:
             record.load = outcome
 
     def completed(
@@ -281,4 +284,5 @@ def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceReq
         expected.give_up_s,
         expected.slo_class,
         sequences=wanted.sequences,
+        may_load=wanted.proxied and wanted.sequences > 0 and names_blocks(keyed),
     )

@@ -159,6 +159,11 @@ class PromptKeys:
             raise AssertionError("the memory is over its bounds")
 
 
+def names_blocks(keyed: KeyedPrompt) -> bool:
+    """Return whether the keys are those of the engine's blocks, and of the only prompt of the request."""
+    return keyed.source in COUNTED and not keyed.further_tokens
+
+
 def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
     """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
     tokens, further, source = keyed.prompt_tokens, 0, keyed.source

@@ -16,11 +16,11 @@ from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_table import FleetTable
 from routing.ledger.fleet_view import NEVER, FleetCache, FleetView
 from routing.ledger.in_flight_blocks import InFlightBlocks, coming_keys
+from routing.ledger.prefill_with_loads import counts_loads, load_at_dispatch
 from routing.ledger.reservations import PREFILLING, WAITING, Reservation, Reservations
 from routing.ledger.router_counts import RouterCounts
 from routing.placements.candidate_scores import candidate
 from routing.placements.placement import Placement
-from routing.placements.prefill_with_loads import load_at_dispatch
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.dispatch_limit import DispatchLimit
 from routing.queue.target_queue import LineRules
@@ -29,7 +29,6 @@ from routing.registry import (
     Table,
     build_placement,
     build_queue_order,
-    counts_loads,
     pair_problem,
 )
 from routing.trials.arms import Arms

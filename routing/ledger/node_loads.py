@@ -2,6 +2,7 @@
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
 1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
+A link that was not used for a while is judged by them again: one that was slow would else never be tried anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
 BLOCK_BYTES = 1 << 20
 """A block's size where neither a node nor a load has told any."""
 MAX_LINKS = 4096
+FORGOTTEN_AFTER_S = 120.0
 _SIZE_SHARE = 0.2
 
 
@@ -68,6 +70,8 @@ class NodeLoads:
         self._slots: Mapping[str, int] = {}
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
+        self._used_at: dict[tuple[str, str], float] = {}
+        self._forget_at = 0.0
         self._quarantine = Quarantine()
 
     @property
@@ -93,6 +97,8 @@ class NodeLoads:
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
         """Return what nodes that may be asked hold of a prompt; None where it is nothing."""
         holdings = self.holdings
+        if now >= self._forget_at:
+            self._forget(now)
         if not holdings.readable or not keys:
             return None
         groups = []
@@ -102,7 +108,7 @@ class NodeLoads:
                 groups.append((blocks, names))
         return Loadable(self, groups) if groups else None
 
-    def loaded(self, engine_id: str, node: str, blocks: int, size: int, seconds: float) -> None:
+    def loaded(self, engine_id: str, node: str, blocks: int, size: int, seconds: float, now: float) -> None:
         """Learn from a load that brought blocks; of an engine without a node of its own nothing is learned."""
         home = self.homes.get(engine_id)
         if home is None or blocks <= 0 or size <= 0:
@@ -113,9 +119,10 @@ class NodeLoads:
         link = home, node
         if link not in self._rates:
             if len(self._rates) >= MAX_LINKS:
-                self._rates.pop(next(iter(self._rates)))
+                self._drop(next(iter(self._rates)))
             self._rates[link] = self.rate(home, node)
         self._rates[link].observe(size, seconds)
+        self._used_at[link] = now
         self._quarantine.succeeded(node)
 
     def failed(self, node: str, now: float) -> None:
@@ -125,3 +132,11 @@ class NodeLoads:
     def links(self) -> list[tuple[str, str, LoadRate]]:
         """Return (the engine's own node, holder, what is known) of each link that was used, in order."""
         return [(home, node, rate) for (home, node), rate in sorted(self._rates.items())]
+
+    def _forget(self, now: float) -> None:
+        for link in [each for each, at in self._used_at.items() if now - at >= FORGOTTEN_AFTER_S]:
+            self._drop(link)
+        self._forget_at = now + FORGOTTEN_AFTER_S / 10
+
+    def _drop(self, link: tuple[str, str]) -> None:
+        del self._rates[link], self._used_at[link]

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
+from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT
-from routing.placements.prefill_with_loads import Prefill, Prefills
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
@@ -46,7 +46,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         who come after find it there.
         """
         if view.nodes is not None:
-            loadable = view.nodes.loadable(request.keys, now)
+            loadable = what_loads(request, view.nodes, now)
             if loadable is not None:
                 return self._counting_loads(request, view, now, loadable)
         roster, load, salt = view.roster, view.load, tie_salt(request)

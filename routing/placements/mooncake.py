@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
+from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
-from routing.placements.prefill_with_loads import Prefill, Prefills
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice, Fetch
 from routing.values.inference_request import InferenceRequest
@@ -66,7 +66,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
-        loadable = view.nodes.loadable(request.keys, now) if view.nodes is not None else None
+        loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
         if loadable is not None:
             return self._counting_loads(request, view, now, loadable)
         if not view.roster.transfers_possible:

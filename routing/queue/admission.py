@@ -18,9 +18,11 @@ from collections.abc import Callable
 from math import exp
 from typing import TYPE_CHECKING
 
+from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.decode_ledger import DecodeBook
 from routing.ledger.fleet_view import NEVER, FleetView
+from routing.ledger.prefill_with_loads import Prefills, counts_loads, what_loads
 from routing.policy.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
 from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
@@ -62,6 +64,7 @@ class Admission:
         """Judge by this policy from now on."""
         self.settings: AdmissionDocument = policy.admission
         self._tpot_slo_s = policy.tbt_slo_s
+        self._counts_loads = counts_loads(policy.placement.name)
         self._decode_cost = DecodeCost.of(policy.decode_cost)
         self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
         if self.pairs is not None:
@@ -190,6 +193,12 @@ class Admission:
             # The request's own blocks are on their way to its engine: what others hold is what is resident.
             match, (own, compute_s) = view.resident_match(request), bound
             ttft_s = max(free_at(own) - now, 0.0) + compute_s
+        if (
+            view.nodes is not None
+            and self._counts_loads
+            and (loadable := what_loads(request, view.nodes, now)) is not None
+        ):
+            return self._least_with_loads(Prefills(request, view, loadable), match, now, ttft_s, compute_s)
         for blocks, mask in (*match.groups, (0, view.roster.accepting_mask)):
             holders = mask & others
             others &= ~mask
@@ -202,4 +211,14 @@ class Admission:
                     alike = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
                 compute_s = min(compute_s, alike)
                 ttft_s = min(ttft_s, max(free_at(target) - now, 0.0) + alike)
+        return ttft_s, compute_s
+
+    def _least_with_loads(
+        self, prefills: Prefills, match: PrefixMatch, now: float, ttft_s: float, compute_s: float
+    ) -> tuple[float, float]:
+        """Return the same where node managers hold some of the prompt; a bound request's own engine is given."""
+        for target in self._view.roster.accepting:
+            seconds = prefills.on(target, match.blocks(target)).seconds
+            compute_s = min(compute_s, seconds)
+            ttft_s = min(ttft_s, max(self._free_at(target) - now, 0.0) + seconds)
         return ttft_s, compute_s

@@ -36,6 +36,9 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
     sequences: int = 1
     """Answers that are decoded at once for the prompt; 0: it is only read, as for an embedding."""
+    may_load: bool = True
+    """Whoever sends it to its engine tells that what to load from node managers; a load that nobody orders must not be
+    counted on."""
 
     @property
     def deadline_s(self) -> float:

@@ -29,6 +29,7 @@ REASONS = {
     "affinity": "Prefix affinity",
     "least_ttft": "Least TTFT",
     "fetch": "Fetch blocks",
+    "load": "Load from node",
     "long_match": "Long match",
     "fewest_requests": "Fewest requests",
     "smallest_tree": "Fewest blocks sent",

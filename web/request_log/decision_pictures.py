@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, name_of
+from controlplane.request_log.decision_story.load_words import load_fact
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
@@ -36,14 +37,10 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
     dispatched_s = min(max(before_s, decision.queued_s), ttft_s)
     before_s = min(before_s, dispatched_s)
-    # Only the hand-over to a decode engine is timed: the estimate of a planned fetch is no part of what happened.
-    handed_s = stored.handed_over_after_s if decision.pair is not None else None
-    transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
     parts = [
         ("before", before_s),
         ("queue", dispatched_s - before_s),
-        ("prefill", ttft_s - dispatched_s - transfer_s),
-        ("transfer", transfer_s),
+        *_on_engines(stored, dispatched_s, ttft_s),
     ]
     instead = []
     if best is not None:
@@ -53,7 +50,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         instead = bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
     return {
         "estimated": bars(
-            [("before", before_s), ("queue", chosen.wait_s), ("prefill", chosen.compute_s)], end_s, worded=True
+            [("before", before_s), ("queue", chosen.wait_s), *_estimated(stored, chosen)], end_s, worded=True
         ),
         "estimated_s": duration(estimate_s),
         "actual": bars(parts, end_s, worded=True),
@@ -70,6 +67,25 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         "slo": place(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
         "slo_words": f"SLO {duration(stored.ttft_slo_s)}",
     }
+
+
+def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> list[tuple[str, float]]:
+    """Return what passed between dispatch and first token.
+
+    Loads and the hand-over to a decode engine are timed: an estimate is no part of what happened.
+    """
+    handed_s = stored.handed_over_after_s if stored.decision.pair is not None else None
+    transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
+    computed_s = ttft_s - dispatched_s - transfer_s
+    loaded_s = min(computed_s, stored.load.seconds) if stored.load is not None else 0.0
+    return [("transfer", loaded_s), ("prefill", computed_s - loaded_s), ("transfer", transfer_s)]
+
+
+def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
+    """Return the load from a node and the prefill that the choice counted on."""
+    fetch = stored.decision.fetch
+    load_s = min(fetch.seconds, chosen.compute_s) if fetch is not None and fetch.node else 0.0
+    return [("transfer", load_s), ("prefill", chosen.compute_s - load_s)]
 
 
 def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
@@ -228,6 +244,8 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         why = DECODE_REASONS.get(decision.pair.reason, "")
         on = stored.decode_engine_name or decision.pair.engine_id
         found.append(("Decode engine", f"{on}, {why}" if why else on))
+    if loaded := load_fact(stored):
+        found.append(("Loaded", loaded))
     if len(stored.attempts) > 1:
         found.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
     if stored.finished_after_s is not None:

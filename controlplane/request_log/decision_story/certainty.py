@@ -89,8 +89,13 @@ def name_of(stored: StoredDecision, engine_id: str) -> str:
 
 
 def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | None:
-    """Return the least hit with which the chosen engine's prefill takes `limit_s` at most."""
-    cost, length = stored.cost, stored.decision.prompt_tokens
+    """Return the least hit with which the chosen engine's prefill takes `limit_s` at most.
+
+    None too where some of the hit is to be loaded, which has a time of its own.
+    """
+    cost, length, fetch = stored.cost, stored.decision.prompt_tokens, stored.decision.fetch
+    if fetch is not None and fetch.node:
+        return None
     if cost is None or not chosen.hit_tokens or cost.seconds(length, 0) / stored.speed <= limit_s:
         return None
     low, high = 0, chosen.hit_tokens

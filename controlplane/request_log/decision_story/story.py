@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
+from controlplane.request_log.decision_story.load_words import held_on_node, what_was_loaded
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
@@ -80,6 +81,8 @@ def _sent(stored: StoredDecision) -> str:
     rival = runner_up(stored)
     if decision.reason == reasons.MIGRATED:
         return f"Migrated to {name} while queued"
+    if decision.fetch is not None and decision.fetch.node:
+        return f"Sent to {name} to load from node {decision.fetch.node}"
     if decision.hit_tokens and (rival is None or decision.hit_tokens > rival.hit_tokens):
         return f"Sent to {name} for its cache"
     if rival is not None and decision.candidates and decision.candidates[0].wait_s < rival.wait_s:
@@ -99,6 +102,7 @@ def _why(stored: StoredDecision) -> Words:
     else:
         words += [(f"The index had {name} holding none of the ", False), (whole(decision.prompt_tokens), True)]
         words += [(" prompt tokens. ", False)]
+    words += held_on_node(stored)
     if rival is None:
         return (*words, (f"It was chosen because {reasons.words(decision.reason)}; it was the only candidate.", False))
     return (*words, *_against(stored, name_of(stored, rival.engine_id)))
@@ -144,7 +148,7 @@ def _happened(stored: StoredDecision) -> Words:
     decision = stored.decision
     if not decision.engine_id:
         return ((f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
-    words = [*_waited(stored), *_found(stored)]
+    words = [*_waited(stored), *_found(stored), *what_was_loaded(stored)]
     ttft_s = stored.first_token_after_s
     if ttft_s is not None:
         words += [(" First token after ", False), (duration(ttft_s), True)]

@@ -66,6 +66,8 @@ class LoadingEngine(ScriptedEngine):
         self.outcomes.append(outcome)
         await asyncio.to_thread(self._kept, order)
         said = {} if self.silent else {PARAMS: {FIELD: _fields(outcome)}}
+        if body[PARAMS].get("do_remote_decode") and self.hands_over:
+            said = {PARAMS: {**said.get(PARAMS, {}), "remote_url": self.url}}
         self.cached_tokens = 16 * outcome.loaded_blocks
         if not body.get("stream"):
             answer = {"id": "x", "choices": [{"index": 0, "message": {"content": "Hello"}}], "usage": self._usage()}

@@ -99,14 +99,14 @@ async def serving(
     state_dir: Path, nodes: Mapping[str, KvNodeEntry], placement: str = "mooncake", **pool: Any
 ) -> AsyncIterator[Fleet]:
     """Serve two engines, engine-0 with node a and engine-1 with node b."""
-    homes = ("a", "b")
+    homes, roles = ("a", "b"), pool.pop("roles", ())
     engines = {f"engine-{number}": LoadingEngine(nodes[name].address) for number, name in enumerate(homes)}
     first, second = engines.values()
     bus = InProcessBus()
     settings = GatewaySettings(probe_interval_s=0.1, kv_secret=SECRET)
     policy = RoutingPolicy(placement=Stage(name=placement), prefill_cost=DEAR)
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
-        plain = snapshot([first.url, second.url], **{"policy": policy, **pool})
+        plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})
         with_homes = tuple(
             msgspec.structs.replace(each, kv_node=home) for each, home in zip(plain.engines, homes, strict=True)
         )
@@ -282,3 +282,59 @@ async def test_an_engine_that_says_nothing_of_its_load_is_counted_so(tmp_path: P
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.reason, fleet.loads("untold")) == ("untold", 1)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tmp_path: Path, streams: bool) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, roles=["prefill", "decode"]) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            first, second = fleet.engines.values()
+            # The node of the prefill engine has nothing of it but what it had computed before.
+            second.node = ""
+            await fleet.ask()
+            await until(lambda: fleet.blocks("a") == BLOCKS)
+            headers = {"authorization": f"Bearer {KEY}"}
+            sent = body(stream=streams)
+            async with fleet.gateway.client.post(fleet.gateway.url + CHAT, json=sent, headers=headers) as response:
+                assert response.status == 200
+                assert "switchyard" not in await response.text()
+                decision_id = response.headers["x-switchyard-decision"]
+            assert [order.load_blocks for order in first.orders] == [0, BLOCKS]
+            assert [order.load_blocks for order in second.orders] == [0, 0]
+            assert all(len(order.routing_keys()) == BLOCKS for order in second.orders)
+            legs = [each["kv_transfer_params"] for each in (first.bodies[1], second.bodies[1])]
+            assert (legs[0]["do_remote_decode"], legs[1]["remote_url"]) == (True, first.url)
+            record = fleet.gateway.app.recent.get(decision_id)
+            assert record is not None
+            load = as_it_stands(record).load
+            assert load is not None
+            assert (load.node, load.blocks, load.saved_tokens) == ("a", BLOCKS, 16 * BLOCKS)
+
+
+async def test_a_decision_that_others_carry_out_counts_on_no_load(tmp_path: Path) -> None:
+    """Who sends the request to the engine by itself has no order for it."""
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            await fleet.ask()
+            await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
+            status, answer, _ = await fleet.gateway.post("/api/v1/route", body())
+            assert status == 200
+            record = fleet.gateway.app.recent.get(answer["decision_id"])
+            assert record is not None
+            assert (record.decision.fetch, record.decision.hit_tokens) == (None, 0)
+            _, proxied = await fleet.ask()
+            assert proxied.decision.fetch is not None
+
+
+async def test_of_several_prompts_none_is_loaded(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            await until(lambda: fleet.holding("a") and fleet.holding("b"))
+            for prompt in (PROMPT, [PROMPT, "another"]):
+                status, _, _ = await fleet.gateway.post("/v1/completions", {"model": MODEL, "prompt": prompt})
+                assert status == 200
+                await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
+            orders = [order for engine in fleet.engines.values() for order in engine.orders]
+            assert sorted((len(order.routing_keys()), order.load_blocks) for order in orders) == [(0, 0), (BLOCKS, 0)]

@@ -158,3 +158,20 @@ def test_messages_count_as_input_what_was_not_cached(cached: int, left: dict[str
     told = usage.feed(event) + usage.rest()
     assert told.startswith(b"event: message_delta\ndata: ")
     assert json.loads(told.partition(b"data: ")[2])["usage"] == left
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=6), end=st.sampled_from([b"\n\n", b"\r\n\r\n"]))
+def test_what_is_taken_out_of_marked_events_is_gone_however_the_stream_is_cut(cuts: list[int], end: bytes) -> None:
+    marked = _event({"mark": "secret", "choices": []}, end)
+    stream = _event({"choices": [1]}, end) + marked + b"data: [DONE]" + end
+    seen: list[bytes] = []
+
+    def take(data: bytes) -> bytes:
+        seen.append(data.strip())
+        return b'{"choices": []}'
+
+    usage = StreamUsage(strip=False, mark=b'"mark"', take=take)
+    places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
+    told = b"".join(usage.feed(stream[begin:stop]) for begin, stop in pairwise(places)) + usage.rest()
+    assert told == stream.replace(marked, _event({"choices": []}, end))
+    assert seen == [json.dumps({"mark": "secret", "choices": []}).encode()]

@@ -1,7 +1,7 @@
 import pytest
 
 from routing.ledger.node_holdings import NodeHoldings
-from routing.ledger.node_loads import MAX_LINKS, NodeLoads
+from routing.ledger.node_loads import FORGOTTEN_AFTER_S, MAX_LINKS, NodeLoads
 
 KEYS = tuple(range(1, 11))
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def test_only_the_blocks_that_are_missing_travel() -> None:
 def test_a_link_s_cost_and_a_block_s_size_are_learned_from_loads() -> None:
     made = loads(b=10)
     for _ in range(200):
-        made.loaded("e-01", "b", 8, 8 * 4096, 0.5)
+        made.loaded("e-01", "b", 8, 8 * 4096, 0.5, 0.0)
     assert made.block_bytes == pytest.approx(4096)
     assert made.seconds("a", "b", 8) == pytest.approx(0.5, rel=0.05)
     assert made.seconds("b", "b", 8) < 0.01
@@ -68,7 +68,7 @@ def test_a_slow_link_sends_loads_to_another_holder() -> None:
     made = loads(b=10, c=10)
     assert ways(made, "e-01") == [(10, "b")]
     for _ in range(50):
-        made.loaded("e-01", "b", 10, 10 * MIB, 5.0)
+        made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 0.0)
     assert ways(made, "e-01") == [(10, "c")]
 
 
@@ -79,7 +79,7 @@ def test_a_node_that_fails_is_left_alone_for_a_while_and_longer_each_time() -> N
     for _ in range(8):
         made.failed("a", 200.0)
     assert (ways(made, "e-01", now=220.0), ways(made, "e-01", now=231.0)) == ([], [(10, "a")])
-    made.loaded("e-01", "a", 1, MIB, 0.01)
+    made.loaded("e-01", "a", 1, MIB, 0.01, 240.0)
     made.failed("a", 300.0)
     assert ways(made, "e-01", now=301.0) == [(10, "a")]
 
@@ -94,12 +94,21 @@ def test_the_holders_of_so_many_blocks_come_nearest_first() -> None:
 def test_loads_of_strangers_and_of_nothing_teach_nothing() -> None:
     made = loads(a=10)
     for told in (("e-09", "a", 4, MIB), ("e-01", "a", 0, 0), ("e-01", "a", 4, 0)):
-        made.loaded(*told, 1.0)
+        made.loaded(*told, 1.0, 0.0)
     assert (made.links(), made.block_bytes) == ([], MIB)
 
 
 def test_the_table_of_links_has_a_limit() -> None:
     made = loads(a=10)
     for number in range(MAX_LINKS + 10):
-        made.loaded("e-01", f"n{number}", 1, 1024, 0.01)
+        made.loaded("e-01", f"n{number}", 1, 1024, 0.01, 0.0)
     assert len(made.links()) == MAX_LINKS
+
+
+def test_a_slow_link_is_tried_anew_after_a_while_without_loads() -> None:
+    made = loads(b=10, c=10)
+    for _ in range(50):
+        made.loaded("e-01", "b", 10, 10 * MIB, 5.0, 100.0)
+    assert ways(made, "e-01", now=100.0 + FORGOTTEN_AFTER_S - 1) == [(10, "c")]
+    assert ways(made, "e-01", now=100.0 + 1.2 * FORGOTTEN_AFTER_S) == [(10, "b")]
+    assert made.links() == []

@@ -2,10 +2,13 @@
 
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.ledger.node_holdings import NodeHoldings
+from routing.ledger.node_loads import NodeLoads
 from routing.policy.admission_document import AdmissionDocument
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
@@ -274,3 +277,25 @@ def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int)
             ledger.note(pool.observe(Completed(each), now))
     assert not ledger.waiting
     assert len(pool.admission.book) == 0
+
+
+@pytest.mark.parametrize(("placement", "admitted"), [("least_cost", True), ("mooncake", True), ("min_ttft", False)])
+def test_a_prompt_that_would_be_on_time_only_if_loaded_is_admitted_where_loads_count(
+    placement: str, admitted: bool
+) -> None:
+    """Its prefill takes 4 s, the engine is busy for 2 s, the objective is 5 s."""
+    pool, asked = router(placement=placement, refuse_hopeless=True), request(2, [7], slo=5.0, tokens=4000)
+    holdings = NodeHoldings()
+    holdings.join("a")
+    holdings.stored("a", asked.keys)
+    holdings.complete("a")
+    loads = NodeLoads(holdings)
+    loads.set_nodes({"e-01": "a"}, {})
+    pool.submit(ask(1, 2.0), 0.0)
+    pool.view.load.ready_at[0] = 4.5
+    asked = msgspec.structs.replace(asked, block_tokens=3900)
+    assert code(pool.submit(asked, 0.0)) == reasons.INFEASIBLE
+    pool.follow_nodes(loads)
+    outcome = pool.submit(asked, 0.0)
+    assert isinstance(outcome, Queued | Dispatched) is admitted
+    pool.check()

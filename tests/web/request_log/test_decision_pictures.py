@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from gateway.contracts.stored_decision import StoredLoad
 from routing.values.decision import Fetch
 from routing.values.engine_pair import EnginePair
 from tests.controlplane.request_log.store.records import stored
-from web.request_log.decision_pictures import block_cells, timeline
+from web.request_log.decision_pictures import block_cells, facts, timeline
 
 
 def actual(**fields: Any) -> dict[str, str]:
@@ -20,6 +23,34 @@ def actual(**fields: Any) -> dict[str, str]:
 def test_a_transfer_that_was_only_estimated_is_not_drawn() -> None:
     assert actual(fetch=Fetch("engine-04", 18, 0.5)) == actual()
     assert actual().keys() == {"queue", "prefill"}
+
+
+def test_a_load_is_drawn_before_the_prefill_as_long_as_it_took() -> None:
+    told = timeline(
+        stored(
+            queued_s=1.0,
+            first_token_after_s=3.0,
+            fetch=Fetch("", 18, 0.1, "a"),
+            load=StoredLoad("a", 18, 18, 9_437_184, 0.5, "", 9216),
+        )
+    )
+    assert told is not None
+    assert [bar.term for bar in told["actual"]] == ["queue", "transfer", "prefill"]
+    widths = {bar.term: float(bar.width.rstrip("%")) for bar in told["actual"]}
+    assert widths["prefill"] == pytest.approx(3 * widths["transfer"], abs=0.05)
+    assert [bar.term for bar in told["estimated"]] == ["queue", "transfer", "prefill"]
+
+
+def test_a_load_that_brought_nothing_is_drawn_for_the_time_that_it_took() -> None:
+    assert "transfer" not in actual(load=StoredLoad("a", 18, reason="failed"))
+    assert "transfer" in actual(load=StoredLoad("a", 18, 0, 0, 0.4, "late"))
+
+
+def test_the_facts_say_what_a_load_was_worth() -> None:
+    told = dict(facts(stored(load=StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144))))["Loaded"]
+    assert told.startswith("6,144 tok from node a, 6.3\u202fMB in 20\u202fms, worth ")
+    assert dict(facts(stored(load=StoredLoad("a", 12, reason="failed"))))["Loaded"] == "none of 12 blocks from node a"
+    assert "Loaded" not in dict(facts(stored()))
 
 
 def test_a_hand_over_that_was_timed_is_drawn() -> None:

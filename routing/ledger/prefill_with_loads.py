@@ -8,9 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from routing.ledger.fleet_view import FleetView
-from routing.ledger.node_loads import Loadable
+from routing.ledger.node_loads import Loadable, NodeLoads
 from routing.values.decision import Fetch
 from routing.values.inference_request import InferenceRequest
+
+_COUNTING = frozenset({"least_cost", "mooncake"})
+
+
+def counts_loads(placement: str) -> bool:
+    """Return whether the placement of this name weighs loads from node managers against computing."""
+    return placement in _COUNTING
 
 
 class Prefill(NamedTuple):
@@ -61,7 +68,12 @@ class Prefills:
         return best
 
 
+def what_loads(request: InferenceRequest, nodes: NodeLoads, now: float) -> Loadable | None:
+    """Return what can be loaded of a request's prompt; None: nothing, or nobody would order it."""
+    return nodes.loadable(request.keys, now) if request.may_load else None
+
+
 def load_at_dispatch(request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float) -> Fetch | None:
     """Return what pays to be loaded onto a target that has so many blocks when the prefill starts; None: nothing."""
-    loadable = view.nodes.loadable(request.keys, now) if view.nodes is not None else None
+    loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
     return Prefills(request, view, loadable).on(target, blocks).fetch if loadable is not None else None

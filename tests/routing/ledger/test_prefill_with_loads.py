@@ -41,7 +41,7 @@ def slow(loads: NodeLoads, home: str, node: str, s_per_byte: float) -> None:
     """Teach that a link is slow."""
     engine_id = next(engine_id for engine_id, each in loads.homes.items() if each == home)
     for _ in range(300):
-        loads.loaded(engine_id, node, 10, 10 * BLOCK_BYTES, 10 * BLOCK_BYTES * s_per_byte)
+        loads.loaded(engine_id, node, 10, 10 * BLOCK_BYTES, 10 * BLOCK_BYTES * s_per_byte, 0.0)
 
 
 def fetch_of(choice: Choice) -> Fetch:

@@ -1,0 +1,91 @@
+"""What a decision's engine loaded from node managers, in words: whence, how much, how long, and what it was worth."""
+
+from __future__ import annotations
+
+from controlplane.platform.format import NARROW_SPACE, count, duration, whole
+from gateway.contracts.stored_decision import StoredDecision
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_REASONS = {
+    "missing": "the node did not have all of it any more",
+    "late": "it would have taken longer than computing",
+    "failed": "the node could not be read",
+    "untold": "the engine did not report what came of it",
+}
+
+Words = list[tuple[str, bool]]
+
+
+def size(amount: int) -> str:
+    """Return bytes with three significant digits, base 1000: 640 B, 3.6 kB, 128 MB."""
+    value, unit = float(amount), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return (
+        f"{value:.1f}{NARROW_SPACE}{_UNITS[unit]}"
+        if unit and value < 9.95
+        else f"{value:.0f}{NARROW_SPACE}{_UNITS[unit]}"
+    )
+
+
+def held_on_node(stored: StoredDecision) -> Words:
+    """Return what a node had of the prompt, where the decision counts on that; [] where it does not."""
+    fetch, decision = stored.decision.fetch, stored.decision
+    if fetch is None or not fetch.node:
+        return []
+    held = min(fetch.blocks * stored.block_tokens, decision.prompt_tokens)
+    return [
+        (f"Node {fetch.node} had ", False),
+        (f"{whole(held)} of {whole(decision.prompt_tokens)}", True),
+        (f", to be loaded in {duration(fetch.seconds)}. ", False),
+    ]
+
+
+def what_was_loaded(stored: StoredDecision) -> Words:
+    """Return what came of the load that was ordered; [] where none was."""
+    load = stored.load
+    if load is None:
+        return []
+    if not load.blocks:
+        why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
+        return [(f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}.", False)]
+    words: Words = [
+        (" It loaded ", False),
+        (count(load.saved_tokens, "token"), True),
+        (f" ({count(load.blocks, 'block')}, {size(load.bytes)}) from node {load.node} in ", False),
+        (duration(load.seconds), True),
+    ]
+    computed_s = computed_instead_s(stored)
+    if computed_s is not None:
+        words += [("; computing them was expected to take ", False), (duration(computed_s), True)]
+    if load.reason:
+        words.append(
+            (f"; {count(load.ordered_blocks, 'block')} were ordered, but {_REASONS.get(load.reason, '')}", False)
+        )
+    return [*words, (".", False)]
+
+
+def computed_instead_s(stored: StoredDecision) -> float | None:
+    """Return the seconds that the loaded tokens' prefill would have taken, by the cost of then; None: not known."""
+    load, cost, reported = stored.load, stored.cost, stored.cached_tokens
+    if load is None or not load.saved_tokens or cost is None or stored.speed <= 0:
+        return None
+    prompt = stored.decision.prompt_tokens
+    hit = min(reported if reported is not None else load.saved_tokens, prompt)
+    without = max(0, hit - load.saved_tokens)
+    return max(0.0, cost.seconds(prompt, without) - cost.seconds(prompt, hit)) / stored.speed
+
+
+def load_fact(stored: StoredDecision) -> str:
+    """Return the load in a few words; "" where there was none."""
+    load = stored.load
+    if load is None:
+        return ""
+    if not load.blocks:
+        return f"none of {count(load.ordered_blocks, 'block')} from node {load.node}"
+    what = f"{whole(load.saved_tokens)} tok from node {load.node}, {size(load.bytes)} in {duration(load.seconds)}"
+    computed_s = computed_instead_s(stored)
+    if computed_s is None:
+        return what
+    won_s = computed_s - load.seconds
+    return f"{what}, worth {duration(won_s)}" if won_s >= 0 else f"{what}, {duration(-won_s)} longer than computing"

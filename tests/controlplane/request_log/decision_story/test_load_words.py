@@ -1,0 +1,81 @@
+"""The words about KV that was loaded instead of computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact, size
+from controlplane.request_log.decision_story.story import story_of, text_of
+from gateway.contracts.stored_decision import StoredDecision, StoredLoad
+from routing.values.decision import Fetch
+from tests.controlplane.request_log.store.records import on_time, stored
+
+WHOLE = StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144)
+
+
+def plain(text: str) -> str:
+    return text.replace("\u202f", " ")
+
+
+def told(**fields: Any) -> StoredDecision:
+    return stored(fetch=Fetch("", 12, 0.025, "a"), believed_tokens=0, **fields)
+
+
+def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
+    record = told(load=WHOLE)
+    story = story_of(record)
+    assert plain(story.title).startswith("Sent to e-17 to load from node a")
+    assert plain(text_of(story.why)).startswith(
+        "The index had e-17 holding none of the 11,904 prompt tokens. "
+        "Node a had 6,144 of 11,904, to be loaded in 25 ms. "
+    )
+    assert record.cost is not None
+    worth_s = record.cost.seconds(11_904, 0) - record.cost.seconds(11_904, 6144)
+    assert computed_instead_s(record) == pytest.approx(worth_s)
+    assert (
+        "It loaded 6,144 tokens (12 blocks, 6.3 MB) from node a in 20 ms; computing them was expected to take "
+        f"{round(worth_s * 1000)} ms." in plain(text_of(story.happened))
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("missing", "the node did not have all of it any more"),
+        ("late", "it would have taken longer than computing"),
+        ("failed", "the node could not be read"),
+        ("untold", "the engine did not report what came of it"),
+        ("", "the engine held it already"),
+    ],
+)
+def test_a_load_that_brought_nothing_says_why(reason: str, words: str) -> None:
+    record = told(load=StoredLoad("a", 12, reason=reason))
+    assert f"Nothing was loaded from node a: {words}." in text_of(story_of(record).happened)
+    assert computed_instead_s(record) is None
+
+
+def test_a_load_that_brought_a_part_says_both() -> None:
+    happened = plain(text_of(story_of(told(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
+    assert "It loaded 2,560 tokens (5 blocks, 2.6 MB) from node a in 10 ms" in happened
+    assert "12 blocks were ordered, but the node did not have all of it any more." in happened
+
+
+def test_a_load_that_took_longer_than_computing_is_called_that() -> None:
+    slow = StoredLoad("a", 12, 12, 6_291_456, 9.0, "", 6144)
+    assert load_fact(told(load=slow)).endswith(" longer than computing")
+
+
+def test_a_decision_without_a_load_says_nothing_of_one() -> None:
+    record = on_time("0199f3c2-7d41-7c0e-8000-000000000002")
+    assert "node" not in text_of(story_of(record).why) + text_of(story_of(record).happened)
+    assert load_fact(record) == ""
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(0, "0 B"), (999, "999 B"), (3600, "3.6 kB"), (128_000_000, "128 MB"), (5 * 10**15, "5000 TB")],
+)
+def test_bytes_are_told_with_three_digits(amount: int, words: str) -> None:
+    assert plain(size(amount)) == words

@@ -1,0 +1,162 @@
+"""The table of nodes as snapshots change it, over followers that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes import kv_nodes
+from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
+from tests.gateway.fake_engine import until
+
+SECRET = b"the secret of the tests"
+
+
+class Scripted(NodeFollower):
+    """Starts nothing; the test speaks for it, from any thread."""
+
+    def __init__(self, entry: KvNodeEntry, sink: NodeSink) -> None:
+        self.entry, self.sink = entry, sink
+        self.begun = self.over = False
+
+    def start(self) -> None:
+        self.begun = True
+
+    def stop(self) -> None:
+        self.over = True
+
+    def join(self, seconds: float) -> bool:
+        return self.over
+
+    async def tells(self, *keys: int, stored: bool = True) -> None:
+        await asyncio.to_thread(self.sink.changed, self.entry.name, stored=stored, keys=list(keys))
+
+    async def completes(self, blocks: int) -> None:
+        await asyncio.to_thread(self.sink.complete, self.entry.name, blocks)
+
+
+class Nodes(KvNodes):
+    """Nodes whose followers are scripted."""
+
+    def __init__(self, secret: bytes = SECRET) -> None:
+        self.made: list[Scripted] = []
+        self.metrics = GatewayMetrics()
+        super().__init__(secret, self.metrics, follow=self._scripted)
+
+    def _scripted(self, entry: KvNodeEntry, sink: NodeSink) -> NodeFollower:
+        self.made.append(Scripted(entry, sink))
+        return self.made[-1]
+
+    def names(self, *keys: int) -> list[str]:
+        return [name for _, nodes in self.holdings.match(keys).groups for name in self.holdings.names(nodes)]
+
+
+def entry(name: str, **fields: str) -> KvNodeEntry:
+    known = {"address": f"127.0.0.1:{len(name)}", "events_endpoint": "tcp://127.0.0.1:1"}
+    return KvNodeEntry(name=name, slot_bytes=4096, **{**known, **fields})  # type: ignore[arg-type]
+
+
+async def test_a_node_counts_once_it_is_known_in_full() -> None:
+    nodes = Nodes()
+    nodes.apply([entry("a")])
+    (follower,) = nodes.made
+    await follower.tells(1, 2)
+    await until(lambda: len(nodes.holdings) == 2)
+    assert nodes.names(1, 2) == []
+    assert b'switchyard_kv_node_followed{node="a"} 0.0' in nodes.metrics.render()
+    await follower.completes(2)
+    await until(lambda: nodes.names(1, 2) == ["a"])
+    assert b'switchyard_kv_node_followed{node="a"} 1.0' in nodes.metrics.render()
+    assert b'switchyard_kv_node_blocks{node="a"} 2.0' in nodes.metrics.render()
+    await follower.tells(2, stored=False)
+    await until(lambda: b'switchyard_kv_node_blocks{node="a"} 1.0' in nodes.metrics.render())
+    nodes.holdings.check()
+    await nodes.stop()
+    assert follower.over
+
+
+async def test_a_snapshot_with_the_same_nodes_disturbs_none() -> None:
+    nodes = Nodes()
+    nodes.apply([entry("a"), entry("b")])
+    nodes.apply([entry("b"), entry("a")])
+    assert [(each.begun, each.over) for each in nodes.made] == [(True, False)] * 2
+    assert nodes.slot_bytes() == {"a": 4096, "b": 4096}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [entry("a", state="draining")],
+        [entry("a", events_endpoint="")],
+        [entry("a", address="127.0.0.1:99")],
+    ],
+)
+async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeEntry]) -> None:
+    nodes = Nodes()
+    nodes.apply([entry("a")])
+    first = nodes.made[0]
+    await first.tells(1)
+    await first.completes(1)
+    await until(lambda: nodes.names(1) == ["a"])
+    nodes.apply(after)
+    assert (nodes.names(1), first.over) == ([], True)
+    # What its follower still says comes too late.
+    await first.tells(1)
+    await first.completes(1)
+    await asyncio.sleep(0)
+    assert nodes.names(1) == []
+    nodes.holdings.check()
+
+
+async def test_without_the_secret_no_node_is_followed_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nodes = Nodes(b"")
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            nodes.apply([entry("a")])
+    assert (nodes.made, nodes.entries) == ([], {})
+    assert [each.getMessage() for each in caplog.records if "kv_nodes_not_followed" in each.getMessage()] != []
+    assert sum("kv_nodes_not_followed" in each.getMessage() for each in caplog.records) == 1
+
+
+async def test_addresses_and_names_are_found_both_ways() -> None:
+    nodes = Nodes()
+    nodes.apply([entry("a"), entry("bb")])
+    assert nodes.addresses(["bb", "gone", "a"]) == ["127.0.0.1:2", "127.0.0.1:1"]
+    assert [nodes.name_at(each) for each in ("127.0.0.1:2", "bb", "127.0.0.1:3", "")] == ["bb", "bb", "", ""]
+
+
+async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over() -> None:
+    nodes = Nodes()
+    nodes.apply([entry("a")])
+    (follower,) = nodes.made
+    ahead = threading.Event()
+
+    def floods() -> None:
+        for number in range(100):
+            follower.sink.changed("a", stored=True, keys=[number + 1])
+        ahead.set()
+
+    thread = threading.Thread(target=floods)
+    thread.start()
+    # The loop does not turn here, so that the follower stands still before long.
+    assert not ahead.wait(0.3)
+    nodes.apply([])
+    assert await asyncio.to_thread(ahead.wait, 10.0)
+    thread.join()
+    assert len(nodes.holdings) == 0
+
+
+async def test_the_number_of_nodes_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_nodes, "MAX_NODES", 2)
+    nodes = Nodes()
+    nodes.apply([entry("c"), entry("a"), entry("b")])
+    assert sorted(nodes.entries) == ["a", "b"]

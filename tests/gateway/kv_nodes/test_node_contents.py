@@ -1,0 +1,97 @@
+from random import Random
+
+import pytest
+
+from gateway.kv_nodes.node_contents import Change, NodeContents
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent
+from kvstore.events.node_blocks import extra_key
+from kvstore.tiers.block_facts import BlockFacts, Medium
+from tests.kvstore.kv_blocks import key
+
+
+def facts(routing_key: int, payload: object = "") -> BlockFacts:
+    return BlockFacts(key(payload or routing_key), 1000, key(routing_key), routing_key=routing_key)
+
+
+def stored(*keys: int, medium: str | None = "CPU", payload: object = "") -> BlockStored:
+    extra = [extra_key(each, key(payload or each)) for each in keys]
+    return BlockStored(list(keys), None, [], 16, medium=medium, extra_keys=extra)
+
+
+def removed(*keys: int, medium: str | None = "CPU", payload: object = "") -> BlockRemoved:
+    return BlockRemoved(list(keys), medium, extra_keys=[extra_key(each, key(payload or each)) for each in keys])
+
+
+def applied(contents: NodeContents, *events: KvEvent) -> list[Change]:
+    changes = contents.apply(EventBatch(0.0, list(events), 0))
+    contents.check()
+    return changes
+
+
+def test_a_page_tells_of_blocks_whose_key_is_known() -> None:
+    contents = NodeContents(100)
+    told = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
+    assert contents.page(told) == [1, 2]  # type: ignore[arg-type]
+    assert len(contents) == 2
+
+
+def test_a_block_is_held_while_one_of_its_copies_is() -> None:
+    contents = NodeContents(100)
+    assert applied(contents, stored(1, 2)) == [Change(True, [1, 2])]
+    assert applied(contents, stored(1, medium="STORAGE")) == []
+    assert applied(contents, removed(1, 2)) == [Change(False, [2])]
+    assert applied(contents, removed(1, medium="STORAGE")) == [Change(False, [1])]
+    assert len(contents) == 0
+
+
+def test_payloads_of_two_ranks_are_two_copies() -> None:
+    contents = NodeContents(100)
+    applied(contents, stored(1, payload="rank 0"), stored(1, payload="rank 1"))
+    assert applied(contents, removed(1, payload="rank 0")) == []
+    assert applied(contents, removed(1, payload="rank 1")) == [Change(False, [1])]
+
+
+def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
+    contents = NodeContents(100)
+    contents.page([(facts(1), ["CPU", "STORAGE"])])
+    assert applied(contents, stored(1), stored(1, medium="STORAGE")) == []
+    assert applied(contents, removed(1)) == []
+    assert applied(contents, removed(1, medium="STORAGE")) == [Change(False, [1])]
+
+
+def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
+    contents = NodeContents(100)
+    applied(contents, stored(1, 2))
+    assert applied(contents, AllBlocksCleared(), stored(2)) == [Change(False, None), Change(True, [2])]
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("medium", ["GPU", None, "TAPE"])
+def test_other_media_are_no_node_s(medium: str | None) -> None:
+    contents = NodeContents(100)
+    assert applied(contents, stored(1, medium=medium)) == []
+    assert applied(contents, stored(1), removed(1, medium=medium)) == [Change(True, [1])]
+
+
+def test_blocks_beyond_the_limit_are_counted_and_not_known() -> None:
+    contents = NodeContents(2)
+    assert applied(contents, stored(1, 2, 3)) == [Change(True, [1, 2])]
+    assert contents.dropped == 1
+    assert applied(contents, removed(3)) == []
+    assert applied(contents, removed(1), stored(4)) == [Change(False, [1]), Change(True, [4])]
+
+
+def test_changes_lead_to_what_the_copies_say() -> None:
+    random, contents, held = Random(5), NodeContents(1000), set[int]()
+    copies: set[tuple[int, str, Medium]] = set()
+    media: tuple[Medium, ...] = ("CPU", "STORAGE")
+    for _ in range(2000):
+        block, payload, medium = random.randrange(1, 12), random.choice("xy"), random.choice(media)
+        stores = random.random() < 0.5
+        event = (stored if stores else removed)(block, medium=medium, payload=payload)
+        for change in applied(contents, event):
+            assert change.keys is not None
+            (held.update if change.stored else held.difference_update)(change.keys)
+        (copies.add if stores else copies.discard)((block, payload, medium))
+        assert held == {name for name, _, _ in copies}
+        assert len(contents) == len(held)

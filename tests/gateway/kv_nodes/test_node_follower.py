@@ -1,0 +1,328 @@
+"""A follower beside a real node manager, or beside a scripted one where the node must misbehave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+from typing_extensions import override
+
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes.node_follower import FollowSettings, NodeFollower, NodeSink
+from kvstore.events.kv_events import AllBlocksCleared, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.events.node_blocks import extra_key
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transfer.connection import Connection, PeerError
+from kvstore.transfer.connection_pool import ConnectionPool
+from kvstore.transfer.frames import Page, PageOf, Purge
+from kvstore.transfer.transfer_client import TransferClient
+from tests.controlplane.simulated_engine import free_ports
+from tests.gateway.kv_nodes.loading_engine import block_of
+from tests.gateway.ports import listen
+from tests.kvstore.kv_blocks import SECRET, a_client, address, key, node, wait_until
+
+QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s=0.1)
+
+
+class Told(NodeSink):
+    """Keeps what a follower says as routing would know it."""
+
+    def __init__(self) -> None:
+        self.keys: set[int] = set()
+        self.followed = False
+        self.completions, self.clearings = 0, 0
+
+    @override
+    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
+        (self.keys.update if stored else self.keys.difference_update)(keys)
+
+    @override
+    def cleared(self, node: str) -> None:
+        self.keys.clear()
+        self.followed = False
+        self.clearings += 1
+
+    @override
+    def complete(self, node: str, blocks: int) -> None:
+        assert blocks == len(self.keys)
+        self.followed = True
+        self.completions += 1
+
+
+@contextmanager
+def following(
+    entry: KvNodeEntry, secret: bytes = SECRET, settings: FollowSettings = QUICK
+) -> Iterator[tuple[Told, NodeFollower]]:
+    told, context = Told(), zmq.Context()
+    pool = ConnectionPool(secret, time.monotonic, None, settings.timeout_s)
+    follower = NodeFollower(entry, pool, context, told, settings)
+    follower.start()
+    try:
+        yield told, follower
+    finally:
+        follower.stop()
+        assert follower.join(10.0)
+        pool.close()
+        context.term()
+
+
+@contextmanager
+def a_node(directory: Path | None, ports: list[int], **changes: object) -> Iterator[tuple[NodeManager, KvNodeEntry]]:
+    events_port, replay_port = ports
+    sizes = {"dram_slots": 64, "ssd_slots": 64}
+    with node(directory, slots=sizes, events_port=events_port, replay_port=replay_port, **changes) as manager:
+        yield manager, entry_of(address(manager), ports)
+
+
+def entry_of(where: str, ports: list[int]) -> KvNodeEntry:
+    events_port, replay_port = ports
+    return KvNodeEntry(
+        name="n1",
+        address=where,
+        events_endpoint=f"tcp://127.0.0.1:{events_port}",
+        replay_endpoint=f"tcp://127.0.0.1:{replay_port}" if replay_port else "",
+    )
+
+
+def put(client: TransferClient, manager: NodeManager, *keys: int) -> None:
+    client.put(address(manager), [block_of(each, "acme") for each in keys])
+
+
+def test_what_was_there_and_what_comes_and_goes_is_known(tmp_path: Path) -> None:
+    with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
+        put(client, manager, 1, 2, 3)
+        with following(entry) as (told, _):
+            wait_until(lambda: told.followed)
+            assert told.keys == {1, 2, 3}
+            put(client, manager, 4, 5)
+            wait_until(lambda: told.keys == {1, 2, 3, 4, 5})
+            client.call(address(manager), Purge("acme"))
+            wait_until(lambda: told.keys == set())
+            assert (told.followed, told.completions) == (True, 1)
+
+
+def test_a_node_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    with a_client() as client:
+        with a_node(tmp_path, ports[:2], port=ports[2]) as (manager, entry):
+            put(client, manager, 1, 2)
+            follow = following(entry)
+            told, _ = follow.__enter__()
+            wait_until(lambda: told.keys == {1, 2} and told.followed)
+        wait_until(lambda: not told.followed)
+        assert told.keys == set()
+        with a_node(None, ports[:2], port=ports[2]) as (manager, _):
+            put(client, manager, 7)
+            wait_until(lambda: told.followed and told.keys == {7})
+        follow.__exit__(None, None, None)
+
+
+def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
+    with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
+        put(client, manager, 1)
+        with following(entry, b"another secret of 16") as (told, _):
+            wait_until(lambda: manager.server.refused >= 2)
+            assert (told.keys, told.followed) == (set(), False)
+
+
+def test_many_blocks_come_in_pages_and_one_replay() -> None:
+    scripted = ScriptedNode()
+    scripted.blocks = [facts(number) for number in range(1, 12_501)]
+    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (told, _):
+        wait_until(lambda: told.followed)
+        assert len(told.keys) == 12_500
+        assert (scripted.pages, scripted.replays) == (8, 1)
+
+
+def facts(number: int) -> BlockFacts:
+    return BlockFacts(key(number), 1000, key(number), routing_key=number)
+
+
+def stored(*numbers: int) -> KvEvent:
+    extra = [extra_key(each, key(each)) for each in numbers]
+    return BlockStored(list(numbers), None, [], 16, medium="CPU", extra_keys=extra)
+
+
+class ScriptedNode:
+    """Speaks a node's protocol as far as followers use it, and does what the test says.
+
+    Mutable: everything. `batches` are those published so far; `kept` says from which on they are replayed.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[BlockFacts] = []
+        self.batches: list[bytes] = [encode_batch(EventBatch(0.0, [AllBlocksCleared()], 0))]
+        self.kept = 0
+        self.silent = self.deaf = False
+        self.pages = self.replays = self.beats = 0
+        self.on_page: Callable[[], None] = lambda: None
+        self._pub: zmq.Socket[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def publish(self, *events: KvEvent, lost: bool = False) -> None:
+        """Publish a batch; a lost one reaches nobody."""
+        with self._lock:
+            number, payload = len(self.batches), encode_batch(EventBatch(0.0, list(events), 0))
+            self.batches.append(payload)
+            if not lost and self._pub is not None:
+                self._pub.send_multipart([b"kv@n1", number.to_bytes(8, "big"), payload])
+
+    @contextmanager
+    def serving(self) -> Iterator[KvNodeEntry]:
+        """Serve on loopback."""
+        listener, over, context = listen(), threading.Event(), zmq.Context()
+        self._pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+        ports = [each.bind_to_random_port("tcp://127.0.0.1") for each in (self._pub, replay)]
+        threads = [
+            threading.Thread(target=self._accept, args=(listener, over)),
+            threading.Thread(target=self._replay, args=(replay, over)),
+        ]
+        for each in threads:
+            each.start()
+        try:
+            yield entry_of(f"127.0.0.1:{listener.getsockname()[1]}", ports)
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            for each in threads:
+                each.join()
+            for socket_ in (self._pub, replay):
+                socket_.close(linger=0)
+            context.term()
+
+    def _accept(self, listener: socket.socket, over: threading.Event) -> None:
+        while not over.is_set():
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(Connection(sock, 5.0),), daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.accept_client(SECRET, "n1", 1)
+            while True:
+                message, _ = connection.receive()
+                assert isinstance(message, Page)
+                while self.silent:
+                    time.sleep(0.01)
+                connection.send(self._page(message))
+        except PeerError:
+            connection.close()
+
+    def _page(self, message: Page) -> PageOf:
+        blocks = self.blocks[message.after : message.after + message.limit]
+        with self._lock:
+            published = len(self.batches)
+        if message.after > len(self.blocks):
+            self.beats += 1
+        else:
+            self.pages += 1
+            self.on_page()
+        return PageOf([(each, ["CPU"]) for each in blocks], message.after + len(blocks), published)
+
+    def _replay(self, replay: zmq.Socket[bytes], over: threading.Event) -> None:
+        while not over.is_set():
+            if not replay.poll(20):
+                continue
+            peer, _, number = replay.recv_multipart()
+            if self.deaf:
+                continue
+            self.replays += 1
+            with self._lock:
+                kept = list(enumerate(self.batches))[max(self.kept, int.from_bytes(number, "big")) :]
+            for each, payload in kept:
+                replay.send_multipart([peer, b"", b"kv@n1", each.to_bytes(8, "big"), payload])
+            replay.send_multipart([peer, b"", b"kv@n1", b"\xff" * 8, b""])
+
+
+@pytest.fixture
+def scripted() -> ScriptedNode:
+    made = ScriptedNode()
+    made.blocks = [facts(1), facts(2)]
+    return made
+
+
+def test_what_was_published_while_the_pages_came_is_replayed(scripted: ScriptedNode) -> None:
+    def once() -> None:
+        scripted.on_page = lambda: None
+        scripted.publish(stored(3), lost=True)
+
+    scripted.on_page = once
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        assert told.keys == {1, 2, 3}
+
+
+def test_events_that_were_lost_are_missed_at_the_next_one(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry, settings=FollowSettings(beat_s=60.0)) as (told, _):
+        wait_until(lambda: told.followed)
+        scripted.publish(stored(3), lost=True)
+        # A subscriber that has just come may miss a message, so it is told until it hears.
+        wait_until(lambda: bool(scripted.publish(stored(4))) or told.keys == {1, 2, 3, 4})
+        assert told.completions == 1
+
+
+def test_events_that_were_lost_are_missed_at_the_next_sign_of_life(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        scripted.publish(stored(3), lost=True)
+        wait_until(lambda: told.keys == {1, 2, 3})
+        assert told.completions == 1
+
+
+def test_where_lost_events_are_not_kept_the_node_is_read_again(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        scripted.blocks = [facts(5)]
+        scripted.publish(stored(3), lost=True)
+        scripted.publish(stored(5), lost=True)
+        scripted.kept = 2
+        wait_until(lambda: told.completions == 2)
+        assert told.keys == {5}
+
+
+def test_a_silent_node_holds_nothing_until_it_speaks(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        scripted.silent = True
+        wait_until(lambda: not told.followed)
+        assert told.keys == set()
+        scripted.silent = False
+        wait_until(lambda: told.followed)
+        assert told.keys == {1, 2}
+
+
+def test_a_node_that_replays_nothing_is_never_taken_for_known(scripted: ScriptedNode) -> None:
+    scripted.deaf = True
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: scripted.pages >= 4)
+        assert (told.followed, told.completions) == (False, 0)
+
+
+def test_a_node_that_counts_from_the_start_again_is_read_anew(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        for _ in range(3):
+            scripted.publish(stored(3), lost=True)
+        wait_until(lambda: told.keys == {1, 2, 3})
+        scripted.batches = scripted.batches[:1]
+        scripted.blocks = [facts(9)]
+        wait_until(lambda: told.followed and told.keys == {9})
+
+
+def test_what_is_no_event_of_a_node_has_it_read_anew(scripted: ScriptedNode) -> None:
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: told.followed)
+        with scripted._lock:
+            scripted.batches.append(b"garbage")
+        wait_until(lambda: told.completions >= 2)
+        assert told.keys == {1, 2}

@@ -1,0 +1,70 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.requests.kv_answer import take_from_params, take_outcome, with_order
+from kvstore.connector.engine_params import KvOrder, KvOutcome, order_in, packed_keys
+
+ORDER = KvOrder(keys=packed_keys([1, 2]), load_blocks=2, holders=["127.0.0.1:1"], tenant="a", hint="ephemeral")
+SAID = {"loaded_blocks": 2, "loaded_bytes": 10, "seconds": 0.5, "holder": "127.0.0.1:1"}
+OUTCOME = KvOutcome(loaded_blocks=2, loaded_bytes=10, seconds=0.5, holder="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("body", [b'{"model":"m","prompt":"{}"}', b' \n{ "model": "m" }', b'{"a":{"b":1}}'])
+def test_an_order_is_put_into_a_body_that_stays_as_it_is(body: bytes) -> None:
+    sent = with_order(body, ORDER)
+    fields = json.loads(sent)
+    assert order_in(fields.pop("kv_transfer_params")) == ORDER
+    assert fields == json.loads(body)
+    assert sent.endswith(body[body.index(b"{") + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("params", "left"),
+    [
+        ({"switchyard": SAID}, None),
+        ({"switchyard": SAID, "remote_url": "x"}, {"remote_url": "x"}),
+    ],
+)
+def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any) -> None:
+    answer = {"id": "x", "kv_transfer_params": params, "usage": {"prompt_tokens": 3}}
+    told, outcome = take_outcome(json.dumps(answer).encode())
+    assert json.loads(told) == {**answer, "kv_transfer_params": left}
+    assert outcome == OUTCOME
+
+
+@pytest.mark.parametrize("said", [{"loaded_blocks": -1}, {"loaded_blocks": "many"}, 7, None, [], {"seconds": 1e999}])
+def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
+    answer = {"id": "x", "kv_transfer_params": {"switchyard": said}}
+    told, outcome = take_outcome(msgspec.json.encode(answer))
+    assert "switchyard" not in told.decode()
+    assert outcome is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"id":"x"}',
+        b'{"kv_transfer_params": null}',
+        b'{"kv_transfer_params": {"remote_url": "x"}}',
+        b'{"choices":[{"text":"\\"kv_transfer_params\\": 3"}]}',
+        b'"kv_transfer_params" is no JSON',
+        b'{"kv_transfer_params": [1]}',
+        b"[DONE]",
+    ],
+)
+def test_any_other_answer_stays_the_bytes_that_it_is(answer: bytes) -> None:
+    told, outcome = take_outcome(answer)
+    assert told is answer
+    assert outcome is None
+
+
+def test_of_a_prefill_leg_s_params_the_rest_goes_on() -> None:
+    params = msgspec.Raw(b'{"remote_url": "x", "switchyard": {"loaded_blocks": 2}}')
+    left, outcome = take_from_params(params)
+    assert (json.loads(bytes(left)), outcome) == ({"remote_url": "x"}, KvOutcome(loaded_blocks=2))
+    untouched = msgspec.Raw(b'{"remote_url": "x"}')
+    assert take_from_params(untouched) == (untouched, None)
+    assert take_from_params(msgspec.Raw(b"garbage"))[1] is None
