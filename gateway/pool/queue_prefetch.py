@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.kv_orders.kv_orders import KvOrders
     from gateway.kv_nodes.pool_loads import PoolLoads
+    from gateway.kv_orders.kv_orders import KvOrders
     from routing.values.decision import Decision
     from routing.values.inference_request import InferenceRequest
 

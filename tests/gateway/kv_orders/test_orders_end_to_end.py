@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp
             fleet.engines["engine-1"].node = ""
             await computed_on_engine_0(fleet)
             for _ in range(30):
-                fleet.gateway.pool.loads.learned.loaded("engine-1", "a", 1, BLOCK_BYTES, 0.5)
+                fleet.gateway.pool.loads.learned.loaded("engine-1", "a", 1, BLOCK_BYTES, 0.5, time.monotonic())
             for _ in range(3):
                 _, record = await fleet.ask()
                 assert record.load is not None

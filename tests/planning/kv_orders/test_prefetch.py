@@ -68,7 +68,7 @@ def test_of_several_ways_the_one_that_saves_most_is_taken_and_of_equal_holders_t
     assert (move.source, len(move.keys)) == ("c", 90)
     made = loads(b=60, c=60)
     for _ in range(20):
-        made.loaded("e-01", "c", 60, 60 * MIB, 0.05)
+        made.loaded("e-01", "c", 60, 60 * MIB, 0.05, 0.0)
     move = planned(made)
     assert move is not None
     assert move.source == "c"

@@ -14,8 +14,8 @@ from tests.planning.kv_orders.test_prefetch import KEYS, MIB, loads
 FAR = loads(b=100)
 """From the other node a block takes twice as long as from the own one."""
 for _ in range(50):
-    FAR.loaded("e-01", "b", 10, 10 * MIB, 1.0)
-    FAR.loaded("e-01", "a", 10, 10 * MIB, 0.01)
+    FAR.loaded("e-01", "b", 10, 10 * MIB, 1.0, 0.0)
+    FAR.loaded("e-01", "a", 10, 10 * MIB, 0.01, 0.0)
 
 
 def test_the_third_load_of_a_prefix_makes_a_replica_worth_it() -> None:
@@ -62,8 +62,8 @@ def test_loads_from_the_own_node_are_none_of_its_business() -> None:
 def test_where_the_own_node_is_no_faster_nothing_is_replicated() -> None:
     even = loads(b=100)
     for _ in range(50):
-        even.loaded("e-01", "a", 10, 10 * MIB, 0.1)
-        even.loaded("e-01", "b", 10, 10 * MIB, 0.1)
+        even.loaded("e-01", "a", 10, 10 * MIB, 0.1, 0.0)
+        even.loaded("e-01", "b", 10, 10 * MIB, 0.1, 0.0)
     hot = HotLoads()
     assert all(hot.loaded(KEYS[:40], "a", "b", even, number / 100) is None for number in range(100))
 
@@ -72,8 +72,8 @@ def test_the_dearer_the_far_link_the_fewer_loads_it_takes() -> None:
     def until_hot(far_s: float) -> int:
         made = loads(b=100)
         for _ in range(50):
-            made.loaded("e-01", "a", 10, 10 * MIB, 0.01)
-            made.loaded("e-01", "b", 10, 10 * MIB, far_s)
+            made.loaded("e-01", "a", 10, 10 * MIB, 0.01, 0.0)
+            made.loaded("e-01", "b", 10, 10 * MIB, far_s, 0.0)
         hot = HotLoads()
         return next(number for number in range(1, 200) if hot.loaded(KEYS[:40], "a", "b", made, number / 100))
 
