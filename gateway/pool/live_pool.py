@@ -30,6 +30,7 @@ from gateway.events.kv_event_intake import KvEventIntake
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.pool_loads import PoolLoads
 from gateway.kv_orders.kv_orders import KvOrders
+from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
@@ -37,7 +38,6 @@ from gateway.pool.index_feed import IndexFeed
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow
-from gateway.pool.queue_prefetch import QueuePrefetch
 from gateway.pool.rebalancing import Rebalancing
 from gateway.pool.retry_budget import RetryBudget
 from gateway.pool.router_driver import RouterDriver
@@ -107,14 +107,8 @@ class LivePool:
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        driver = self._driver = RouterDriver(
-            self.router,
-            settings.tick_s,
-            feed=self._feed,
-            queue=self.queue,
-            lag=lag,
-            prefetch=QueuePrefetch(orders, self.loads),
-        )
+        driver = self._driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
+        driver.prefetch = QueuePrefetch(orders, self.loads)
         # Requests go to the driver and know nothing of the rest.
         self.place, self.place_at_once, self.take_observed = driver.place, driver.place_at_once, driver.take_observed
         self.observe, self.reject_waiting = driver.observe, driver.reject_waiting

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from gateway.base.loop_lag import LoopLag
 from gateway.http.overload_rejection import queue_rejection
+from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
-from gateway.pool.queue_prefetch import QueuePrefetch
 from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
@@ -28,25 +28,15 @@ class RouterDriver:
     Mutable state: the futures of waiting requests and the timer.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        tick_s: float,
-        *,
-        feed: DispatchFeed,
-        queue: QueueWindow,
-        lag: LoopLag,
-        prefetch: QueuePrefetch | None = None,
-    ) -> None:
-        """`feed` and `queue` hear of each dispatch, `prefetch` of each wait; while `lag` stands, requests that would
-        be late are rejected.
-        """
+    def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
+        """`feed` and `queue` hear of each dispatch; while `lag` stands, requests that would be late are rejected."""
         self.router = router
         self._tick_s = tick_s
         self._feed = feed
         self._queue = queue
         self._lag = lag
-        self._prefetch = prefetch
+        self.prefetch: QueuePrefetch | None = None
+        """Hears of each wait."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -74,16 +64,16 @@ class RouterDriver:
         self._waiting[request.request_id] = future
         self._arm(now)
         try:
-            if self._prefetch is not None:
-                self._prefetch.queued(request, decision, now)
+            if self.prefetch is not None:
+                self.prefetch.queued(request, decision, now)
             return await future
         except asyncio.CancelledError:
             self.observe(Failed(request.request_id))
             raise
         finally:
             self._waiting.pop(request.request_id, None)
-            if self._prefetch is not None:
-                self._prefetch.left(request.request_id)
+            if self.prefetch is not None:
+                self.prefetch.left(request.request_id)
 
     def _told(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
         if isinstance(outcome, Dispatched):

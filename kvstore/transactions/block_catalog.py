@@ -62,9 +62,8 @@ class _Tier:
 
 
 class BlockCatalog:
-    """Mutable state: `_records` (key → record, in the order in which they came), `_named` (routing key → keys of its
-    payloads), `_tiers`, `usage`, `_due` (heap of moments at which a pin or a block may end), `_changes` and `_cleared`,
-    which their owner takes.
+    """Mutable state: `_records` (key → record, in the order in which they came), `_named` (routing key → their keys),
+    `_tiers`, `usage`, `_due` (heap of moments when a pin or block may end); `_changes` and `_cleared`, for the owner.
     """
 
     def __init__(self, settings: CatalogSettings, rng: random.Random) -> None:
@@ -98,8 +97,8 @@ class BlockCatalog:
 
     def called(self, routing_keys: Sequence[int], limit: int) -> list[BlockRecord]:
         """Return up to `limit` committed payloads of the blocks that the gateway calls so, in this order."""
-        keys = (key for routing_key in routing_keys for key in self._named.get(routing_key, ()))
-        found = (record for key in keys if (record := self._records[key]).visible)
+        records = (self._records[key] for name in routing_keys for key in self._named.get(name, ()))
+        found = (record for record in records if record.visible)
         return [record for record, _ in zip(found, range(limit), strict=False)]
 
     def used_slots(self, medium: Medium) -> int:
@@ -373,9 +372,9 @@ class BlockCatalog:
         self._name(record)
 
     def _name(self, record: BlockRecord) -> None:
-        facts = record.facts
-        if facts.routing_key:
-            self._named[facts.routing_key] = (*self._named.get(facts.routing_key, ()), facts.key)
+        name = record.facts.routing_key
+        if name:
+            self._named[name] = (*self._named.get(name, ()), record.facts.key)
 
     def _unname(self, record: BlockRecord) -> None:
         name = record.facts.routing_key

@@ -80,7 +80,7 @@ def _planner(total: Mapping[str, Any]) -> PlannerRow:
         moved=stored(total["size"] or 0),
         useful=percent(total["useful"] / judged if judged else None),
         useless=total["useless"],
-        saved=short(total["saved"] or 0),
+        saved=_tokens(total["saved"] or 0),
     )
 
 
@@ -101,7 +101,11 @@ def _row(order: KvOrder, now: datetime) -> OrderRow:
     )
 
 
+def _tokens(number: int) -> str:
+    return f"{short(number)} {'token' if number == 1 else 'tokens'}"
+
+
 def _worth(order: KvOrder) -> str:
     if order.worth == "useful":
-        return f"{short(order.saved_tokens)} tokens saved"
+        return f"{_tokens(order.saved_tokens)} saved"
     return {"useless": "Useless", "open": "Not loaded yet"}.get(order.worth, UNKNOWN)
