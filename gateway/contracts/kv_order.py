@@ -36,6 +36,7 @@ USEFUL: Worth = "useful"
 USELESS: Worth = "useless"
 """Its copy left, or is old, and nobody loaded from it."""
 
+_END_OF_TIME = 1e11
 _Name = Annotated[str, Meta(min_length=1, max_length=64)]
 _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -76,8 +77,8 @@ def decode_orders(data: bytes) -> list[KvOrderRow]:
     rows = _rows.decode(data)
     if len(rows) > MAX_ROWS:
         raise UnreadableMessageError(f"{len(rows)} rows are more than {MAX_ROWS}")
-    if not all(math.isfinite(each.asked_at) and math.isfinite(each.seconds) and each.seconds >= 0 for each in rows):
-        raise UnreadableMessageError("a time is not finite, or below 0")
+    if not all(0 <= each.asked_at < _END_OF_TIME and 0 <= each.seconds < math.inf for each in rows):
+        raise UnreadableMessageError("a time is not finite, below 0, or after the year 5138")
     return rows
 
 

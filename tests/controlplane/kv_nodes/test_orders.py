@@ -62,6 +62,8 @@ def test_nonsense_costs_nothing_else() -> None:
         [row(seconds=float("nan"))],
         [row(asked_at=float("inf"))],
         [row(seconds=-1.0)],
+        [row(asked_at=1e300)],
+        [row(asked_at=-1.0)],
         [row(outcome="perhaps")],
         [row(blocks=-1)],
         [row(source="")],
