@@ -100,6 +100,13 @@ class NodeFollower:
 
     def run(self) -> None:
         """Follow until stopped; a node that fails is forgotten and asked again."""
+        try:
+            self._run()
+        finally:
+            # Whatever ends the thread, nothing is counted on that nobody follows.
+            self._forget()
+
+    def _run(self) -> None:
         pause_s, failing = self._settings.retry_min_s, False
         while not self._stopping.is_set():
             try:
@@ -135,6 +142,8 @@ class NodeFollower:
             published = page.events if published < 0 else published
             if not page.blocks:
                 break
+            if page.next_after <= after:
+                raise PeerError("the node's pages do not go on")
             after = page.next_after
             self._tell(stored=True, keys=self._contents.page(page.blocks))
         return published

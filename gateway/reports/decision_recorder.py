@@ -143,9 +143,14 @@ def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes
 
 
 def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample | None:
-    """Return predicted and reported hit side by side; None where the engine reported none."""
+    """Return predicted and reported hit side by side.
+
+    None where the engine reported none, or where it loaded and did not tell how much.
+    """
     decision, reported = record.decision, record.cached_tokens
     if engine is None or reported is None or record.finished_s is None:
+        return None
+    if record.load_ordered and record.load is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
     # The index says what the engine held; what it loaded came from elsewhere.

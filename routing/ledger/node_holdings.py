@@ -85,7 +85,12 @@ class NodeHoldings:
 
     def names(self, nodes: int) -> list[str]:
         """Return the names of a bitset of nodes, in their order."""
-        return sorted(name for bit, name in self._names.items() if nodes >> bit & 1)
+        names, left = [], nodes
+        while left:
+            low = left & -left
+            left ^= low
+            names.append(self._names[low.bit_length() - 1])
+        return sorted(names)
 
     def check(self) -> None:
         """Raise AssertionError unless the parts agree."""

@@ -23,6 +23,10 @@ FORGOTTEN_AFTER_S = 120.0
 _SIZE_SHARE = 0.2
 
 
+_OWN, _OTHER = LoadRate(OWN_LATENCY_S, OWN_S_PER_BYTE), LoadRate(OTHER_LATENCY_S, OTHER_S_PER_BYTE)
+"""The priors; they learn nothing."""
+
+
 class Load(NamedTuple):
     """One way to get leading blocks of a prompt."""
 
@@ -47,11 +51,14 @@ class Loadable:
         home = loads.homes.get(engine_id)
         if home is None:
             return []
-        return [
-            min(Load(loads.seconds(home, node, blocks - int(held)), blocks, node) for node in nodes)
-            for blocks, nodes in self.groups
-            if blocks > held
-        ]
+        block_bytes, rate, ways = loads.block_bytes, loads.rate, []
+        for blocks, nodes in self.groups:
+            if blocks > held:
+                size = (blocks - int(held)) * block_bytes
+                # Of equally cheap nodes the first by name, so that it is always the same.
+                seconds, node = min([(rate(home, each).seconds(size), each) for each in nodes])
+                ways.append(Load(seconds, blocks, node))
+        return ways
 
     def holders(self, engine_id: str, blocks: int) -> list[str]:
         """Return the nodes that hold so many blocks or more, the cheapest for the engine first."""
@@ -67,7 +74,7 @@ class NodeLoads:
         self.holdings = holdings
         self.homes: Mapping[str, str] = {}
         """Engine id → name of the node manager that keeps what it computes; the others load nothing."""
-        self._slots: Mapping[str, int] = {}
+        self._largest_slot = 0
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
         self._used_at: dict[tuple[str, str], float] = {}
@@ -77,11 +84,11 @@ class NodeLoads:
     @property
     def block_bytes(self) -> float:
         """Bytes of one block of the pool."""
-        return self._block_bytes or max(self._slots.values(), default=0) or BLOCK_BYTES
+        return self._block_bytes or self._largest_slot or BLOCK_BYTES
 
     def set_nodes(self, homes: Mapping[str, str], slots: Mapping[str, int]) -> None:
         """Take the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
-        self.homes, self._slots = homes, slots
+        self.homes, self._largest_slot = homes, max(slots.values(), default=0)
 
     def seconds(self, home: str, node: str, blocks: int) -> float:
         """Return the expected seconds until so many blocks of a node are in an engine whose own node is `home`."""
@@ -89,10 +96,7 @@ class NodeLoads:
 
     def rate(self, home: str, node: str) -> LoadRate:
         """Return what is known of a link; the priors where nothing is."""
-        known = self._rates.get((home, node))
-        if known is not None:
-            return known
-        return LoadRate(OWN_LATENCY_S, OWN_S_PER_BYTE) if home == node else LoadRate(OTHER_LATENCY_S, OTHER_S_PER_BYTE)
+        return self._rates.get((home, node)) or (_OWN if home == node else _OTHER)
 
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
         """Return what nodes that may be asked hold of a prompt; None where it is nothing."""
@@ -120,7 +124,8 @@ class NodeLoads:
         if link not in self._rates:
             if len(self._rates) >= MAX_LINKS:
                 self._drop(next(iter(self._rates)))
-            self._rates[link] = self.rate(home, node)
+            prior = self.rate(home, node)
+            self._rates[link] = LoadRate(prior.latency_s, prior.s_per_byte)
         self._rates[link].observe(size, seconds)
         self._used_at[link] = now
         self._quarantine.succeeded(node)

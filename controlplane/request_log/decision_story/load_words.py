@@ -10,7 +10,6 @@ _REASONS = {
     "missing": "the node did not have all of it any more",
     "late": "it would have taken longer than computing",
     "failed": "the node could not be read",
-    "untold": "the engine did not report what came of it",
 }
 
 Words = list[tuple[str, bool]]
@@ -46,6 +45,11 @@ def what_was_loaded(stored: StoredDecision) -> Words:
     load = stored.load
     if load is None:
         return []
+    if load.reason == "untold":
+        ordered = count(load.ordered_blocks, "block")
+        return [
+            (f" It was to load {ordered} from node {load.node}; the engine does not report what came of that.", False)
+        ]
     if not load.blocks:
         why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
         return [(f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}.", False)]
@@ -58,6 +62,8 @@ def what_was_loaded(stored: StoredDecision) -> Words:
     computed_s = computed_instead_s(stored)
     if computed_s is not None:
         words += [("; computing them was expected to take ", False), (duration(computed_s), True)]
+        if computed_s < load.seconds:
+            words.append((", so that the load was not worth it", False))
     if load.reason:
         words.append(
             (f"; {count(load.ordered_blocks, 'block')} were ordered, but {_REASONS.get(load.reason, '')}", False)
@@ -82,10 +88,6 @@ def load_fact(stored: StoredDecision) -> str:
     if load is None:
         return ""
     if not load.blocks:
-        return f"none of {count(load.ordered_blocks, 'block')} from node {load.node}"
-    what = f"{whole(load.saved_tokens)} tok from node {load.node}, {size(load.bytes)} in {duration(load.seconds)}"
-    computed_s = computed_instead_s(stored)
-    if computed_s is None:
-        return what
-    won_s = computed_s - load.seconds
-    return f"{what}, worth {duration(won_s)}" if won_s >= 0 else f"{what}, {duration(-won_s)} longer than computing"
+        ordered = count(load.ordered_blocks, "block")
+        return f"{ordered}, {load.node}, not reported" if load.reason == "untold" else f"0 of {ordered}, {load.node}"
+    return f"{whole(load.saved_tokens)} tok, {load.node}, {duration(load.seconds)}"

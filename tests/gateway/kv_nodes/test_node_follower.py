@@ -160,7 +160,7 @@ class ScriptedNode:
         self.blocks: list[BlockFacts] = []
         self.batches: list[bytes] = [encode_batch(EventBatch(0.0, [AllBlocksCleared()], 0))]
         self.kept = 0
-        self.silent = self.deaf = False
+        self.silent = self.deaf = self.stuck = False
         self.pages = self.replays = self.beats = 0
         self.on_page: Callable[[], None] = lambda: None
         self._pub: zmq.Socket[bytes] | None = None
@@ -227,7 +227,8 @@ class ScriptedNode:
         else:
             self.pages += 1
             self.on_page()
-        return PageOf([(each, ["CPU"]) for each in blocks], message.after + len(blocks), published)
+        next_after = message.after if self.stuck else message.after + len(blocks)
+        return PageOf([(each, ["CPU"]) for each in blocks], next_after, published)
 
     def _replay(self, replay: zmq.Socket[bytes], over: threading.Event) -> None:
         while not over.is_set():
@@ -306,6 +307,32 @@ def test_a_node_that_replays_nothing_is_never_taken_for_known(scripted: Scripted
     with scripted.serving() as entry, following(entry) as (told, _):
         wait_until(lambda: scripted.pages >= 4)
         assert (told.followed, told.completions) == (False, 0)
+
+
+def test_a_node_whose_pages_do_not_go_on_is_never_taken_for_known(scripted: ScriptedNode) -> None:
+    scripted.stuck = True
+    with scripted.serving() as entry, following(entry) as (told, _):
+        wait_until(lambda: scripted.pages >= 4)
+        assert (told.followed, told.completions) == (False, 0)
+        scripted.stuck = False
+        wait_until(lambda: told.followed)
+        assert told.keys == {1, 2}
+
+
+def test_a_follower_that_breaks_leaves_nothing_behind_that_is_counted_on(
+    scripted: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with scripted.serving() as entry, following(entry) as (told, follower):
+        wait_until(lambda: told.followed)
+
+        def breaks(*_: object) -> bool:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(follower, "_beat", breaks)
+        wait_until(lambda: not told.followed)
+        assert follower.join(10.0)
+        assert told.keys == set()
 
 
 def test_a_node_that_counts_from_the_start_again_is_read_anew(scripted: ScriptedNode) -> None:

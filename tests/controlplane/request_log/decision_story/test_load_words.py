@@ -46,7 +46,6 @@ def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
         ("missing", "the node did not have all of it any more"),
         ("late", "it would have taken longer than computing"),
         ("failed", "the node could not be read"),
-        ("untold", "the engine did not report what came of it"),
         ("", "the engine held it already"),
     ],
 )
@@ -56,15 +55,25 @@ def test_a_load_that_brought_nothing_says_why(reason: str, words: str) -> None:
     assert computed_instead_s(record) is None
 
 
+def test_of_a_load_that_the_engine_does_not_tell_of_nothing_is_claimed() -> None:
+    """vLLM says in a stream nothing of what its connector did."""
+    record = told(load=StoredLoad("a", 12, reason="untold"))
+    happened = text_of(story_of(record).happened)
+    assert "It was to load 12 blocks from node a; the engine does not report what came of that." in happened
+    assert "Nothing was loaded" not in happened
+    assert load_fact(record) == "12 blocks, a, not reported"
+
+
 def test_a_load_that_brought_a_part_says_both() -> None:
     happened = plain(text_of(story_of(told(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
     assert "It loaded 2,560 tokens (5 blocks, 2.6 MB) from node a in 10 ms" in happened
     assert "12 blocks were ordered, but the node did not have all of it any more." in happened
 
 
-def test_a_load_that_took_longer_than_computing_is_called_that() -> None:
+def test_a_load_that_took_longer_than_computing_is_called_not_worth_it() -> None:
     slow = StoredLoad("a", 12, 12, 6_291_456, 9.0, "", 6144)
-    assert load_fact(told(load=slow)).endswith(" longer than computing")
+    assert "so that the load was not worth it." in text_of(story_of(told(load=slow)).happened)
+    assert "not worth it" not in text_of(story_of(told(load=WHOLE)).happened)
 
 
 def test_a_decision_without_a_load_says_nothing_of_one() -> None:
