@@ -27,7 +27,7 @@ from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
 from web.history.affinity import affinity, affinity_pool
 from web.history.fleet_past import fleet_history
-from web.kv_nodes.page import kv_store
+from web.kv_nodes.page import forget_node, kv_store
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
@@ -100,6 +100,7 @@ urlpatterns = [
     path("topology/pools/<slug:slug>/change", topology_pool_change.change_settings, name="topology-pool-change"),
     path("topology/pools/<slug:slug>/observe", topology_pool_change.observe, name="topology-pool-observe"),
     path("kv", kv_store, name="kv"),
+    path("kv/<str:name>/delete", forget_node, name="kv-delete"),
     path("access", access_you.access, name="access"),
     path("access/keys", access_keys.keys, name="access-keys"),
     path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),

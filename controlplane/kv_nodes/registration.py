@@ -81,7 +81,9 @@ def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
             continue
         scheme = "tcp://" if field == "address" else ""
         try:
-            checked[field] = check_kv_endpoint(scheme + given, rules).connect_url.removeprefix(scheme)
+            endpoint = check_kv_endpoint(scheme + given, rules)
+            # A transfer goes to the name, which the node's certificate has to show; events go to what was checked.
+            checked[field] = endpoint.url.removeprefix(scheme) if scheme else endpoint.connect_url
         except RejectedUrlError as error:
             error.field = field
             raise

@@ -72,7 +72,7 @@ class NodeManager:
         pace = PullPace(settings.pull_bytes_per_s, time.monotonic, self._stopping.wait)
         service = NodeService(self.store, self.client, lambda: self.events.published, pace)
         identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
-        self.server = TransferServer(service, settings.secret, identity, address, settings.tls, clock=time.monotonic)
+        self.server = TransferServer(service, settings.secret, identity, address, settings.tls)
         self.port = self.server.port
         self.metrics = NodeMetrics(self.store, self.write_through, self.server, self.client)
         self._ticker = threading.Thread(target=self._tick, name="kv-tick", daemon=True)

@@ -35,7 +35,7 @@ class LinkReport(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: _Count = 0
     received_bytes: _Count = 0
     bytes_per_s: _Seconds = 0.0
-    """Learned from what was sent in large transfers; 0: there was none."""
+    """What the peer learned as the receiver of large transfers; 0: nothing yet."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,13 +64,19 @@ class Registration:
         self._thread.join(2 * _TIMEOUT_S)
 
     def _run(self) -> None:
+        failed = ""
         while True:
             self._changed.clear()
             stopping = self._stop.is_set()
             try:
                 self._post()
+                failure = ""
             except (OSError, http.client.HTTPException) as error:
-                _log.warning("cannot register at %s: %s", self._url.netloc, error)
+                failure = str(error) or type(error).__name__
+            if failure != failed:
+                # Once, and not each few seconds.
+                _log.warning("registration at %s: %s", self._url.netloc, failure or "it answers again")
+            failed = failure
             if stopping:
                 return
             self._changed.wait(REPORT_EVERY_S)

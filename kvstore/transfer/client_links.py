@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 
-from kvstore.transfer.link_rate import LinkRate
-
 MAX_LINKS = 256
-_SAYING = 256 << 10
-"""Smaller transfers may lie in the socket's buffer whole, and tell nothing of the link."""
 
 
 class ClientLink:
-    """Mutable: bytes in both directions, and the rate at which large transfers left."""
+    """Mutable: bytes in both directions, and the rate of the link, which the receiver alone can measure."""
 
     def __init__(self) -> None:
         self.sent_bytes = 0
         self.received_bytes = 0
-        self._rate = LinkRate()
-        self._large = 0
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Learned rate of what was sent; 0: no large transfer was made."""
-        return self._rate.bytes_per_s if self._large else 0.0
-
-    def sent(self, size: int, seconds: float) -> None:
-        """Note blocks that were sent."""
-        self.sent_bytes += size
-        if size >= _SAYING:
-            if not self._large:
-                self._rate.bytes_per_s = size / max(seconds, 1e-6)
-            self._large += 1
-            self._rate.observe(size, seconds)
+        self.bytes_per_s = 0.0
+        """As the client told it last; 0: it has learned none."""
 
 
 class ClientLinks:
@@ -43,10 +26,13 @@ class ClientLinks:
         self._links: dict[str, ClientLink] = {}
         self._lock = threading.Lock()
 
-    def sent(self, name: str, size: int, seconds: float) -> None:
-        """Note that blocks went to a client, within so many seconds."""
+    def sent(self, name: str, size: int, told_rate: float) -> None:
+        """Note that blocks went to a client, and what it says of its link."""
         with self._lock:
-            self._link(name).sent(size, seconds)
+            link = self._link(name)
+            link.sent_bytes += size
+            if math.isfinite(told_rate) and told_rate > 0:
+                link.bytes_per_s = told_rate
 
     def received(self, name: str, size: int) -> None:
         """Note that bytes of blocks came from a client."""

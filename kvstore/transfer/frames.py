@@ -73,6 +73,8 @@ class Get(_Message, tag="get", frozen=True):
     keys: list[bytes]
     max_bytes: int
     priority: int = 0
+    bytes_per_s: float = 0.0
+    """What the client learned about its link to the node, for people to see; 0: nothing yet."""
 
 
 class Put(_Message, tag="put", frozen=True):

@@ -14,6 +14,7 @@ class LinkRate:
         self.latency_s, self.bytes_per_s = latency_s, bytes_per_s
         self.transfers = 0
         self.transferred_bytes = 0
+        self.large_transfers = 0
 
     def observe(self, size: int, seconds: float) -> None:
         """Learn from one transfer."""
@@ -23,7 +24,9 @@ class LinkRate:
             self.latency_s += _SHARE * (max(0.0, seconds) - self.latency_s)
         elif size >= _LARGE_BYTES:
             rate = size / max(seconds - self.latency_s, seconds / 10, 1e-6)
-            self.bytes_per_s += _SHARE * (rate - self.bytes_per_s)
+            # The first one tells more than the prior does.
+            self.bytes_per_s += (_SHARE if self.large_transfers else 1.0) * (rate - self.bytes_per_s)
+            self.large_transfers += 1
 
     def cost_s(self, size: int) -> float:
         """Return the seconds that a transfer of so many bytes will probably take."""

@@ -185,7 +185,7 @@ class TransferClient:
         suspects = []
         with self._flow.moving(priority, size, self._settings.timeout_s):
             began = self._clock()
-            connection.send(Get([wanted[place].key for place in asked], limit, int(priority)))
+            connection.send(Get([wanted[place].key for place in asked], limit, int(priority), self._learned(holder)))
             answer, received = connection.receive()
             if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
                 raise PeerError("the node answers a get with something else")
@@ -211,6 +211,12 @@ class TransferClient:
             connection.send(Suspect(key))
             connection.receive()
         return len(answer.lengths), bool(suspects)
+
+    def _learned(self, holder: str) -> float:
+        """Return the rate of the link to a holder; 0 where no large transfer told it."""
+        with self._lock:
+            link = self.links.get(holder)
+            return link.bytes_per_s if link is not None and link.large_transfers else 0.0
 
     def _take(self, address: str) -> tuple[Connection, bool]:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -62,8 +62,6 @@ class TransferServer:
         identity: tuple[str, int],
         address: tuple[str, int],
         tls: TlsFiles | None = None,
-        *,
-        clock: Callable[[], float],
     ) -> None:
         self._service, self._secret, self._identity = service, secret, identity
         self._tls = tls.server() if tls else None
@@ -71,7 +69,6 @@ class TransferServer:
         self._connections: dict[Connection, bool] = {}
         self._lock = threading.Condition()
         self._draining = False
-        self._clock = clock
         self.links = ClientLinks()
         self.refused = 0
         """Connections that were closed because there are too many, or that did not know the secret."""
@@ -174,11 +171,9 @@ class TransferServer:
             payload = [each[1] for each in found if each is not None]
             size = sum(map(len, payload))
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
-                began = self._clock()
                 connection.send(Blocks(lengths, checksums), payload)
-                seconds = self._clock() - began
         if size:
-            self.links.sent(client, size, seconds)
+            self.links.sent(client, size, message.bytes_per_s)
 
     def _receive_blocks(self, connection: Connection, incoming: Incoming | Refused, payload_bytes: int) -> None:
         if isinstance(incoming, Refused):

@@ -179,7 +179,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     """Visit every address once as an administrator."""
     printed = running.shell(SEED.format(markup=MARKUP))
     values = json.loads(printed[printed.index("VALUES") + 6 :])
-    values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step"}
+    values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step", "name": "kv-1"}
     pages = [each for each in addresses(values) if each != "/logout" and not each.endswith("/trace")]
     return [each for start in range(0, len(pages), TABS) for each in visit(signed_in, pages[start : start + TABS])]
 

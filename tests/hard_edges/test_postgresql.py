@@ -21,7 +21,7 @@ from web.access.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-FEATURES = ("fleet", "policies", "trials", "automation", "request_log", "access", "history", "platform")
+FEATURES = ("fleet", "policies", "trials", "automation", "request_log", "access", "history", "kv_nodes", "platform")
 SUITE_LIMIT_S = 1200
 """A whole suite runs inside one test, and each of its tests has its own limit."""
 

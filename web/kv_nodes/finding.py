@@ -29,7 +29,7 @@ class Finding:
 def finding(rows: Sequence[NodeRow]) -> Finding:
     """Return what there is to say of these nodes."""
     text, shape = _sentence(rows)
-    live = [row for row in rows if row.state in (KvNodeState.SERVING, KvNodeState.DRAINING)]
+    live = [row for row in rows if row.live]
     hits, misses = sum(row.hits for row in live), sum(row.report.misses for row in live)
     return Finding(
         text=text,

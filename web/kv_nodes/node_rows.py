@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
 from controlplane.platform.format import Moment, moment, short, whole
 from kvstore.node.node_report import NodeReport, TierReport
 from routing.values.prepared_struct import prepared
@@ -55,6 +55,11 @@ class NodeRow:
     blocks: str
     misses: str
     slot_bytes: int
+
+    @property
+    def live(self) -> bool:
+        """Whether it reports, so that it would be back at once if it were deleted."""
+        return self.state in LIVE
 
     @property
     def hits(self) -> int:

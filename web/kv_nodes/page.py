@@ -2,57 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.kv_nodes.orders import visible_kv_orders
+from controlplane.kv_nodes.removal import delete_kv_node
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.visibility import visible_kv_nodes
+from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.kv_nodes.finding import finding
 from web.kv_nodes.node_rows import NodeRow, node_row
 from web.kv_nodes.order_rows import order_table
 from web.kv_nodes.transfer_matrix import transfer_matrix
-from web.shell.console_request import console_actor
+from web.shell.console_request import asked, console_actor, go, why
 from web.shell.frame import shell_context
+from web.shell.refusal import Refusal, attempted
 
 ADDRESS = "/kv"
 PAGE = "KV store"
 MAX_ROWS = 200
+SAID = {"deleted": "Node deleted. One that starts again registers again."}
 
 
 @require_safe
 def kv_store(request: HttpRequest) -> HttpResponse:
     """Show every node manager to whoever has a role everywhere."""
+    return _page(request)
+
+
+@require_POST
+def forget_node(request: HttpRequest, name: str) -> HttpResponse:
+    """Delete a node that is gone or silent."""
+    actor = console_actor(request)
+    node = get_object_or_404(visible_kv_nodes(actor), name=name)
+    done = attempted(lambda: delete_kv_node(node, actor=actor, why=why(request)), InUseError)
+    if isinstance(done, Refusal):
+        return _page(request, problem=done.words, status=done.status)
+    return go(ADDRESS, said="deleted")
+
+
+def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
     actor, now = console_actor(request), timezone.now()
     if not may(actor, Role.VIEWER):
-        why = "KV nodes belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "kv_nodes/refused.html", shell_context(request, page=PAGE, why=why), status=403)
+        missing = "KV nodes belong to no pool; seeing them requires a role in all pools. Ask an admin."
+        return render(request, "kv_nodes/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     nodes = visible_kv_nodes(actor).order_by("name")
-    rows: list[NodeRow] = [node_row(node, now) for node in nodes[:MAX_ROWS]]
-    engines = Engine.objects.exclude(kv_node="").values_list("name", "connect_url", "kv_node", "supervised")
-    simulated = False
-    by_node: dict[str, list[str]] = {}
-    names = {}
-    for name, url, node, supervised in engines:
-        simulated = simulated or supervised
-        by_node.setdefault(node, []).append(name)
-        names[url.partition("://")[2]] = name
-    names |= {row.name: row.name for row in rows}
+    rows = [node_row(node, now) for node in nodes[:MAX_ROWS]]
+    users = _users(rows)
     context = shell_context(
         request,
         page=PAGE,
-        rows=[(row, sorted(by_node.get(row.name, ()))) for row in rows],
-        more=max(0, nodes.count() - len(rows)),
-        matrix=transfer_matrix(rows, names),
+        rows=[(row, sorted(users.by_node.get(row.name, ()))) for row in rows],
+        more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
+        matrix=transfer_matrix(rows, users.names),
         orders=order_table(visible_kv_orders(actor), now),
         finding=finding(rows),
-        scale=(BYTES_PER_TOKEN, RATIO) if simulated else None,
+        scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,
+        may_delete=may(actor, Role.OPERATOR),
+        deleting=next((row for row in rows if row.name == asked(request, "delete", 64) and not row.live), None),
+        problem=problem,
+        said=SAID.get(request.GET.get("said", ""), ""),
         fragment=f"{ADDRESS}?fragment=1",
     )
     part = "kv_nodes/live.html" if "fragment" in request.GET else "kv_nodes/page.html"
-    return render(request, part, context)
+    return render(request, part, context, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Users:
+    by_node: dict[str, list[str]]
+    """Names of the engines whose blocks a node keeps."""
+    names: dict[str, str]
+    """How clients that gave their address or name are called."""
+    simulated: bool
+
+
+def _users(rows: Sequence[NodeRow]) -> _Users:
+    users = _Users({}, {row.name: row.name for row in rows}, simulated=False)
+    for name, url, node, supervised in Engine.objects.exclude(kv_node="").values_list(
+        "name", "connect_url", "kv_node", "supervised"
+    ):
+        users.by_node.setdefault(node, []).append(name)
+        users.names[url.partition("://")[2]] = name
+        users = replace(users, simulated=users.simulated or supervised)
+    return users

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN
+from controlplane.platform.format import NARROW_SPACE
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
@@ -14,8 +14,8 @@ def stored(size: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Return a rate with three significant digits: 12.5 GB/s; a dash where none was learned (0)."""
-    return _written(bytes_per_s, 1000.0, _DECIMAL) if bytes_per_s > 0 else UNKNOWN
+    """Return a rate with three significant digits: 12.5 GB/s; nothing where none was learned (0)."""
+    return _written(bytes_per_s, 1000.0, _DECIMAL) if bytes_per_s > 0 else ""
 
 
 def _written(value: float, base: float, units: tuple[str, ...]) -> str:

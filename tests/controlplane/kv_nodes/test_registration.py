@@ -68,6 +68,12 @@ def test_a_node_that_starts_anew_registers_again_and_its_predecessors_last_word_
     assert events() == ["kv_node.register", "kv_node.register"]
 
 
+def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_address_that_was_checked() -> None:
+    node = reported(address="localhost:8470", events_endpoint="tcp://localhost:8471")
+    assert node.address == "localhost:8470"
+    assert node.events_endpoint in ("tcp://127.0.0.1:8471", "tcp://[::1]:8471")
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

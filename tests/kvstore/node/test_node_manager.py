@@ -169,6 +169,32 @@ def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
         assert (len(destination.store.catalog), destination.store.catalog.used_slots("CPU")) == (0, 0)
 
 
+def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_path: Path) -> None:
+    plain, data = block("a")
+    told: list[Any] = []
+    with node(tmp_path) as manager, a_client() as client:
+        client.put(address(manager), [(plain, data)])
+        wait_until(lambda: on_ssd(manager, "a"))
+        manager.store._on_changes = told.extend
+        for routing_key in (5, 5, 6):
+            named = msgspec.structs.replace(plain, routing_key=routing_key)
+            assert client.put(address(manager), [(named, data)]) == Done(0, [key("a")])
+        client.put(address(manager), [(plain, data)])
+        assert [(each.kind, each.facts.routing_key, each.medium) for each in told] == [
+            ("stored", 5, "CPU"),
+            ("stored", 5, "STORAGE"),
+            ("removed", 5, "CPU"),
+            ("removed", 5, "STORAGE"),
+            ("stored", 6, "CPU"),
+            ("stored", 6, "STORAGE"),
+        ]
+    with node(tmp_path) as manager, a_client() as client:
+        page = client.call(address(manager), Page(0, 10))
+        assert isinstance(page, PageOf)
+        assert [each.routing_key for each, _ in page.blocks] == [6]
+        assert contents(client, [address(manager)], ["a"]) == [bytes(data)]
+
+
 def test_pages_and_lookups_tell_what_is_held(tmp_path: Path) -> None:
     with node(tmp_path) as manager, a_client() as client:
         put(client, manager, "a", "b", "c")
@@ -248,32 +274,6 @@ def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: P
         context.term()
 
 
-def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_path: Path) -> None:
-    plain, data = block("a")
-    told: list[Any] = []
-    with node(tmp_path) as manager, a_client() as client:
-        client.put(address(manager), [(plain, data)])
-        wait_until(lambda: on_ssd(manager, "a"))
-        manager.store._on_changes = told.extend
-        for routing_key in (5, 5, 6):
-            named = msgspec.structs.replace(plain, routing_key=routing_key)
-            assert client.put(address(manager), [(named, data)]) == Done(0, [key("a")])
-        client.put(address(manager), [(plain, data)])
-        assert [(each.kind, each.facts.routing_key, each.medium) for each in told] == [
-            ("stored", 5, "CPU"),
-            ("stored", 5, "STORAGE"),
-            ("removed", 5, "CPU"),
-            ("removed", 5, "STORAGE"),
-            ("stored", 6, "CPU"),
-            ("stored", 6, "STORAGE"),
-        ]
-    with node(tmp_path) as manager, a_client() as client:
-        page = client.call(address(manager), Page(0, 10))
-        assert isinstance(page, PageOf)
-        assert [each.routing_key for each, _ in page.blocks] == [6]
-        assert contents(client, [address(manager)], ["a"]) == [bytes(data)]
-
-
 def test_its_metrics_say_what_happened() -> None:
     [port] = free_ports(1)
     with node(metrics_port=port) as manager, a_client() as client:
@@ -340,6 +340,19 @@ def test_its_report_says_what_it_has_counted_and_with_whom() -> None:
         [link] = report.links
         assert (link.peer, link.sent_bytes, link.received_bytes) == ("engine-1", 1000, 1000)
         assert heard[-1]["name"] == "n1"
+
+
+def test_a_node_learns_the_rate_of_a_link_from_its_receiver() -> None:
+    size = 1 << 20
+    with node(slots={"slot_bytes": size}) as manager, a_client(name="engine-1") as client:
+        put(client, manager, "a", length=size)
+        told = []
+        for _ in range(3):
+            told.append(client.links[address(manager)].bytes_per_s if client.links else 0.0)
+            contents(client, [address(manager)], ["a"])
+            wait_until(lambda: manager.server.links.links()["engine-1"].sent_bytes == len(told) * size)
+            assert manager.server.links.links()["engine-1"].bytes_per_s == told[-1]
+        assert told[0] == 0.0 < told[1] != told[2]
 
 
 def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:

@@ -157,7 +157,7 @@ def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
 
 
 def test_rates_are_decimal_and_unknown_until_learned() -> None:
-    assert rate(0) == "—"
+    assert rate(0) == ""
     assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"
 
 
@@ -187,3 +187,21 @@ def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     told(*(row(f"o-{number}") for number in range(SHOWN + 5)))
     assert "The API lists 5 more." in text(viewer)
+
+
+def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) -> None:
+    all_states(pool)
+    operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
+    assert "/kv?delete=kv-3" in operator.get("/kv").content.decode()
+    assert "/kv?delete=" not in viewer.get("/kv?delete=kv-3").content.decode()
+    assert "Delete KV node kv-3?" in text(operator, "?delete=kv-3")
+    assert "Delete KV node" not in text(operator, "?delete=kv-1")
+    assert viewer.post("/kv/kv-3/delete").status_code == 403
+    refused = operator.post("/kv/kv-1/delete")
+    assert refused.status_code == 409
+    assert "kv node kv-1 is serving; stop it first" in refused.content.decode().replace("KV node", "kv node")
+    answer = operator.post("/kv/kv-3/delete", {"why": "scrapped"})
+    assert (answer.status_code, answer["Location"]) == (303, "/kv?said=deleted")
+    assert not KvNode.objects.filter(name="kv-3").exists()
+    assert "Node deleted." in text(operator, "?said=deleted")
+    assert operator.post("/kv/kv-3/delete").status_code == 404

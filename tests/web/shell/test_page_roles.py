@@ -84,6 +84,7 @@ def address(pattern: URLPattern, world: World) -> str:
         "recording_id": Recording.objects.latest("pk").pk,
         "decision_id": "none",
         "session_id": "none",
+        "name": "kv-a",
     }
     path = "/" + str(pattern.pattern)
     for name, converter in pattern.pattern.converters.items():

@@ -1,0 +1,48 @@
+"""What the doctor says of node managers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from controlplane.doctor.finding import State
+from controlplane.doctor.fleet import kv_nodes
+from controlplane.doctor.installation import Installation
+from controlplane.fleet.engine_registration import change_engine, register_engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.models.kv_node import KvNode
+from tests.controlplane.kv_nodes.node_words import NODES, reported
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Installation:
+    return Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
+
+
+def test_without_nodes_and_engines_that_name_one_there_is_nothing_to_say(here: Installation) -> None:
+    assert kv_nodes.look(here) == []
+
+
+def test_nodes_that_report_are_counted(here: Installation) -> None:
+    reported("kv-1")
+    reported("kv-2", state="draining")
+    [finding] = kv_nodes.look(here)
+    assert (finding.state, finding.says) == (State.OK, "2 KV nodes report.")
+
+
+def test_silent_nodes_and_engines_whose_node_does_not_serve_are_named(here: Installation, pool: Pool) -> None:
+    reported("kv-1")
+    KvNode.objects.update(state="silent")
+    first = register_engine(pool, "e-1", "http://127.0.0.1:1", actor=NODES, engine_id="e-1", kv_node="kv-1")
+    register_engine(pool, "e-2", "http://127.0.0.1:2", actor=NODES, engine_id="e-2", kv_node="kv-9")
+    silent, astray = kv_nodes.look(here)
+    assert "1 KV node for 15 s: kv-1." in silent.says
+    assert "2 engines by the name that is set: e-1 (kv-1), e-2 (kv-9)." in astray.says
+    reported("kv-1")
+    change_engine(first, {"kv_node": ""}, actor=NODES)
+    [astray] = kv_nodes.look(here)
+    assert "1 engine by the name" in astray.says
