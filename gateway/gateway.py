@@ -28,6 +28,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
 from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv_orders.kv_orders import KvOrders
 from gateway.peers.peer_calls import PeerCalls
 from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
@@ -39,6 +40,7 @@ from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
 from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
+from gateway.reports.kv_order_reports import KvOrderReports
 from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import ShadowReports
 
@@ -88,6 +90,8 @@ class Gateway:
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
         self.kv_nodes = KvNodes(settings.kv_secret, self.metrics)
+        self.kv_orders = KvOrders(self.kv_nodes, settings.kv_secret, self.metrics)
+        self.kv_order_reports = KvOrderReports(bus, self.kv_orders)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -146,6 +150,7 @@ class Gateway:
             background.start("shadow policies", self.shadow_reports.run),
             background.start("results of arms", self.arm_results.run),
             background.start("request log", self.requests.run),
+            background.start("KV orders", self.kv_order_reports.run),
         ]
         await self._first_probes()
 
@@ -162,6 +167,8 @@ class Gateway:
         self._tasks = []
         self.shadow_reports.tell()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
+        await self.kv_orders.stop()
+        self.kv_order_reports.tell()
         await self.kv_nodes.stop()
         await self.requests.flush(last=True)
         self.pools.clear()
@@ -304,6 +311,7 @@ class Gateway:
             metrics=self.metrics,
             lag=self.lag,
             nodes=self.kv_nodes,
+            orders=self.kv_orders,
         )
 
     def _end_pool(self, pool: LivePool) -> None:

@@ -653,4 +653,27 @@ class Migration(migrations.Migration):
                 ('node', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='report', to='controlplane.kvnode')),
             ],
         ),
+        migrations.CreateModel(
+            name='KvOrder',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('order_id', models.CharField(max_length=64, unique=True)),
+                ('asked_at', models.DateTimeField(db_index=True)),
+                ('pool_id', models.CharField(max_length=128)),
+                ('planner', models.CharField(max_length=32)),
+                ('source', models.CharField(max_length=64)),
+                ('target', models.CharField(max_length=64)),
+                ('asked_blocks', models.BigIntegerField(default=0)),
+                ('blocks', models.BigIntegerField(default=0)),
+                ('bytes', models.BigIntegerField(default=0)),
+                ('seconds', models.FloatField(default=0.0)),
+                ('outcome', models.CharField(max_length=16)),
+                ('loads', models.BigIntegerField(default=0)),
+                ('saved_tokens', models.BigIntegerField(default=0)),
+                ('worth', models.CharField(max_length=16)),
+            ],
+            options={
+                'ordering': ('-asked_at', '-id'),
+            },
+        ),
     ]

@@ -14,6 +14,7 @@ from controlplane.fleet.models.region import Region
 from controlplane.history.models.rollup import Rollup
 from controlplane.history.models.rollup_roster import RollupRoster
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
+from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord
@@ -47,6 +48,7 @@ __all__ = [
     "JobRun",
     "KvNode",
     "KvNodeReport",
+    "KvOrder",
     "LearnedCost",
     "LoginAllowance",
     "PlanRecord",

@@ -10,7 +10,7 @@ from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
 from controlplane.history.affinity import api as affinity
 from controlplane.job_runs import api as job_runs
-from controlplane.kv_nodes.api import kv_nodes
+from controlplane.kv_nodes.api import kv_nodes, kv_orders
 from controlplane.platform.api.openapi_document import OpenApiDocument
 from controlplane.platform.api.unknown_path import Nothing
 from controlplane.policies.api import policies, policy_versions
@@ -77,6 +77,7 @@ urlpatterns = [
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/kv_nodes", kv_nodes.KvNodes.as_view()),
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),
+    path("v1/kv_orders", kv_orders.KvOrders.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),

@@ -174,6 +174,25 @@ class GatewayMetrics:
         self.kv_saved_tokens = CounterFamily(
             registry, "switchyard_kv_saved_tokens_total", "Prompt tokens loaded instead of computed.", ("pool",)
         )
+        self.kv_orders = CounterFamily(
+            registry,
+            "switchyard_kv_orders_total",
+            "Orders that moved KV blocks between nodes, by planner (prefetch, replicate) and outcome: moved, missing, "
+            "failed, late; dropped: not begun.",
+            ("planner", "outcome"),
+        )
+        self.kv_order_saved_tokens = CounterFamily(
+            registry,
+            "switchyard_kv_order_saved_tokens_total",
+            "Prompt tokens that engines loaded from copies that orders had made.",
+            ("planner",),
+        )
+        self.kv_order_useless = CounterFamily(
+            registry,
+            "switchyard_kv_orders_useless_total",
+            "Orders whose copies left, or grew old, before anybody loaded from them.",
+            ("planner",),
+        )
         self.kv_node_followed = GaugeFamily(
             registry,
             "switchyard_kv_node_followed",

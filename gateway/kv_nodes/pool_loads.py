@@ -34,6 +34,11 @@ class PoolLoads:
         """Whether any engine of the pool has a node manager."""
         self._exact = False
 
+    @property
+    def loads(self) -> bool:
+        """Whether any engine of the pool may load."""
+        return self.follows and self._exact
+
     def follow(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> NodeLoads | None:
         """Take a new version of the pool; returns what routing may count on, None where that is nothing.
 

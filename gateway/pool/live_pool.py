@@ -29,6 +29,8 @@ from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.pool_loads import PoolLoads
+from gateway.kv_orders.kv_orders import KvOrders
+from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
@@ -72,6 +74,7 @@ class LivePool:
         metrics: GatewayMetrics,
         lag: LoopLag,
         nodes: KvNodes,
+        orders: KvOrders,
     ) -> None:
         self.domains = IsolationDomains(fleet_secret, entry)
         self.seed = self.domains.seed
@@ -93,6 +96,7 @@ class LivePool:
         self.affinity = AffinityBook()
         self.shadow = PoolShadow(self.router, metrics)
         self.loads = PoolLoads(nodes, metrics)
+        self.orders = orders
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._settings = settings
@@ -104,6 +108,7 @@ class LivePool:
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
         driver = self._driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
+        driver.prefetch = QueuePrefetch(orders, self.loads)
         # Requests go to the driver and know nothing of the rest.
         self.place, self.place_at_once, self.take_observed = driver.place, driver.place_at_once, driver.take_observed
         self.observe, self.reject_waiting = driver.observe, driver.reject_waiting

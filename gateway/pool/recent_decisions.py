@@ -67,6 +67,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     load_ordered: int = 0
     """Leading blocks that its engine was told to load from a node manager; 0: none."""
     load_node: str = ""
+    load_keys: Sequence[int] = ()
+    """Keys of the prompt's blocks, while its load is under way."""
     load: KvOutcome | None = None
     """What the engine says of it."""
     keys: Sequence[int] | None = None

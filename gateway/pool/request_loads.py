@@ -23,7 +23,7 @@ def order_on(record: DecisionRecord, engine_id: str, order: KvOrder | None, keys
 
     The record notes the load, and forgets that of an attempt before.
     """
-    record.load_ordered, record.load_node, record.load = 0, "", None
+    record.load_ordered, record.load_node, record.load_keys, record.load = 0, "", (), None
     loads, decision = record.pool.loads, record.decision
     if order is None or not loads.has_node(engine_id):
         return None
@@ -31,12 +31,13 @@ def order_on(record: DecisionRecord, engine_id: str, order: KvOrder | None, keys
     if fetch is None or not fetch.node or engine_id != decision.engine_id:
         return order
     order, record.load_node = loads.with_load(order, engine_id, fetch, keys)
-    record.load_ordered = order.load_blocks
+    record.load_ordered, record.load_keys = order.load_blocks, keys
     return order
 
 
 def load_ended(record: DecisionRecord, now: float) -> None:
     """Learn from a request that has ended, and count what it loaded."""
+    keys, record.load_keys = record.load_keys, ()
     if not record.load_ordered or record.outcome != COMPLETED:
         return
     loads, pool_id, outcome = record.pool.loads, record.decision.pool_id, record.load
@@ -51,6 +52,21 @@ def load_ended(record: DecisionRecord, now: float) -> None:
         loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds, now)
         loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
         loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
+        _tell_orders(record, keys, outcome.loaded_blocks)
+
+
+def _tell_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
+    """Let those who move blocks between nodes know what was loaded, as far as the record says which blocks."""
+    pool, candidates = record.pool, record.decision.candidates
+    if how_it_ended(record) == WHOLE:
+        end, first = record.load_ordered, record.load_ordered - loaded
+    else:
+        first = candidates[0].blocks if candidates else 0
+        end = first + loaded
+    link = pool.loads.learned.homes.get(record.decision.engine_id, ""), _node(record)
+    pool.orders.loaded(
+        record.decision.pool_id, pool.entry.block_tokens, pool.loads.learned, link, keys[:end], max(0, first)
+    )
 
 
 def stored_load(record: DecisionRecord) -> StoredLoad | None:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 from gateway.base.loop_lag import LoopLag
 from gateway.http.overload_rejection import queue_rejection
+from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
 from routing.router import Router
-from routing.values.decision import Dispatched, Outcome, Queued, Rejected
+from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Failed, Observation
 
@@ -34,6 +35,8 @@ class RouterDriver:
         self._feed = feed
         self._queue = queue
         self._lag = lag
+        self.prefetch: QueuePrefetch | None = None
+        """Hears of each wait."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -51,22 +54,26 @@ class RouterDriver:
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
         if isinstance(outcome, Queued):
-            return self._told(await self._dispatched(request, now), request, salted)
+            return self._told(await self._dispatched(request, outcome.decision, now), request, salted)
         self._arm(now)
         return self._told(outcome, request, salted)
 
-    async def _dispatched(self, request: InferenceRequest, now: float) -> Dispatched | Rejected:
+    async def _dispatched(self, request: InferenceRequest, decision: Decision, now: float) -> Dispatched | Rejected:
         """Return what a queued request comes to."""
         future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
         self._waiting[request.request_id] = future
         self._arm(now)
         try:
+            if self.prefetch is not None:
+                self.prefetch.queued(request, decision, now)
             return await future
         except asyncio.CancelledError:
             self.observe(Failed(request.request_id))
             raise
         finally:
             self._waiting.pop(request.request_id, None)
+            if self.prefetch is not None:
+                self.prefetch.left(request.request_id)
 
     def _told(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
         if isinstance(outcome, Dispatched):

@@ -135,6 +135,21 @@ class BlockStore:
         finally:
             self._close_read([record])
 
+    def promote(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Copy those of these blocks that lie on SSD alone to DRAM; returns which of them lie there afterwards."""
+        with self.lock:
+            records = self.catalog.open_read(keys)
+            alone = [each for each in records if each is not None and DRAM not in each.slots]
+        try:
+            for record in alone:
+                self._load(record)
+            with self.lock:
+                return [record.facts.key for record in alone if DRAM in record.slots]
+        finally:
+            with self.lock:
+                self.catalog.close_read(records)
+            self.settle()
+
     def write_through(self, key: bytes) -> bool:
         """Copy a block from DRAM to SSD; returns False where the disk did not take it."""
         file = self.slot_file

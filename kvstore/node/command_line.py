@@ -81,6 +81,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
         register_bearer=os.environ.get("SWITCHYARD_API_KEY", ""),
         tls=tls,
         drain_s=options.drain_s,
+        pull_bytes_per_s=options.pull_mib_s * (1 << 20),
     )
 
 
@@ -157,5 +158,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", type=Path)
     add("--tls-authority", type=Path)
     add("--drain-s", type=float, default=30.0, help="seconds that transfers may go on after SIGTERM")
+    add("--pull-mib-s", type=float, default=0.0, help="MiB/s of prefetches and replicas from other nodes; 0: no limit")
     add("--purge", metavar="TENANT", help="have the running node forget and overwrite what a tenant has")
     return parser

@@ -15,6 +15,7 @@ from kvstore.node.node_events import NodeEvents
 from kvstore.node.node_metrics import NodeMetrics
 from kvstore.node.node_reporting import report_of
 from kvstore.node.node_service import NodeService
+from kvstore.node.pull_pace import PullPace
 from kvstore.node.registration import NodeEntry, Registration
 from kvstore.node.write_through import WriteThrough
 from kvstore.transactions.block_catalog import CatalogSettings
@@ -44,6 +45,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     register_bearer: str = ""
     tls: TlsFiles | None = None
     drain_s: float = 30.0
+    pull_bytes_per_s: float = 0.0
+    """Most bytes per second that pulls take which nobody waits for; 0: no limit."""
 
 
 class NodeManager:
@@ -66,7 +69,8 @@ class NodeManager:
         )
         self.write_through = WriteThrough(self.store)
         self.client = TransferClient(settings.secret, time.monotonic, settings.tls, name=settings.node_id)
-        service = NodeService(self.store, self.client, lambda: self.events.published)
+        pace = PullPace(settings.pull_bytes_per_s, time.monotonic, self._stopping.wait)
+        service = NodeService(self.store, self.client, lambda: self.events.published, pace)
         identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
         self.server = TransferServer(service, settings.secret, identity, address, settings.tls)
         self.port = self.server.port

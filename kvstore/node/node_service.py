@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from kvstore.node.block_store import BlockStore, Filling
+from kvstore.node.pull_pace import PullPace
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transactions.transactions import MAX_LEASE_S, Rejection
 from kvstore.transfer.connection import PeerError
@@ -16,6 +17,7 @@ from kvstore.transfer.frames import (
     Abort,
     Allocate,
     Commit,
+    Describe,
     Done,
     Held,
     Lookup,
@@ -55,8 +57,16 @@ class _Incoming:
 class NodeService:
     """The node manager's side of the protocol; it has no state but the numbers of its own transactions."""
 
-    def __init__(self, store: BlockStore, client: TransferClient, events_published: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: BlockStore,
+        client: TransferClient,
+        events_published: Callable[[], int],
+        pace: PullPace | None = None,
+    ) -> None:
+        """`pace` is for pulls that nobody waits for; None: they have no limit."""
         self._store, self._client, self._events_published = store, client, events_published
+        self._pace = pace
         self._numbers = itertools.count()
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
@@ -120,8 +130,8 @@ class NodeService:
                 reply = Done()
             case Pull():
                 reply = self._pull(message)
-            case Page():
-                reply = self._page(message)
+            case Page() | Describe():
+                reply = self._listed(message)
             case _:
                 reply = self._refused("unknown")
         return reply
@@ -132,12 +142,16 @@ class NodeService:
             there = [each if each is not None and each.visible else None for each in found]
             return Held([(each.facts.length, sorted(each.slots)) if each else (-1, []) for each in there])
 
-    def _page(self, message: Page) -> PageOf:
+    def _listed(self, message: Page | Describe) -> PageOf:
+        catalog, after = self._store.catalog, message.after if isinstance(message, Page) else 0
         with self._store.lock:
-            records = self._store.catalog.page(message.after, max(1, min(message.limit, _MAX_PAGE)))
+            if isinstance(message, Page):
+                records = catalog.page(after, max(1, min(message.limit, _MAX_PAGE)))
+            else:
+                records = catalog.called(message.routing_keys, _MAX_PAGE)
             blocks = [(record.facts, sorted(record.slots)) for record in records]
             events = self._events_published()
-        return PageOf(blocks, records[-1].number if records else message.after, events)
+        return PageOf(blocks, records[-1].number if records else after, events)
 
     def _purge(self, tenant: str) -> Reply:
         try:
@@ -153,6 +167,10 @@ class NodeService:
 
     def _pull(self, message: Pull) -> Reply:
         """Fetch blocks under a transaction here, which makes room, and one at their holder, which keeps them there."""
+        keys = [facts.key for facts in message.blocks]
+        promoted = set(self._store.promote(keys))
+        if not message.holder:
+            return Done(len(promoted), [key for key in keys if key not in promoted])
         begun = self._begin(message.blocks)
         if isinstance(begun, Refused):
             return begun
@@ -179,7 +197,10 @@ class NodeService:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
                 return [None] * len(wanted)
-            fetched = self._client.get([message.holder], wanted, Priority(max(0, min(message.priority, 2))))
+            priority = Priority(max(0, min(message.priority, 2)))
+            fetched = self._client.get([message.holder], wanted, priority)
+            if self._pace is not None and priority != Priority.REQUEST:
+                self._pace.came(sum(len(each.payload) for each in fetched if each is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
             return [None] * len(wanted)

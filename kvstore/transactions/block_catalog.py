@@ -62,9 +62,9 @@ class _Tier:
 
 
 class BlockCatalog:
-    """Mutable state: `_records` (key → record, in the order in which they came), `_tiers`, `usage`, `_due` (heap of
-    moments at which a pin or a block may end), `_changes` and `_cleared`, which their owner takes, `_clearing`
-    and `_unclean`, slots that their owner is overwriting or could not overwrite.
+    """Mutable state: `_records` (key → record, in the order in which they came), `_named` (routing key → their keys),
+    `_tiers`, `usage`, `_due` (heap of moments when a pin or a block may end); `_changes` and `_cleared`, for the owner;
+    `_clearing` and `_unclean`, slots that the owner is overwriting or could not overwrite.
     """
 
     def __init__(self, settings: CatalogSettings, rng: random.Random) -> None:
@@ -75,6 +75,7 @@ class BlockCatalog:
             medium: _Tier(slots, eviction_order(settings.eviction, slots, rng)) for medium, slots in sizes.items()
         }
         self._records: dict[bytes, BlockRecord] = {}
+        self._named: dict[int, tuple[bytes, ...]] = {}
         self._due: list[tuple[float, int, bytes]] = []
         self._number = 0
         self._changes: list[Change] = []
@@ -95,6 +96,12 @@ class BlockCatalog:
     def page(self, after: int, limit: int) -> list[BlockRecord]:
         """Return up to `limit` committed blocks that came after the one with this number, in order."""
         found = (record for record in self._records.values() if record.number > after and record.visible)
+        return [record for record, _ in zip(found, range(limit), strict=False)]
+
+    def called(self, routing_keys: Sequence[int], limit: int) -> list[BlockRecord]:
+        """Return up to `limit` committed payloads of the blocks that the gateway calls so, in this order."""
+        records = (self._records[key] for name in routing_keys for key in self._named.get(name, ()))
+        found = (record for record in records if record.visible)
         return [record for record, _ in zip(found, range(limit), strict=False)]
 
     def used_slots(self, medium: Medium) -> int:
@@ -177,8 +184,7 @@ class BlockCatalog:
         self._number += 1
         record = BlockRecord(facts, self._number, now + self.settings.max_age_s)
         record.locks = 1
-        self._records[facts.key] = record
-        self.usage.add(record)
+        self._take_in(record)
         self._place(record, DRAM, slot)
         return record
 
@@ -198,7 +204,9 @@ class BlockCatalog:
     def rename(self, record: BlockRecord, routing_key: int) -> None:
         """Call a visible block by another routing key: it leaves under the old one and comes under the new."""
         old = record.facts
+        self._unname(record)
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)
+        self._name(record)
         if old.routing_key:
             self._changes.extend(Change("removed", old, medium) for medium in record.slots)
         self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
@@ -259,6 +267,7 @@ class BlockCatalog:
             record.pinned_until = 0.0
         self.usage.remove(record)
         del self._records[record.facts.key]
+        self._unname(record)
         self._leaving.add(record)
         self._settle(record)
 
@@ -347,8 +356,7 @@ class BlockCatalog:
         for slot, header in sorted(newest.values(), key=lambda each: each[1].age_order):
             self._number += 1
             record = BlockRecord(header.facts, self._number, header.expires_at - epoch_offset_s)
-            self._records[header.facts.key] = record
-            self.usage.add(record)
+            self._take_in(record)
             self._place(record, SSD, slot)
             self.publish(record)
             if header.pinned_until - epoch_offset_s > now:
@@ -370,11 +378,30 @@ class BlockCatalog:
             tier.order.check()
             if len(tier.order) != sum(self._may_leave(record, medium) for record in records if medium in record.slots):
                 raise AssertionError(f"a block of {medium} could never leave, or a used one could")
+        named = {(name, key) for name, keys in self._named.items() for key in keys}
+        if named != {(each.facts.routing_key, each.facts.key) for each in records if each.facts.routing_key}:
+            raise AssertionError("what gateways call the blocks is not what they are called")
         for record in records:
             if record.users < 0 or record.locks < 0 or not (record.slots or record.filling):
                 raise AssertionError("a block lies nowhere, or is used less than never")
 
     # Inner ----------------------------------------------------------------------------------------
+
+    def _take_in(self, record: BlockRecord) -> None:
+        self._records[record.facts.key] = record
+        self.usage.add(record)
+        self._name(record)
+
+    def _name(self, record: BlockRecord) -> None:
+        name = record.facts.routing_key
+        if name:
+            self._named[name] = (*self._named.get(name, ()), record.facts.key)
+
+    def _unname(self, record: BlockRecord) -> None:
+        name = record.facts.routing_key
+        left = tuple(key for key in self._named.pop(name, ()) if key != record.facts.key)
+        if left:
+            self._named[name] = left
 
     def _take_slot(self, medium: Medium) -> int | None:
         tier = self._tiers[medium]

@@ -134,10 +134,17 @@ class Suspect(_Message, tag="suspect", frozen=True):
     key: bytes
 
 
+class Describe(_Message, tag="describe", frozen=True):
+    """Tell of what you hold of the blocks that gateways call so, in this order; answered as a page, of any numbers."""
+
+    routing_keys: list[int]
+
+
 class Pull(_Message, tag="pull", frozen=True):
-    """Fetch blocks from another node, under transactions on both."""
+    """Fetch blocks from another node, under transactions on both; those that lie on SSD alone come to DRAM."""
 
     holder: str
+    """Empty: fetch none."""
     blocks: list[BlockFacts]
     priority: int = 0
 
@@ -184,7 +191,7 @@ class Refused(_Message, tag="refused", frozen=True):
     keys: list[bytes] = []
 
 
-Request = Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Pull | Page
+Request = Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Describe | Pull | Page
 Reply = Blocks | Held | PageOf | Done | Refused
 Message = Challenge | Hello | Welcome | Request | Reply
 
@@ -234,6 +241,9 @@ def _fault(message: Message, payload_bytes: int) -> str:
             blocks = message.blocks
         case Allocate():
             blocks, keys = message.new, message.reused
+        case Describe():
+            if len(message.routing_keys) > MAX_KEYS or not all(0 < key < 1 << 64 for key in message.routing_keys):
+                return f"more than {MAX_KEYS} keys, or one that has not 64 bits"
     if len(getattr(message, "tx_id", "")) > MAX_ID_CHARACTERS:
         return f"a transaction's id has at most {MAX_ID_CHARACTERS} characters"
     if len(keys) + len(blocks) > MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):

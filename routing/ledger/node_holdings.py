@@ -74,6 +74,11 @@ class NodeHoldings:
         bit = self._bits.get(node)
         return bit is not None and bool(self.readable >> bit & 1)
 
+    def holds(self, node: str, key: int) -> bool:
+        """Return whether a node holds a block, as far as is known; True where nothing is known of the node."""
+        bit = self._bits.get(node)
+        return bit is None or not self.is_readable(node) or bool(self._index.match([key], 1 << bit).groups)
+
     def match(self, keys: Sequence[int]) -> PrefixMatch:
         """Return how many leading blocks each readable node holds, by the nodes' bits."""
         return self._index.match(keys, self.readable)

@@ -15,6 +15,7 @@ from gateway.contracts import (
     affinity_sample,
     engine_report,
     fleet_sample,
+    kv_order,
     rebalance_order,
     shadow_report,
     stored_decision,
@@ -39,8 +40,8 @@ from tests.gateway.served_gateway import snapshot
 BUS = [
     wire
     for module in (
-        affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, key_usage, rebalance_order,
-        shadow_report, stored_decision, traffic_row,
+        affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, key_usage, kv_order,
+        rebalance_order, shadow_report, stored_decision, traffic_row,
     )
     for wire in vars(module).values()
     if isinstance(wire, WireForm)

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.kv_nodes.removal import delete_kv_node
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.visibility import visible_kv_nodes
@@ -19,6 +20,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.kv_nodes.finding import finding
 from web.kv_nodes.node_rows import NodeRow, node_row
+from web.kv_nodes.order_rows import order_table
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, why
 from web.shell.frame import shell_context
@@ -61,6 +63,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         rows=[(row, sorted(users.by_node.get(row.name, ()))) for row in rows],
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
         matrix=transfer_matrix(rows, users.names),
+        orders=order_table(visible_kv_orders(actor), now),
         finding=finding(rows),
         scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,
         may_delete=may(actor, Role.OPERATOR),

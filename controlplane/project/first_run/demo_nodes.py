@@ -19,6 +19,7 @@ from controlplane.fleet.free_ports import LOOPBACK, free_ports, is_free
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.supervised_ports import engine_ports, engine_url
 from controlplane.kv_nodes.models.kv_node import KvNode
+from controlplane.kv_nodes.simulated_scale import RATIO
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
@@ -31,6 +32,8 @@ from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 NODES = ("kv-1", "kv-2")
 _SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
+_PULL_MIB_S = 12.5e9 / RATIO / (1 << 20)
+"""The simulated engines' links of 100 Gbit/s, scaled as payloads are, hold for what nodes pull from each other too."""
 """A slot holds a block of 512 tokens of BYTES_PER_TOKEN; a node keeps as many as four engines do."""
 _PORTS = 3
 _ACTOR = program("first run")
@@ -91,7 +94,7 @@ def _child(node: KvNode, secrets: FirstRunSecrets, state_dir: Path, url: str) ->
         *("--name", node.name, "--port", str(port), "--events-port", str(events), "--replay-port", str(replay)),
         *("--slot-kib", str(_SLOT_KIB), "--dram-mib", str(_DRAM_MIB), "--ssd-mib", str(_SSD_MIB)),
         *("--directory", str(state_dir / "kv" / node.name)),
-        *("--register", f"{url}/api/v1/kv_nodes", "--drain-s", "1"),
+        *("--register", f"{url}/api/v1/kv_nodes", "--drain-s", "1", "--pull-mib-s", f"{_PULL_MIB_S:.2f}"),
     ]
     return ChildSpec(
         node.name, tuple(argv), env={SECRET_VARIABLE: secrets.kv_secret, API_KEY_VARIABLE: secrets.kv_api_key}

@@ -46,6 +46,9 @@ class LoadingEngine(ScriptedEngine):
         self.outcomes: list[KvOutcome] = []
         self.silent = False
         """Whether it keeps what came of an order to itself."""
+        self.free = asyncio.Event()
+        """Whether it begins with what it is sent."""
+        self.free.set()
         self._client = TransferClient(SECRET, time.monotonic)
 
     def close(self) -> None:
@@ -58,6 +61,7 @@ class LoadingEngine(ScriptedEngine):
         if order is None:
             return await super()._answer(request, body)
         self.orders.append(order)
+        await self.free.wait()
         outcome = await asyncio.to_thread(self._loaded, order)
         self.outcomes.append(outcome)
         await asyncio.to_thread(self._kept, order)

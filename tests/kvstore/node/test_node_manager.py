@@ -23,7 +23,7 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.node.node_report import NodeReport
 from kvstore.tiers.block_facts import SSD
 from kvstore.transfer.connection import Connection
-from kvstore.transfer.frames import Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
+from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
 from kvstore.transfer.transfer_client import Wanted
 from tests.controlplane.simulated_engine import free_ports
 from tests.kvstore.kv_blocks import SECRET, a_client, address, block, facts, key, node, payload, wait_until
@@ -449,3 +449,33 @@ def test_a_drain_lets_a_transfer_end_and_refuses_new_ones() -> None:
             stopping.join()
         assert well == [True]
         assert client.get([address(manager)], [Wanted(key("a"))]) == [None]
+
+
+def test_a_node_describes_its_blocks_by_what_gateways_call_them(tmp_path: Path) -> None:
+    named = [(msgspec.structs.replace(block(name)[0], routing_key=number), block(name)[1]) for number, name in
+             enumerate("abc", 1)]  # fmt: skip
+    with node(tmp_path) as manager, a_client() as client:
+        assert client.put(address(manager), named) == Done(3, [])
+        answer = client.call(address(manager), Describe([3, 9, 1]))
+        assert isinstance(answer, PageOf)
+        assert [(each.key, each.routing_key) for each, _ in answer.blocks] == [(key("c"), 3), (key("a"), 1)]
+        assert client.call(address(manager), Purge("acme")) == Done(3)
+        assert client.call(address(manager), Describe([1, 2, 3])) == PageOf([], 0, manager.events.published)
+
+
+def test_a_pull_without_a_holder_brings_blocks_from_ssd_to_dram(tmp_path: Path) -> None:
+    with node(tmp_path, slots={"dram_slots": 2}) as manager, a_client() as client:
+        put(client, manager, "a", "b")
+        wait_until(lambda: on_ssd(manager, "a", "b"))
+        put(client, manager, "c")
+        wait_until(lambda: on_ssd(manager, "c"))
+        put(client, manager, "d")
+        wait_until(lambda: on_ssd(manager, "d"))
+        names = ["a", "b"]
+        held = client.call(address(manager), Lookup([key(name) for name in names]))
+        assert held == Held([(1000, ["STORAGE"]), (1000, ["STORAGE"])])
+        hits = dict(manager.store.counts.hits)
+        assert client.call(address(manager), Pull("", [facts(name) for name in [*names, "x"]])) == Done(2, [key("x")])
+        held = client.call(address(manager), Lookup([key(name) for name in names]))
+        assert held == Held([(1000, ["CPU", "STORAGE"])] * 2)
+        assert manager.store.counts.hits == hits

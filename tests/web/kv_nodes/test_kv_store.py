@@ -12,8 +12,10 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
 from kvstore.node.node_report import LinkReport, NodeReport
 from tests.controlplane.kv_nodes.node_words import reported
+from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.kv_nodes.order_rows import SHOWN
 from web.kv_nodes.sizes import rate, stored
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 
@@ -157,6 +159,34 @@ def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
 def test_rates_are_decimal_and_unknown_until_learned() -> None:
     assert rate(0) == ""
     assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"
+
+
+def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    assert "No orders yet" in text(viewer)
+    told(
+        row("o-1", loads=2, saved_tokens=4096, worth="useful"),
+        row("o-2", planner="replicate", worth="useless", asked_at=1_800_000_001.0),
+        row("o-3", outcome="missing", blocks=3, bytes=3072, worth="none", asked_at=1_800_000_002.0),
+        row("o-4", source="kv-2", asked_at=1_800_000_003.0),
+    )
+    page = text(viewer, "?fragment=1").replace("\u202f", " ")
+    assert "Moved 64.0 KiB 64 of 64 blocks 12 ms 4.1k tokens saved 2 loads" in page
+    assert "Replication loaded from elsewhere again and again kv-1 → kv-2" in page
+    assert "12 ms Useless" in page
+    assert "Missing 3.00 KiB 3 of 64 blocks" in page
+    assert "SSD of kv-2 → kv-2" in page
+    assert "Not loaded yet" in page
+    assert (
+        "Prefetch: 3 orders, 131 KiB moved, 4.1k tokens saved; 100.0 % of those judged were useful, 0 useless." in page
+    )
+    assert "Replication: 1 order, 64.0 KiB moved, 0 tokens saved; 0.0 % of those judged were useful, 1 useless." in page
+
+
+def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    told(*(row(f"o-{number}") for number in range(SHOWN + 5)))
+    assert "The API lists 5 more." in text(viewer)
 
 
 def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.controlplane.kv_nodes.node_words import REPORT, word
+from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.controlplane.platform.api.conftest import shared_world, world
 from tests.controlplane.platform.api.world import Api, World
 
@@ -42,3 +43,19 @@ def test_an_engines_node_is_set_and_published(world: World) -> None:
     assert bulk.json()["results"][0]["after"]["kv_node"] == "kv-a", bulk.content
     wrong = Api(world).post("engines/bulk", {"operations": [{**operation, "name": "e-d", "kv_node": "a b"}]})
     assert wrong.status_code == 400
+
+
+def test_orders_are_listed_and_narrowed(world: World) -> None:
+    told(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
+    shown = Api(world, "viewer").get("kv_orders").json()["results"]
+    assert [each["order_id"] for each in shown] == ["o-3", "o-2", "o-1"]
+    assert (shown[2]["planner"], shown[2]["blocks"], shown[2]["outcome"]) == ("prefetch", 64, "moved")
+    for query, found in (
+        ("worth=useless", ["o-2"]),
+        ("target=kv-9", ["o-3"]),
+        ("outcome=moved&ordering=asked_at", ["o-1", "o-2"]),
+        ("after=2030-01-01T00:00:00Z", []),
+    ):
+        narrowed = Api(world, "viewer").get(f"kv_orders?{query}").json()["results"]
+        assert [each["order_id"] for each in narrowed] == found, query
+    assert Api(world, "viewer").get("kv_orders?planner=nobody").status_code == 400

@@ -50,6 +50,7 @@ SAFE: dict[str, list[str]] = {
     "OneEngine": ["engines/e-a"],
     "KvNodes": ["kv_nodes"],
     "OneKvNode": ["kv_nodes/kv-a"],
+    "KvOrders": ["kv_orders", "kv_orders?planner=prefetch&worth=useful"],
     "Tenants": ["tenants"],
     "OneTenant": ["tenants/acme"],
     "ApiKeys": ["keys"],

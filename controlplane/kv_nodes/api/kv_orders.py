@@ -1,0 +1,62 @@
+"""`/api/v1/kv_orders`."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.kv_nodes.models.kv_order import KvOrder
+from controlplane.kv_nodes.orders import visible_kv_orders
+from controlplane.platform.api.base import ApiView
+from controlplane.platform.api.filters import exact, moment, one_of
+from controlplane.platform.api.listing import Listing
+
+
+class KvOrderShape(serializers.ModelSerializer):
+    """One order, what it moved, and what that was worth."""
+
+    class Meta:
+        model = KvOrder
+        fields = (
+            "order_id",
+            "asked_at",
+            "pool_id",
+            "planner",
+            "source",
+            "target",
+            "asked_blocks",
+            "blocks",
+            "bytes",
+            "seconds",
+            "outcome",
+            "loads",
+            "saved_tokens",
+            "worth",
+        )
+        read_only_fields = fields
+
+
+class KvOrders(ApiView):
+    """Orders that moved KV blocks between node managers."""
+
+    noun = "KV nodes"
+    shape = KvOrderShape
+    whole_fleet = True
+    listing = Listing(
+        {"asked_at": ("asked_at", "pk")},
+        "-asked_at",
+        {
+            "planner": one_of("planner", ("prefetch", "replicate"), "Who asked."),
+            "outcome": one_of("outcome", ("moved", "missing", "failed", "late"), "How the transfer ended."),
+            "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
+            "source": exact("source", "Name of the node that the blocks came from."),
+            "target": exact("target", "Name of the node that they went to."),
+            "pool_id": exact("pool_id", "The pool whose requests they are for."),
+            "after": moment("asked_at__gte", "Asked then or later."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List orders."""
+        return self.show_page(visible_kv_orders(self.actor))

@@ -1,0 +1,78 @@
+"""Keeps what gateways tell of orders that moved KV blocks, the newest MAX_KEPT of them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
+
+from controlplane.kv_nodes.models.kv_order import KvOrder
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.platform.stream_intake import StreamIntake
+from gateway.contracts.kv_order import KvOrderRow, decode_orders
+from gateway.contracts.wire import UnreadableMessageError
+
+logger = logging.getLogger(__name__)
+
+MAX_KEPT = 10_000
+_MOST_MESSAGES = 64
+_TOLD = (
+    "pool_id",
+    "planner",
+    "source",
+    "target",
+    "asked_blocks",
+    "blocks",
+    "bytes",
+    "seconds",
+    "outcome",
+    "loads",
+    "saved_tokens",
+    "worth",
+)
+
+
+def visible_kv_orders(actor: Actor) -> QuerySet[KvOrder]:
+    """Return the orders the actor may see: like nodes, they belong to no pool alone."""
+    return KvOrder.objects.all() if may(actor, Role.VIEWER) else KvOrder.objects.none()
+
+
+def keep_orders(heard: StreamIntake) -> int:
+    """Store what has come, and return how many orders were told of; where the database fails, all is kept."""
+    values = heard.take(_MOST_MESSAGES)
+    newest: dict[str, KvOrderRow] = {}
+    for value in values:
+        try:
+            newest |= {row.order_id: row for row in decode_orders(value)}
+        except UnreadableMessageError as error:
+            logger.warning("rows of KV orders cannot be read", extra={"reason": str(error)})
+    try:
+        _store(list(newest.values()))
+    except DatabaseError:
+        heard.give_back(values)
+        raise
+    return len(newest)
+
+
+def _store(rows: list[KvOrderRow]) -> None:
+    if not rows:
+        return
+    orders = [
+        KvOrder(
+            order_id=row.order_id,
+            asked_at=datetime.fromtimestamp(row.asked_at, UTC),
+            **{name: getattr(row, name) for name in _TOLD},
+        )
+        for row in rows
+    ]
+    with transaction.atomic():
+        KvOrder.objects.bulk_create(
+            orders, update_conflicts=True, unique_fields=["order_id"], update_fields=list(_TOLD)
+        )
+        last_kept = KvOrder.objects.order_by("-pk").values_list("pk", flat=True)[MAX_KEPT - 1 : MAX_KEPT].first()
+        if last_kept is not None:
+            KvOrder.objects.filter(pk__lt=last_kept).delete()

@@ -1,0 +1,85 @@
+"""What became of orders that moved KV blocks between nodes, as gateways tell it.
+
+A row is told when its transfer has ended, and again as its copy is loaded from and when it is judged; a later one of
+the same id replaces an earlier one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+
+TOPIC = "kv_orders"
+"""Stream topic; values are encoded lists of KvOrderRows."""
+MAX_ROWS = 256
+"""Per message."""
+
+Ending = Literal["moved", "missing", "failed", "late"]
+MOVED: Ending = "moved"
+MISSING: Ending = "missing"
+"""The source had them no more."""
+FAILED: Ending = "failed"
+"""A node did not answer, or the target had no room."""
+LATE: Ending = "late"
+"""The request had left the queue before all was there."""
+Worth = Literal["open", "none", "useful", "useless"]
+OPEN: Worth = "open"
+"""Its copy is there, and was not loaded from yet."""
+NONE: Worth = "none"
+"""Nothing came."""
+USEFUL: Worth = "useful"
+USELESS: Worth = "useless"
+"""Its copy left, or is old, and nobody loaded from it."""
+
+_END_OF_TIME = 1e11
+_Name = Annotated[str, Meta(min_length=1, max_length=64)]
+_Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class KvOrderRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One order: who asked for it and why, what it moved, and what that was worth."""
+
+    order_id: Annotated[str, Meta(min_length=1, max_length=64)]
+    asked_at: float
+    """Unix seconds."""
+    pool_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    planner: Annotated[str, Meta(min_length=1, max_length=32)]
+    """prefetch or replicate."""
+    source: _Name
+    """Name of the node that the blocks came from; the target's own: they lay on its SSD."""
+    target: _Name
+    asked_blocks: _Count
+    blocks: _Count = 0
+    """That came; those that were there already are not among them."""
+    bytes: _Count = 0
+    seconds: float = 0.0
+    """From the order's start to its last byte."""
+    outcome: Ending
+    loads: _Count = 0
+    """Requests that loaded from the copy."""
+    saved_tokens: _Count = 0
+    """Prompt tokens that engines loaded from the copy instead of computing them."""
+    worth: Worth = OPEN
+
+
+def encode_orders(rows: list[KvOrderRow]) -> bytes:
+    """Return rows, MAX_ROWS at most, as msgpack."""
+    return _rows.encode(rows)
+
+
+def decode_orders(data: bytes) -> list[KvOrderRow]:
+    """Read rows; raises UnreadableMessageError on anything else, and on figures out of range."""
+    rows = _rows.decode(data)
+    if len(rows) > MAX_ROWS:
+        raise UnreadableMessageError(f"{len(rows)} rows are more than {MAX_ROWS}")
+    if not all(0 <= each.asked_at < _END_OF_TIME and 0 <= each.seconds < math.inf for each in rows):
+        raise UnreadableMessageError("a time is not finite, below 0, or after the year 5138")
+    return rows
+
+
+_rows = WireForm(list[KvOrderRow], "a list of KV orders", limit=MIB)

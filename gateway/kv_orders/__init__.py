@@ -1,0 +1,1 @@
+"""Orders that move KV blocks between node managers, carried out and accounted for."""

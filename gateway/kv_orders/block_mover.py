@@ -1,0 +1,91 @@
+"""Has a node fetch blocks from another one. Blocks the calling thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from typing_extensions import override
+
+from gateway.contracts.kv_order import FAILED, MISSING, MOVED, Ending
+from kvstore.tiers.block_facts import DRAM, BlockFacts
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Refused
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+
+PART_BLOCKS = 64
+"""Blocks that move at a time: an order that nobody wants any more ends after these."""
+_TIMEOUT_S = 5.0
+
+
+class Part(NamedTuple):
+    """What became of some blocks of an order."""
+
+    keys: tuple[int, ...]
+    """Routing keys of those that came, without those that were there."""
+    bytes: int
+    outcome: Ending
+
+
+class Mover(Protocol):
+    """Moves blocks, off the event loop's thread."""
+
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+        """Move PART_BLOCKS blocks at most from one address to another; the same one: from SSD to DRAM."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class BlockMover(Mover):
+    """For any number of threads; it has no state but its connections."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._client = TransferClient(secret, time.monotonic, None, TransferSettings(timeout_s=_TIMEOUT_S), "gateway")
+
+    @override
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+        try:
+            described = self._client.call(source, Describe(list(keys)))
+            if not isinstance(described, PageOf):
+                return Part((), 0, FAILED)
+            found, whole = _leading(keys, described)
+            if source == target:
+                found = [(facts, media) for facts, media in found if DRAM not in media]
+            if not found:
+                return Part((), 0, MOVED if whole else MISSING)
+            blocks = [facts for facts, _ in found]
+            answer = self._client.call(target, Pull("" if source == target else source, blocks, int(priority)))
+        except PeerError:
+            return Part((), 0, FAILED)
+        if isinstance(answer, Refused):
+            return Part((), 0, MISSING if answer.reason == "holder" else FAILED)
+        if not isinstance(answer, Done):
+            return Part((), 0, FAILED)
+        came = _came(blocks, answer)
+        names = tuple(dict.fromkeys(facts.routing_key for facts in came))
+        return Part(names, sum(facts.length for facts in came), MOVED if whole else MISSING)
+
+    @override
+    def close(self) -> None:
+        self._client.close()
+
+
+def _leading(keys: Sequence[int], described: PageOf) -> tuple[list[tuple[BlockFacts, Sequence[str]]], bool]:
+    """Return the payloads of the blocks before the first that is missing, and whether none is."""
+    by_name: dict[int, list[tuple[BlockFacts, Sequence[str]]]] = {}
+    for facts, media in described.blocks:
+        by_name.setdefault(facts.routing_key, []).append((facts, media))
+    found: list[tuple[BlockFacts, Sequence[str]]] = []
+    for key in keys:
+        if key not in by_name:
+            return found, False
+        found += by_name[key]
+    return found, True
+
+
+def _came(blocks: Sequence[BlockFacts], answer: Done) -> list[BlockFacts]:
+    present = set(answer.present)
+    return [facts for facts in blocks if facts.key not in present]

@@ -1,0 +1,235 @@
+"""Orders that move KV blocks ahead of their use: planned, carried out within limits, and judged by what they saved.
+
+No request waits for an order. A request that waits for its engine has what it will load brought to the engine's own
+node (prefetch); leading blocks that are loaded from elsewhere again and again come to stay (replicate). Orders run on
+threads of their own; everything else happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import msgspec
+
+from gateway.base.event_log import log_event
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.kv_order import FAILED, LATE, MOVED, USEFUL, Ending, KvOrderRow
+from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover
+from gateway.kv_orders.order_book import OrderBook
+from kvstore.transfer.flow_control import Priority
+from planning.kv_orders.kv_move import PLANNERS, PREFETCH, KvMove
+from planning.kv_orders.planner_trust import PlannerTrust
+from planning.kv_orders.prefetch import prefetch
+from planning.kv_orders.replication import HotLoads
+from routing.ledger.node_loads import NodeLoads
+from routing.values.decision import Decision
+from routing.values.inference_request import InferenceRequest
+
+MAX_WAITING = 64
+"""Orders that have not begun, of all nodes; beyond it none is asked."""
+MAX_UNDER_WAY = 4
+"""Orders that move at a time: a thread each."""
+MAX_PER_TARGET = 2
+"""That move to one node at a time: more share one link and its disk, and none of them ends sooner."""
+DROPPED = "dropped"
+_PRIORITY = {PREFETCH: Priority.PREFETCH}
+
+
+class _Order(msgspec.Struct):
+    """Mutable: who still waits for it, and whether it has begun."""
+
+    move: KvMove
+    pool_id: str
+    block_tokens: int
+    number: int
+    asked_at: float
+    wanted_by: set[str]
+    """Ids of the queued requests it is for; empty for one that is for none."""
+    begun: bool = False
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where its last block goes."""
+        return self.move.target, self.move.keys[-1]
+
+    @property
+    def priority(self) -> Priority:
+        """What of its transfer goes first."""
+        return _PRIORITY.get(self.move.planner, Priority.REPLICATION)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether whoever it is for waits no more."""
+        return self.move.planner == PREFETCH and not self.wanted_by
+
+
+class KvOrders:
+    """Mutable: `_orders` by the place of their last block, `_of_request`, the tasks under way, planners' memories."""
+
+    def __init__(
+        self,
+        nodes: KvNodes,
+        secret: bytes,
+        metrics: GatewayMetrics,
+        *,
+        mover: Mover | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._nodes, self._metrics, self._clock, self._wall = nodes, metrics, clock, wall
+        self._mover: Mover = mover or BlockMover(secret)
+        self.book = OrderBook(nodes.holdings.holds, self._judged)
+        self.trust = {planner: PlannerTrust() for planner in PLANNERS}
+        self._hot = HotLoads()
+        self._orders: dict[tuple[str, int], _Order] = {}
+        self._of_request: dict[str, _Order] = {}
+        self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._number = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._orders)
+
+    # -- what planners hear
+
+    def queued(self, request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> None:
+        """Ask for what a request that now waits for its engine will load."""
+        if self._nodes.holdings.readable and request.keys:
+            move = prefetch(request, decision, loads, now)
+            if move is not None:
+                self.ask(move, decision.pool_id, request.block_tokens, now, request.request_id)
+
+    def left_queue(self, request_id: str) -> None:
+        """Drop what was asked for a request that waits no more, unless others wait for the same."""
+        order = self._of_request.pop(request_id, None)
+        if order is None:
+            return
+        order.wanted_by.discard(request_id)
+        if order.is_late and not order.begun:
+            del self._orders[order.place]
+            self._metrics.kv_orders.inc(order.move.planner, DROPPED)
+
+    def loaded(
+        self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
+    ) -> None:
+        """Hear that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
+        home, holder = link
+        for planner, tokens in self.book.loaded(holder, keys[first:]).items():
+            self._metrics.kv_order_saved_tokens.inc(planner, amount=float(tokens))
+        now = self._clock()
+        move = self._hot.loaded(keys, home, holder, loads, now) if home else None
+        if move is not None:
+            self.ask(move, pool_id, block_tokens, now)
+
+    # -- orders
+
+    def ask(self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
+        """Have blocks moved, where the limits allow it and the planner is trusted; returns whether they will be."""
+        place = move.target, move.keys[-1]
+        known = self._orders.get(place)
+        if known is None:
+            if self._closed or len(self._orders) - len(self._under_way) >= MAX_WAITING:
+                return False
+            if not self.trust[move.planner].may_ask(now):
+                return False
+            self._number += 1
+            known = _Order(move, pool_id, block_tokens, self._number, self._wall(), set())
+            self._orders[place] = known
+        if request_id:
+            known.wanted_by.add(request_id)
+            self._of_request[request_id] = known
+        self._begin_next()
+        return True
+
+    def sweep(self) -> None:
+        """Judge copies; call it about every second."""
+        self.book.sweep(self._clock())
+
+    async def stop(self) -> None:
+        """End what is under way, and take no more."""
+        self._closed = True
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._orders.clear()
+        self._of_request.clear()
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        self._mover.close()
+
+    def _begin_next(self) -> None:
+        targets = Counter(target for target, _ in self._under_way)
+        waiting = sorted(
+            (each for each in self._orders.values() if not each.begun), key=lambda each: (each.priority, each.number)
+        )
+        for order in waiting:
+            if len(self._under_way) >= MAX_UNDER_WAY:
+                return
+            if targets[order.move.target] < MAX_PER_TARGET:
+                targets[order.move.target] += 1
+                order.begun = True
+                self._under_way[order.place] = asyncio.create_task(self._carry_out(order), name="KV order")
+
+    async def _carry_out(self, order: _Order) -> None:
+        began, came, size = self._clock(), list[int](), 0
+        try:
+            outcome, came, size = await self._moved(order)
+        except Exception as error:  # noqa: BLE001 - an order's end must not depend on what a thread of it raised
+            log_event("kv_order_failed", error=type(error).__name__)
+            outcome = FAILED
+        finally:
+            del self._under_way[order.place], self._orders[order.place]
+        for request_id in order.wanted_by:
+            self._of_request.pop(request_id, None)
+        move, now = order.move, self._clock()
+        if came or outcome != MOVED:
+            row = KvOrderRow(
+                order_id=uuid4().hex,
+                asked_at=order.asked_at,
+                pool_id=order.pool_id,
+                planner=move.planner,
+                source=move.source,
+                target=move.target,
+                asked_blocks=len(move.keys),
+                blocks=len(came),
+                bytes=size,
+                seconds=now - began,
+                outcome=outcome,
+            )
+            self._metrics.kv_orders.inc(move.planner, outcome)
+            self.book.ended(row, came, order.block_tokens, now)
+        self._begin_next()
+
+    async def _moved(self, order: _Order) -> tuple[Ending, list[int], int]:
+        """Move an order's blocks in parts while they are wanted; returns how that ended, what came, and its bytes."""
+        move, came, size = order.move, list[int](), 0
+        threads = self._threads = self._threads or ThreadPoolExecutor(MAX_UNDER_WAY, "kv-order")
+        loop = asyncio.get_running_loop()
+        for begin in range(0, len(move.keys), PART_BLOCKS):
+            addresses = self._nodes.addresses([move.source, move.target])
+            if order.is_late or len(addresses) < 2:
+                return LATE if order.is_late else FAILED, came, size
+            part = move.keys[begin : begin + PART_BLOCKS]
+            source, target = addresses
+            moved = await loop.run_in_executor(threads, self._mover.move, source, target, part, order.priority)
+            came += moved.keys
+            size += moved.bytes
+            if moved.outcome != MOVED:
+                return moved.outcome, came, size
+        return LATE if order.is_late else MOVED, came, size
+
+    def _judged(self, row: KvOrderRow) -> None:
+        useful = row.worth == USEFUL
+        if not useful:
+            self._metrics.kv_order_useless.inc(row.planner)
+        for planner, trust in self.trust.items():
+            if planner == row.planner:
+                trust.judged(useful)

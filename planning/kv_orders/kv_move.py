@@ -1,0 +1,29 @@
+"""Blocks that a planner wants on another node."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Planner = Literal["prefetch", "replicate"]
+PREFETCH: Planner = "prefetch"
+"""A queued request will need them (Mooncake §5.2)."""
+REPLICATE: Planner = "replicate"
+"""They are loaded from elsewhere again and again (Mooncake §4.2)."""
+PLANNERS: tuple[Planner, ...] = (PREFETCH, REPLICATE)
+MAX_BLOCKS = 4096
+"""Of one move; of a longer prompt the first go."""
+
+
+class KvMove(msgspec.Struct, frozen=True):
+    """Neighbouring blocks of a prompt, and between which nodes they go."""
+
+    planner: Planner
+    source: str
+    """Name of a node that holds them; the target's own: they lie on its SSD, perhaps, and should be in its DRAM."""
+    target: str
+    keys: tuple[int, ...]
+    """Routing keys, in the order of the prompt."""
+    seconds: float
+    """How long the transfer is expected to take."""

@@ -1,0 +1,38 @@
+"""Rows of KV orders, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.kv_nodes.orders import keep_orders
+from controlplane.platform.stream_intake import StreamIntake
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.kv_order import TOPIC, KvOrderRow, encode_orders
+
+
+def row(order_id: str = "o-1", **fields: Any) -> KvOrderRow:
+    """Return a row with changes."""
+    return KvOrderRow(
+        **{
+            "order_id": order_id,
+            "asked_at": 1_800_000_000.0,
+            "pool_id": "pool-0",
+            "planner": "prefetch",
+            "source": "kv-1",
+            "target": "kv-2",
+            "asked_blocks": 64,
+            "blocks": 64,
+            "bytes": 64 << 10,
+            "seconds": 0.012,
+            "outcome": "moved",
+            **fields,
+        }
+    )
+
+
+def told(*rows: KvOrderRow) -> int:
+    """Have a gateway tell of orders, and store them."""
+    bus = InProcessBus()
+    heard = StreamIntake(bus, TOPIC)
+    bus.append(TOPIC, encode_orders(list(rows)))
+    return keep_orders(heard)

@@ -1,0 +1,252 @@
+"""How orders are carried out: within limits, the urgent ones first, and no longer than somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from typing_extensions import override
+
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.kv_order import FAILED, MISSING, MOVED, Ending, KvOrderRow
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes.kv_nodes import KvNodes
+from gateway.kv_orders.block_mover import PART_BLOCKS, Mover, Part
+from gateway.kv_orders.kv_orders import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, KvOrders
+from kvstore.transfer.flow_control import Priority
+from planning.kv_orders.kv_move import PREFETCH, REPLICATE, KvMove, Planner
+from planning.kv_orders.planner_trust import TRIAL_S
+from tests.gateway.fake_engine import until
+
+BLOCK = 1000
+
+
+class SlowMover(Mover):
+    """Moves a part whenever it is let to. Mutable: what it was asked, under a lock."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int, Priority]] = []
+        self.outcomes: dict[int, Ending] = {}
+        """By the first key of a part."""
+        self._turns = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def let(self, parts: int) -> None:
+        self._turns.release(parts)
+
+    @override
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+        with self._lock:
+            self.asked.append((source, target, keys[0], priority))
+        assert self._turns.acquire(timeout=30), "nobody let it"
+        outcome = self.outcomes.get(keys[0], MOVED)
+        came = tuple(keys) if outcome == MOVED else ()
+        return Part(came, BLOCK * len(came), outcome)
+
+    @override
+    def close(self) -> None:
+        self.closed = True
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asked:
+    """Orders between nodes a to d, and the mover and clock they have."""
+
+    def __init__(self) -> None:
+        self.metrics, self.mover, self.clock = GatewayMetrics(), SlowMover(), Clock()
+        nodes = KvNodes(b"", self.metrics)
+        nodes.entries = {name: KvNodeEntry(name=name, address=f"{name}:1") for name in "abcd"}
+        self.orders = KvOrders(nodes, b"", self.metrics, mover=self.mover, clock=self.clock, wall=lambda: 1e9)
+
+    def ask(
+        self, first: int, target: str = "b", planner: Planner = PREFETCH, blocks: int = 3, request: str = ""
+    ) -> bool:
+        """Ask for blocks with these keys; a prefetch is for a request of that name where none is given."""
+        move = KvMove(planner, "a", target, tuple(range(first, first + blocks)), 0.01)
+        request = request or (f"r-{first}" if planner == PREFETCH else "")
+        return self.orders.ask(move, "pool", 16, self.clock.now, request)
+
+    def counted(self, planner: str, outcome: str) -> float:
+        return self.metrics.kv_orders.value(planner, outcome)
+
+    def rows(self) -> list[KvOrderRow]:
+        return self.orders.book.take_rows(1000)
+
+
+@asynccontextmanager
+async def asked() -> AsyncIterator[Asked]:
+    made = Asked()
+    try:
+        yield made
+    finally:
+        made.mover.let(10_000)
+        await made.orders.stop()
+        assert made.mover.closed
+        assert len(made.orders) == 0
+        made.orders.book.check()
+
+
+async def test_few_move_at_a_time_and_fewer_to_one_node() -> None:
+    async with asked() as made:
+        for number, target in enumerate("bbbbccccdddd"):
+            assert made.ask(100 * number + 1, target)
+        await until(lambda: len(made.mover.asked) == MAX_UNDER_WAY)
+        targets = [target for _, target, _, _ in made.mover.asked]
+        assert targets == ["b:1"] * MAX_PER_TARGET + ["c:1"] * MAX_PER_TARGET
+        made.mover.let(12)
+        await until(lambda: made.counted("prefetch", "moved") == 12)
+        assert len(made.orders) == 0
+
+
+async def test_what_a_request_waits_for_goes_before_replicas() -> None:
+    async with asked() as made:
+        made.ask(1)
+        made.ask(101)
+        await until(lambda: len(made.mover.asked) == MAX_PER_TARGET)
+        made.ask(201, planner=REPLICATE)
+        made.ask(301)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 3)
+        assert made.mover.asked[2] == ("a:1", "b:1", 301, Priority.PREFETCH)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 4)
+        assert made.mover.asked[3] == ("a:1", "b:1", 201, Priority.REPLICATION)
+
+
+async def test_beyond_the_limit_nothing_is_asked() -> None:
+    async with asked() as made:
+        known = [made.ask(10 * number + 1) for number in range(MAX_WAITING + MAX_PER_TARGET + 5)]
+        assert known == [True] * (MAX_WAITING + MAX_PER_TARGET) + [False] * 5
+
+
+async def test_what_is_asked_already_is_not_asked_again() -> None:
+    async with asked() as made:
+        made.ask(1, request="r-1")
+        made.ask(1, request="r-2")
+        await until(lambda: len(made.mover.asked) == 1)
+        made.orders.left_queue("r-1")
+        made.mover.let(5)
+        await until(lambda: made.counted("prefetch", "moved") == 1)
+        assert len(made.mover.asked) == 1
+
+
+async def test_an_order_is_dropped_with_its_request() -> None:
+    async with asked() as made:
+        for first in (1, 101, 201):
+            made.ask(first)
+        await until(lambda: len(made.mover.asked) == MAX_PER_TARGET)
+        made.orders.left_queue("r-201")
+        made.orders.left_queue("r-201")
+        made.orders.left_queue("unknown")
+        assert (len(made.orders), made.counted("prefetch", "dropped")) == (2, 1)
+        made.mover.let(2)
+        await until(lambda: made.counted("prefetch", "moved") == 2)
+        assert sorted(first for _, _, first, _ in made.mover.asked) == [1, 101]
+
+
+async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be_of_use() -> None:
+    async with asked() as made:
+        made.ask(1, blocks=5 * PART_BLOCKS)
+        await until(lambda: len(made.mover.asked) == 1)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 2)
+        made.orders.left_queue("r-1")
+        made.mover.let(10)
+        await until(lambda: made.counted("prefetch", "late") == 1)
+        (told,) = made.rows()
+        assert (told.outcome, told.asked_blocks, told.blocks) == ("late", 5 * PART_BLOCKS, 2 * PART_BLOCKS)
+        assert told.bytes == 2 * PART_BLOCKS * BLOCK
+        assert made.orders.book.loaded("b", (1, 2)) == {"prefetch": 32}
+
+
+async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
+    async with asked() as made:
+        made.mover.outcomes = {PART_BLOCKS + 1: MISSING, 1001: FAILED}
+        made.ask(1, blocks=3 * PART_BLOCKS)
+        made.ask(1001)
+        made.mover.let(10)
+        await until(lambda: made.counted("prefetch", "missing") == made.counted("prefetch", "failed") == 1)
+        told = {each.outcome: each for each in made.rows()}
+        assert (told["missing"].blocks, told["missing"].worth) == (PART_BLOCKS, "open")
+        assert (told["failed"].blocks, told["failed"].worth) == (0, "none")
+
+
+async def test_nodes_that_are_followed_no_more_are_not_asked() -> None:
+    async with asked() as made:
+        made.ask(1, target="x")
+        await until(lambda: made.counted("prefetch", "failed") == 1)
+        assert made.mover.asked == []
+
+
+async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_not() -> None:
+    async with asked() as made:
+        made.mover.let(1000)
+        for number in range(30):
+            made.clock.now += 1.0
+            made.ask(10 * number + 1, planner=REPLICATE)
+            await until(lambda: len(made.orders) == 0)
+        moved = made.counted("replicate", "moved")
+        assert moved == 30
+        made.clock.now += 1000.0
+        made.orders.sweep()
+        assert made.metrics.kv_order_useless.value("replicate") == 30
+        assert {each.worth for each in made.rows()} == {"useless"}
+        known = [made.ask(9001, planner=REPLICATE), made.ask(9101, planner=REPLICATE)]
+        assert known == [True, False]
+        assert made.ask(9201)
+        made.clock.now += TRIAL_S
+        assert made.ask(9101, planner=REPLICATE)
+
+
+async def test_what_was_there_already_makes_no_row() -> None:
+    class Nothing(SlowMover):
+        @override
+        def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+            self.asked.append((source, target, keys[0], priority))
+            return Part((), 0, MOVED)
+
+    made = Asked()
+    made.mover = Nothing()
+    made.orders._mover = made.mover
+    made.ask(1)
+    await until(lambda: len(made.orders) == 0)
+    assert (made.rows(), made.counted("prefetch", "moved"), len(made.mover.asked)) == ([], 0, 1)
+    await made.orders.stop()
+
+
+async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
+    made = Asked()
+    made.ask(1)
+    made.ask(101)
+    await until(lambda: len(made.mover.asked) == 2)
+    stopping = asyncio.create_task(made.orders.stop())
+    await asyncio.sleep(0)
+    assert not made.ask(201)
+    made.mover.let(10)
+    await stopping
+    assert len(made.orders) == 0
+    assert not [each for each in threading.enumerate() if each.name.startswith("kv-order")]
+
+
+@pytest.mark.parametrize("planner", [PREFETCH, REPLICATE])
+async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> None:
+    class Broken(SlowMover):
+        @override
+        def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+            raise RuntimeError("broken")
+
+    made = Asked()
+    made.orders._mover = Broken()
+    made.ask(1, planner=planner)
+    await until(lambda: made.counted(planner, "failed") == 1)
+    await made.orders.stop()
