@@ -19,7 +19,7 @@ from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.kv_nodes import KvNodes
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
-from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.transfer_client import TransferClient
 
 SECRET = b"a secret for this bench only"

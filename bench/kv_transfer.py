@@ -29,7 +29,7 @@ from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.slot_file import SlotFile
-from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.frames import Done
 from kvstore.transfer.transfer_client import TransferClient, Wanted
 

@@ -15,8 +15,10 @@ from kvstore.tiers.arena import Arena
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.slot_file import SlotFile
-from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings, Change, ClearedSlot
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01

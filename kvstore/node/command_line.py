@@ -22,7 +22,7 @@ from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.node.registration import is_address
 from kvstore.tiers.eviction import EVICTIONS
 from kvstore.tiers.slot_file import SlotFileInUseError
-from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
 from kvstore.transfer.shared_secret import NoSecretError, shared_secret

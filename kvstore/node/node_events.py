@@ -18,7 +18,7 @@ import zmq
 
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.events.node_blocks import extra_key
-from kvstore.transactions.block_catalog import Change
+from kvstore.transactions.block_changes import Change
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096

@@ -18,7 +18,7 @@ from kvstore.node.node_service import NodeService
 from kvstore.node.pull_pace import PullPace
 from kvstore.node.registration import NodeEntry, Registration
 from kvstore.node.write_through import WriteThrough
-from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient
 from kvstore.transfer.transfer_server import TransferServer

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -18,40 +17,10 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.eviction import EvictionOrder, eviction_order
 from kvstore.tiers.free_slots import FreeSlots
+from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.tenant_usage import TenantUsage
-
-
-class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes and limits of one node."""
-
-    dram_slots: int
-    ssd_slots: int
-    """0: no SSD tier."""
-    slot_bytes: int
-    tenant_quota_bytes: int
-    pin_quota_bytes: int
-    max_age_s: float = 86_400.0
-    """A block leaves so long after it came, unless it is pinned for longer."""
-    max_pin_s: float = 86_400.0
-    eviction: str = "leaf_lru"
-
-
-class Change(msgspec.Struct, frozen=True, gc=False):
-    """A block that came to a tier or left it."""
-
-    kind: Literal["stored", "removed"]
-    facts: BlockFacts
-    medium: Medium
-
-
-class ClearedSlot(msgspec.Struct, frozen=True, gc=False):
-    """A slot whose block left: nobody uses it, and its owner makes it reusable by `slot_cleared`."""
-
-    medium: Medium
-    slot: int
-    facts: BlockFacts
-    scrub: bool
 
 
 class _Tier:

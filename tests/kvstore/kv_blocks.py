@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kvstore.node.node_manager import NodeManager, NodeSettings
-from kvstore.tiers.block_facts import BlockFacts, checksum_of
-from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings
+from kvstore.tiers.block_facts import SSD, BlockFacts, checksum_of
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.transfer_client import TransferClient
 
 SECRET = b"the secret of the tests"
@@ -95,3 +96,12 @@ def wait_until(condition: Any, seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < ends_at, "it did not happen in time"
         time.sleep(0.005)
+
+
+def on_ssd(manager: NodeManager, *names: object) -> bool:
+    records = [manager.store.catalog.find(key(name)) for name in names]
+    return all(record is not None and SSD in record.slots for record in records)
+
+
+def failing(*_: object) -> None:
+    raise OSError(28, "No space left on device")

@@ -1,3 +1,5 @@
+"""A node manager as its clients see it."""
+
 from __future__ import annotations
 
 import json
@@ -19,22 +21,26 @@ from prometheus_client import generate_latest
 
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
 from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
-from kvstore.node.node_manager import NodeManager
 from kvstore.node.node_report import NodeReport
-from kvstore.tiers.block_facts import SSD
 from kvstore.transfer.connection import Connection
 from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
 from kvstore.transfer.transfer_client import Wanted
 from tests.controlplane.simulated_engine import free_ports
-from tests.kvstore.kv_blocks import SECRET, a_client, address, block, facts, key, node, payload, wait_until
+from tests.kvstore.kv_blocks import (
+    SECRET,
+    a_client,
+    address,
+    block,
+    facts,
+    key,
+    node,
+    on_ssd,
+    payload,
+    wait_until,
+)
 from tests.kvstore.transfer.test_transfer import contents, put
 
 BATCH = msgspec.msgpack.Decoder(EventBatch)
-
-
-def on_ssd(manager: NodeManager, *names: object) -> bool:
-    records = [manager.store.catalog.find(key(name)) for name in names]
-    return all(record is not None and SSD in record.slots for record in records)
 
 
 def test_blocks_on_ssd_outlive_the_node(tmp_path: Path) -> None:
@@ -137,85 +143,6 @@ def test_a_pin_that_comes_while_the_block_is_copied_outlives_the_process_too(
         record = manager.store.catalog.find(key("a"))
         assert record is not None
         assert record.pinned_until > 0
-
-
-def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
-    with a_client() as client:
-        with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
-            for name in range(5):
-                put(client, manager, name, length=1000 - 100 * name)
-                wait_until(lambda name=name: on_ssd(manager, name))
-            client.put(address(manager), [block("theirs", tenant="other")])
-            wait_until(lambda: on_ssd(manager, "theirs"))
-            assert client.call(address(manager), Purge("acme")) == Done(2)
-            kept = b"".join(bytes(manager.store.arena.view(slot, 4096)) for slot in range(2))
-            kept += (tmp_path / "blocks.kv").read_bytes()
-            whole = [bytes(payload(name, 1000 - 100 * name)) for name in range(5)]
-            assert not [each for each in whole if each[:64] in kept or each[-64:] in kept]
-            assert bytes(payload("theirs")) in kept
-        with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
-            assert contents(client, [address(manager)], list(range(5))) == [None] * 5
-            assert contents(client, [address(manager)], ["theirs"]) == [bytes(payload("theirs"))]
-
-
-def test_a_purge_says_when_the_disk_does_not_take_it_and_repeating_it_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with node(tmp_path) as manager, a_client() as client:
-        put(client, manager, "a")
-        wait_until(lambda: on_ssd(manager, "a"))
-        with monkeypatch.context() as ill:
-            ill.setattr(manager.store.slot_file, "scrub", failing)
-            assert client.call(address(manager), Purge("acme")) == Refused("disk")
-            assert client.call(address(manager), Purge("acme")) == Refused("disk")
-        assert bytes(payload("a")) in (tmp_path / "blocks.kv").read_bytes()
-        assert client.call(address(manager), Purge("acme")) == Done(0)
-        assert bytes(payload("a")) not in (tmp_path / "blocks.kv").read_bytes()
-        assert manager.store.catalog.used_slots(SSD) == 0
-
-
-def test_what_could_not_be_overwritten_is_tried_again_and_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with node(tmp_path) as manager, a_client() as client:
-        with monkeypatch.context() as ill:
-            ill.setattr(manager.store.slot_file, "write", failing)
-            ill.setattr(manager.store.slot_file, "scrub", failing)
-            put(client, manager, "a")
-            wait_until(lambda: manager.store.catalog.unclean == 1)
-        manager.store.tick()
-        assert manager.store.catalog.unclean == 0
-        assert manager.store.catalog.used_slots(SSD) == 0
-
-
-def failing(*_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_a_put_whose_tenant_is_purged_meanwhile_keeps_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    with node() as manager, a_client() as client:
-        begin_write = manager.store.begin_write
-
-        def purged_before(tx_id: str, keys: list[bytes]) -> object:
-            with manager.store.lock:
-                manager.store.catalog.purge("acme")
-            return begin_write(tx_id, keys)
-
-        monkeypatch.setattr(manager.store, "begin_write", purged_before)
-        assert client.put(address(manager), [block("a")]) == Refused("missing")
-        assert len(manager.store.transactions) == 0
-
-
-def test_a_purge_ends_when_the_last_read_of_a_block_did_and_then_no_byte_is_left() -> None:
-    with node() as manager, a_client() as client:
-        put(client, manager, "a")
-        with manager.store.reading([key("a")], 1 << 20):
-            purging = threading.Thread(target=client.call, args=(address(manager), Purge("acme")))
-            purging.start()
-            wait_until(lambda: manager.store.counts.purged)
-            assert purging.is_alive()
-        purging.join()
-        assert not any(manager.store.arena.view(0, 4096))
 
 
 def test_a_node_fetches_from_another_under_locks_on_both() -> None:

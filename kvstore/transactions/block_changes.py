@@ -1,0 +1,26 @@
+"""What a catalog tells its owner: blocks that came and left, and slots to be cleared."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from kvstore.tiers.block_facts import BlockFacts, Medium
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A block that came to a tier or left it."""
+
+    kind: Literal["stored", "removed"]
+    facts: BlockFacts
+    medium: Medium
+
+
+class ClearedSlot(msgspec.Struct, frozen=True, gc=False):
+    """A slot whose block left: nobody uses it, and its owner makes it reusable by `slot_cleared`."""
+
+    medium: Medium
+    slot: int
+    facts: BlockFacts
+    scrub: bool

@@ -1,0 +1,20 @@
+"""Sizes and limits of what one node keeps."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and limits of one node."""
+
+    dram_slots: int
+    ssd_slots: int
+    """0: no SSD tier."""
+    slot_bytes: int
+    tenant_quota_bytes: int
+    pin_quota_bytes: int
+    max_age_s: float = 86_400.0
+    """A block leaves so long after it came, unless it is pinned for longer."""
+    max_pin_s: float = 86_400.0
+    eviction: str = "leaf_lru"
