@@ -20,6 +20,7 @@ from gateway.kv_nodes.kv_nodes import KvNodes
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transfer.shared_secret import NodeAccess
 from kvstore.transfer.transfer_client import TransferClient
 
 SECRET = b"a secret for this bench only"
@@ -76,7 +77,7 @@ def _block(number: int) -> tuple[BlockFacts, memoryview]:
 
 
 async def _follow(entries: list[KvNodeEntry], blocks: int) -> tuple[float, float]:
-    nodes, began, longest_s = KvNodes(SECRET, GatewayMetrics()), time.perf_counter(), 0.0
+    nodes, began, longest_s = KvNodes(NodeAccess(SECRET), GatewayMetrics()), time.perf_counter(), 0.0
     nodes.apply(entries)
     try:
         while not all(nodes.holdings.is_readable(each.name) for each in entries):

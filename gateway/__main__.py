@@ -21,8 +21,6 @@ import uvloop
 
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
-from gateway.base.kv_secret import VARIABLE as KV_SECRET
-from gateway.base.kv_secret import kv_secret
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
@@ -38,6 +36,8 @@ from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.proxy.tracing import tracing_wanted
 from gateway.standalone import StandaloneGateway
+from kvstore.transfer.shared_secret import TLS_VARIABLES, IncompleteTlsError, NoSecretError, node_access, readable
+from kvstore.transfer.shared_secret import VARIABLE as KV_SECRET
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
@@ -124,13 +124,14 @@ def main() -> int:
     for name, given in numbers.items():
         if not given.isascii() or not given.isdecimal() or len(given) > 6:
             return _reject(f"{name}={given!r} is no whole number from 0 to 999999.")
-    variable = FLEET_KEY
+    source = f"{FLEET_KEY}_FILE"
     try:
-        fleet_key = key_in(variable)
-        variable = KV_SECRET
-        node_secret = kv_secret(os.environ)
-    except (OSError, UnicodeDecodeError) as error:
-        return _reject(f"{variable}_FILE cannot be read: {error}.")
+        fleet_key = key_in(FLEET_KEY)
+        source = f"{KV_SECRET}_FILE or {' or '.join(TLS_VARIABLES)}"
+        nodes = readable(node_access(os.environ))
+    except (OSError, ValueError) as error:
+        told = isinstance(error, NoSecretError | IncompleteTlsError)
+        return _reject(str(error) if told else f"A file of {source} cannot be read: {error}.")
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
@@ -146,7 +147,7 @@ def main() -> int:
             scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
             settings=GatewaySettings(
                 engine_bearer=fleet_key,
-                kv_secret=node_secret,
+                kv_access=nodes,
                 decisions_kept_per_s=float(numbers[_DECISIONS]),
                 recording=recorded,
             ),

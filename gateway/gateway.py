@@ -89,8 +89,8 @@ class Gateway:
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
-        self.kv_nodes = KvNodes(settings.kv_secret, self.metrics)
-        self.kv_orders = KvOrders(self.kv_nodes, settings.kv_secret, self.metrics)
+        self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
+        self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
         self.kv_order_reports = KvOrderReports(bus, self.kv_orders)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None

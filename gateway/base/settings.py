@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvstore.transfer.shared_secret import NodeAccess
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
@@ -105,8 +107,8 @@ class GatewaySettings:
     """The shape of every ended request goes there too."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
-    kv_secret: bytes = field(default=b"", repr=False)
-    """Secret of the node managers; empty: none is followed."""
+    kv_access: NodeAccess = field(default_factory=NodeAccess)
+    """How node managers are reached."""
     engine_bearer: str = field(default="", repr=False)
     """Key of the engines whose pools have none of their own; sent where the snapshot says so."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)

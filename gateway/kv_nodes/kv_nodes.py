@@ -20,11 +20,14 @@ from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.node_follower import Follow, FollowSettings, NodeFollower, NodeSink
 from kvstore.transfer.connection_pool import ConnectionPool
+from kvstore.transfer.shared_secret import NodeAccess
 from routing.ledger.node_holdings import NodeHoldings
 
 MAX_NODES = 256
 """Nodes that are followed, the first by name; of the others nothing is loaded."""
 SERVING = "serving"
+CLIENT = "gateway"
+"""What nodes call it in their counts."""
 _AHEAD = 4
 _PART = 2048
 _END_S = 5.0
@@ -35,7 +38,7 @@ class KvNodes:
 
     def __init__(
         self,
-        secret: bytes,
+        access: NodeAccess,
         metrics: GatewayMetrics,
         settings: FollowSettings | None = None,
         follow: Follow | None = None,
@@ -43,7 +46,7 @@ class KvNodes:
         self.holdings = NodeHoldings()
         self.entries: Mapping[str, KvNodeEntry] = {}
         """By name, those that are followed."""
-        self._secret, self._metrics = secret, metrics
+        self._access, self._metrics = access, metrics
         self._settings = settings or FollowSettings()
         self._follow = follow or self._new_follower
         self._followers: dict[str, NodeFollower] = {}
@@ -56,7 +59,7 @@ class KvNodes:
     def apply(self, entries: Iterable[KvNodeEntry]) -> None:
         """Follow these nodes from now on; those that did not change are not disturbed. Call it on the loop's thread."""
         wanted = {each.name: each for each in entries if each.events_endpoint and each.state == SERVING}
-        if wanted and not self._secret:
+        if wanted and not self._access.secret:
             wanted = {}
             self._tell_of_secret()
         wanted = dict(sorted(wanted.items())[:MAX_NODES])
@@ -117,7 +120,9 @@ class KvNodes:
     def _new_follower(self, entry: KvNodeEntry, sink: NodeSink) -> NodeFollower:
         if self._context is None or self._connections is None:
             self._context = zmq.Context()
-            self._connections = ConnectionPool(self._secret, time.monotonic, None, self._settings.timeout_s)
+            self._connections = ConnectionPool(
+                self._access.secret, time.monotonic, self._access.tls, self._settings.timeout_s, CLIENT
+            )
         return NodeFollower(entry, self._connections, self._context, sink, self._settings)
 
     def _tell_of_secret(self) -> None:

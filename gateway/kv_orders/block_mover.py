@@ -9,10 +9,12 @@ from typing import NamedTuple, Protocol
 from typing_extensions import override
 
 from gateway.contracts.kv_order import FAILED, MISSING, MOVED, Ending
+from gateway.kv_nodes.kv_nodes import CLIENT
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Refused
+from kvstore.transfer.shared_secret import NodeAccess
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 PART_BLOCKS = 64
@@ -42,8 +44,9 @@ class Mover(Protocol):
 class BlockMover(Mover):
     """For any number of threads; it has no state but its connections."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._client = TransferClient(secret, time.monotonic, None, TransferSettings(timeout_s=_TIMEOUT_S), "gateway")
+    def __init__(self, access: NodeAccess) -> None:
+        limits = TransferSettings(timeout_s=_TIMEOUT_S)
+        self._client = TransferClient(access.secret, time.monotonic, access.tls, limits, CLIENT)
 
     @override
     def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:

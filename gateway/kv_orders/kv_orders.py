@@ -23,6 +23,7 @@ from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover
 from gateway.kv_orders.order_book import OrderBook
 from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.shared_secret import NodeAccess
 from planning.kv_orders.kv_move import PLANNERS, PREFETCH, KvMove
 from planning.kv_orders.planner_trust import PlannerTrust
 from planning.kv_orders.prefetch import prefetch
@@ -75,7 +76,7 @@ class KvOrders:
     def __init__(
         self,
         nodes: KvNodes,
-        secret: bytes,
+        access: NodeAccess,
         metrics: GatewayMetrics,
         *,
         mover: Mover | None = None,
@@ -83,7 +84,7 @@ class KvOrders:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._nodes, self._metrics, self._clock, self._wall = nodes, metrics, clock, wall
-        self._mover: Mover = mover or BlockMover(secret)
+        self._mover: Mover = mover or BlockMover(access)
         self.book = OrderBook(nodes.holdings.holds, self._judged)
         self.trust = {planner: PlannerTrust() for planner in PLANNERS}
         self._hot = HotLoads()

@@ -9,10 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from kvstore.transfer.handshake import MIN_SECRET_BYTES
 from kvstore.transfer.tls import TlsFiles
 
-SECRET = "SWITCHYARD_KV_SECRET"  # noqa: S105 - the variable's name, not the secret
 _Seconds = Annotated[float, Meta(gt=0, le=600)]
 
 
@@ -60,12 +58,3 @@ def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
         return _decoder.decode(msgspec.json.encode(dict(extra_config)))
     except msgspec.ValidationError as error:
         raise ValueError(f"kv_connector_extra_config: {error}") from error
-
-
-def secret_in(environment: Mapping[str, str]) -> bytes:
-    """Return the secret that nodes and their clients share; raises ValueError where there is none or a short one."""
-    path = environment.get(f"{SECRET}_FILE", "")
-    secret = Path(path).read_bytes().strip() if path else environment.get(SECRET, "").encode()
-    if len(secret) < MIN_SECRET_BYTES:
-        raise ValueError(f"Set {SECRET} to the secret of the node managers ({MIN_SECRET_BYTES} bytes at least).")
-    return secret

@@ -28,7 +28,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-from kvstore.connector.connector_settings import ConnectorSettings, secret_in, settings_in
+from kvstore.connector.connector_settings import ConnectorSettings, settings_in
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
 from kvstore.connector.scheduler_side import SchedulerSide
@@ -37,6 +37,7 @@ from kvstore.connector.step_progress import progress_of
 from kvstore.connector.weight_revision import weight_revision
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.keys.payload_key import PayloadFormat
+from kvstore.transfer.shared_secret import shared_secret
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 logger = init_logger(f"vllm.{__name__}")
@@ -76,7 +77,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         _check(vllm_config, kv_cache_config)
         self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
-        self._secret = secret_in(os.environ)
+        self._secret = shared_secret(os.environ)
         self._block_tokens = int(vllm_config.cache_config.block_size)
         self._scheduler = SchedulerSide(self._settings, self._block_tokens)
         self._lookup: NodeLookup | None = None

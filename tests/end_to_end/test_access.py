@@ -57,6 +57,9 @@ def create_key(page: Page, program: Program, name: str) -> str:
     page.fill("#field-name", name)
     page.fill("#field-rate_per_min", "1000")
     page.click("text=Create key")
+    # Scripts have run by then: a click before that would copy nothing.
+    page.wait_for_selector("#key-text")
+    page.wait_for_load_state()
     return page.input_value("#key-text")
 
 

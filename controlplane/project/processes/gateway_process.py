@@ -16,12 +16,12 @@ from controlplane.project.processes.child_start import begin
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from gateway.__main__ import GatewayProcess, run
 from gateway.base.json_log import logging_settings
-from gateway.base.kv_secret import kv_secret
 from gateway.base.settings import GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
 from gateway.process.short_slice import use_short_slices
+from kvstore.transfer.shared_secret import node_access
 
 _FIRST_PROBE_S = 3.0
 """Where the CPU is short engines answer late, and clients rather wait for them than get 503 from a gateway that knows
@@ -50,7 +50,7 @@ def main() -> int:
             scrape_token=child.scrape_token,
             settings=GatewaySettings(
                 engine_bearer=child.engine_bearer,
-                kv_secret=kv_secret(os.environ),
+                kv_access=node_access(os.environ),
                 decisions_kept_per_s=float(child.decisions_per_s),
                 recording=child.recording,
                 first_probe_s=_FIRST_PROBE_S,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.base.metrics import GatewayMetrics
@@ -13,7 +15,13 @@ from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes import kv_nodes
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
+from gateway.kv_orders.block_mover import BlockMover
+from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.shared_secret import NodeAccess
+from tests.controlplane.simulated_engine import free_ports
 from tests.gateway.fake_engine import until
+from tests.kvstore.kv_blocks import a_client, address, block, node
+from tests.kvstore.transfer.test_transfer import certificates
 
 SECRET = b"the secret of the tests"
 
@@ -47,7 +55,7 @@ class Nodes(KvNodes):
     def __init__(self, secret: bytes = SECRET) -> None:
         self.made: list[Scripted] = []
         self.metrics = GatewayMetrics()
-        super().__init__(secret, self.metrics, follow=self._scripted)
+        super().__init__(NodeAccess(secret), self.metrics, follow=self._scripted)
 
     def _scripted(self, entry: KvNodeEntry, sink: NodeSink) -> NodeFollower:
         self.made.append(Scripted(entry, sink))
@@ -160,3 +168,43 @@ async def test_the_number_of_nodes_has_a_limit(monkeypatch: pytest.MonkeyPatch) 
     nodes = Nodes()
     nodes.apply([entry("c"), entry("a"), entry("b")])
     assert sorted(nodes.entries) == ["a", "b"]
+
+
+async def test_a_node_behind_tls_is_followed_with_certificates_only(tmp_path: Path) -> None:
+    files = certificates(tmp_path)
+    events_port, replay_port = free_ports(2)
+    with (
+        node(tls=files, events_port=events_port, replay_port=replay_port) as manager,
+        a_client(tls=files) as client,
+    ):
+        facts, data = block("a")
+        client.put(address(manager), [(msgspec.structs.replace(facts, routing_key=7), data)])
+        held = entry(
+            "n1",
+            address=address(manager),
+            events_endpoint=f"tcp://127.0.0.1:{events_port}",
+            replay_endpoint=f"tcp://127.0.0.1:{replay_port}",
+        )
+        followed, bare = (KvNodes(NodeAccess(SECRET, tls), GatewayMetrics()) for tls in (files, None))
+        for nodes in (followed, bare):
+            nodes.apply([held])
+        try:
+            await until(lambda: followed.holdings.is_readable("n1") and followed.holdings.holds("n1", 7))
+            assert not bare.holdings.is_readable("n1")
+        finally:
+            await followed.stop()
+            await bare.stop()
+
+
+def test_blocks_move_between_nodes_behind_tls(tmp_path: Path) -> None:
+    files = certificates(tmp_path)
+    with node(tls=files) as source, node(tls=files, node_id="n2") as target, a_client(tls=files) as client:
+        facts, data = block("a")
+        client.put(address(source), [(msgspec.structs.replace(facts, routing_key=7), data)])
+        for tls, outcome in ((files, "moved"), (None, "failed")):
+            mover = BlockMover(NodeAccess(SECRET, tls))
+            try:
+                assert mover.move(address(source), address(target), [7], Priority.PREFETCH).outcome == outcome
+            finally:
+                mover.close()
+        assert target.store.catalog.find(facts.key) is not None

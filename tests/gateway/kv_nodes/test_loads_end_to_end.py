@@ -18,6 +18,7 @@ from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.reports.decision_recorder import as_it_stands
 from kvstore.node.node_manager import NodeManager
+from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from tests.controlplane.simulated_engine import free_ports
@@ -103,7 +104,7 @@ async def serving(
     engines = {f"engine-{number}": LoadingEngine(nodes[name].address) for number, name in enumerate(homes)}
     first, second = engines.values()
     bus = InProcessBus()
-    settings = GatewaySettings(probe_interval_s=0.1, kv_secret=SECRET)
+    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(SECRET))
     policy = RoutingPolicy(placement=Stage(name=placement), prefill_cost=DEAR)
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})

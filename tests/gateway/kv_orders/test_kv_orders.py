@@ -17,6 +17,7 @@ from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import PART_BLOCKS, Mover, Part
 from gateway.kv_orders.kv_orders import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, KvOrders
 from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.shared_secret import NodeAccess
 from planning.kv_orders.kv_move import PREFETCH, REPLICATE, KvMove, Planner
 from planning.kv_orders.planner_trust import TRIAL_S
 from tests.gateway.fake_engine import until
@@ -64,9 +65,9 @@ class Asked:
 
     def __init__(self) -> None:
         self.metrics, self.mover, self.clock = GatewayMetrics(), SlowMover(), Clock()
-        nodes = KvNodes(b"", self.metrics)
+        nodes = KvNodes(NodeAccess(), self.metrics)
         nodes.entries = {name: KvNodeEntry(name=name, address=f"{name}:1") for name in "abcd"}
-        self.orders = KvOrders(nodes, b"", self.metrics, mover=self.mover, clock=self.clock, wall=lambda: 1e9)
+        self.orders = KvOrders(nodes, NodeAccess(), self.metrics, mover=self.mover, clock=self.clock, wall=lambda: 1e9)
 
     def ask(
         self, first: int, target: str = "b", planner: Planner = PREFETCH, blocks: int = 3, request: str = ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvstore.connector.connector_settings import secret_in, settings_in
+from kvstore.connector.connector_settings import settings_in
 
 SECRET = "a secret of the tests"
 
@@ -32,15 +32,3 @@ def test_tls_is_whole_or_none() -> None:
     assert tls.authority == Path("c.pem")
     with pytest.raises(ValueError, match="TLS needs all"):
         _ = settings_in({"tls_key": "b.pem"}).tls
-
-
-def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text(SECRET + "\n")
-    assert secret_in({"SWITCHYARD_KV_SECRET": SECRET}) == secret_in({"SWITCHYARD_KV_SECRET_FILE": str(file)})
-
-
-@pytest.mark.parametrize("environment", [{}, {"SWITCHYARD_KV_SECRET": "short"}])
-def test_without_a_secret_an_engine_does_not_start(environment: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="SWITCHYARD_KV_SECRET"):
-        secret_in(environment)
