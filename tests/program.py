@@ -120,7 +120,8 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     port = free_ports(1)[0]
     environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for(f"http://127.0.0.1:{port}/ready", 150.0)
         # The gateway may be ready before the console is.

@@ -71,7 +71,9 @@ class LiveProgram:
         """Start the program and return when gateway and console answer."""
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
         with self._output.open("ab") as output:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=self._environment, stdout=output, stderr=output, start_new_session=True
+            )
         wait_for(f"{self.url}/login", 120)
         if not self._api_key:
             self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()

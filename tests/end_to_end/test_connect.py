@@ -51,7 +51,7 @@ def switchyard(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterat
     discovery = {"SWITCHYARD_DISCOVERY": f"chat-8b=file://{listed}"}
     environment = {**os.environ, **discovery, "SWITCHYARD_STATE_DIR": str(state_dir)}
     command = [sys.executable, "manage.py", "up", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for(f"http://127.0.0.1:{port}/live", 150.0)
         yield port, environment

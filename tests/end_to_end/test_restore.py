@@ -88,7 +88,9 @@ class Machine:
     def running(self) -> Iterator[None]:
         """Run `manage.py up` for the block."""
         command = [sys.executable, "manage.py", "up", "--port", str(self.port)]
-        process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             wait_for(f"{self.url}/live", 300.0)
             yield

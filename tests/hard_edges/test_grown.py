@@ -50,7 +50,9 @@ class Grown:
         """Start one process with a state directory and a log of its own."""
         environment = {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / name)}
         with (self._directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
         self._running.append(process)
         return process
 

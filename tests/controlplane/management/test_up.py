@@ -76,7 +76,13 @@ def start(state_dir: Path, *options: str) -> Program:
     (port,) = free_ports(1, start=18402)
     command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(state_dir), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=ROOT,
+        env=environment(state_dir),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     return Program(process, port, state_dir)
 
