@@ -96,6 +96,10 @@ class TransferClient:
                     continue
                 self._failed(address)
                 raise
+            except BaseException:
+                # A message over the limits, for example: what was asked has no answer to wait for.
+                connection.close()
+                raise
             self._pool.give(address, connection)
             self._succeeded(address)
             return answer  # type: ignore[return-value]

@@ -14,7 +14,7 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
-from kvstore.transfer.frames import Allocate, Commit, Done, Get, Lookup, Put, Refused, Write
+from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Put, Refused, Write
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload, wait_until
@@ -264,6 +264,14 @@ def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> Non
             clients[2].call(address(manager), Lookup([]))
         for client in clients:
             client.close()
+
+
+def test_a_message_over_the_limits_leaves_no_connection_behind() -> None:
+    with node() as manager, a_client() as client:
+        with pytest.raises(FrameError):
+            client.call(address(manager), Lookup([b"x" * 32] * 40_000))
+        wait_until(lambda: len(manager.server) == 0)
+        assert client.call(address(manager), Lookup([])) == Held([])
 
 
 def test_many_threads_put_and_get_at_once() -> None:
