@@ -112,13 +112,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         yield running
 
 
+def _ports_from() -> str:
+    """Return where this test process's demos look for ports: two that start at once would find the same ones free."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return str(23_000 + 500 * (int(worker) % 16))
+
+
 @contextmanager
 def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     """Run `manage.py up --demo` with more options on a free port, and end it afterwards."""
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
+    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": _ports_from()}
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
