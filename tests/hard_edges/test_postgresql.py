@@ -21,7 +21,10 @@ from web.access.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-FEATURES = ("fleet", "policies", "trials", "automation", "request_log", "access", "history", "kv_nodes", "platform")
+LONG = ("fleet", "automation", "trials")
+"""Features whose tests take half a minute or more: they are among the thorough ones."""
+SHORT = ("policies", "request_log", "access", "history", "kv_nodes", "platform")
+FEATURES = (*SHORT, *(pytest.param(name, marks=pytest.mark.thorough) for name in LONG))
 SUITE_LIMIT_S = 1200
 """A whole suite runs inside one test, and each of its tests has its own limit."""
 
