@@ -49,7 +49,7 @@ class BlockCatalog:
         self._number = 0
         self._changes: list[Change] = []
         self._cleared: list[ClearedSlot] = []
-        self._clearing: set[tuple[Medium, int]] = set()
+        self._clearing: dict[tuple[Medium, int], ClearedSlot] = {}
         self._unclean: list[ClearedSlot] = []
         self._leaving: set[BlockRecord] = set()
 
@@ -90,17 +90,17 @@ class BlockCatalog:
     def take_cleared(self) -> list[ClearedSlot]:
         """Return the slots whose blocks left since the last call."""
         cleared, self._cleared = self._cleared, []
-        self._clearing.update((each.medium, each.slot) for each in cleared if each.scrub)
+        self._clearing.update({(each.medium, each.slot): each for each in cleared})
         return cleared
 
     def slot_cleared(self, slot: ClearedSlot) -> None:
         """Make a slot reusable."""
-        self._clearing.discard((slot.medium, slot.slot))
+        self._clearing.pop((slot.medium, slot.slot), None)
         self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
 
     def slot_not_cleared(self, slot: ClearedSlot) -> None:
         """Keep a slot from use that could not be overwritten: nobody knows whose bytes are left in it."""
-        self._clearing.discard((slot.medium, slot.slot))
+        self._clearing.pop((slot.medium, slot.slot), None)
         self._unclean.append(slot)
 
     def retry_clearing(self, most: int) -> None:
@@ -268,7 +268,7 @@ class BlockCatalog:
 
     def is_leaving(self, tenant: str) -> bool:
         """Return whether a forgotten block of the tenant is still in use, or any slot is being overwritten."""
-        overwritten = bool(self._clearing) or any(each.scrub for each in self._cleared)
+        overwritten = any(each.scrub for each in (*self._clearing.values(), *self._cleared))
         return overwritten or any(record.facts.tenant == tenant for record in self._leaving)
 
     def pin(self, keys: Sequence[bytes], until: float, now: float) -> int:
@@ -340,7 +340,7 @@ class BlockCatalog:
             taken = [record.slots[medium] for record in records if medium in record.slots]
             taken += [record.filling[medium] for record in everyone if medium in record.filling]
             taken += [slot for record in everyone for where, slot, _ in record.dead_slots if where == medium]
-            taken += [each.slot for each in (*self._cleared, *self._unclean) if each.medium == medium]
+            taken += [each.slot for each in self._to_clear() if each.medium == medium]
             if len(set(taken)) != len(taken):
                 raise AssertionError(f"two blocks share a slot of {medium}")
             tier.free.check(set(taken))
@@ -355,6 +355,9 @@ class BlockCatalog:
                 raise AssertionError("a block lies nowhere, or is used less than never")
 
     # Inner ----------------------------------------------------------------------------------------
+
+    def _to_clear(self) -> list[ClearedSlot]:
+        return [*self._cleared, *self._clearing.values(), *self._unclean]
 
     def _take_in(self, record: BlockRecord) -> None:
         self._records[record.facts.key] = record

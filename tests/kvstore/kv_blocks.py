@@ -70,8 +70,9 @@ def node(
     manager.start()
     try:
         yield manager
-        manager.store.catalog.check()
-        manager.store.transactions.check()
+        with manager.store.lock:
+            manager.store.catalog.check()
+            manager.store.transactions.check()
     finally:
         manager.stop()
 

@@ -189,3 +189,15 @@ def test_pages_go_over_all_committed_blocks() -> None:
     first = held.page(0, 3)
     rest = held.page(first[-1].number, 3)
     assert [record.facts.key for record in [*first, *rest]] == [key(number) for number in range(5)]
+
+
+def test_a_slot_that_its_owner_is_clearing_is_accounted_for() -> None:
+    held = catalog(dram_slots=2)
+    store(Transactions(held), "a")
+    record = held.find(key("a"))
+    assert record is not None
+    held.forget(record)
+    (slot,) = held.take_cleared()
+    held.check()
+    held.slot_cleared(slot)
+    held.check()
