@@ -36,8 +36,9 @@ from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.proxy.tracing import tracing_wanted
 from gateway.standalone import StandaloneGateway
-from kvstore.transfer.shared_secret import TLS_VARIABLES, IncompleteTlsError, NoSecretError, node_access, readable
+from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, node_access, readable
 from kvstore.transfer.shared_secret import VARIABLE as KV_SECRET
+from kvstore.transfer.tls import IncompleteTlsError
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"

@@ -17,27 +17,26 @@ _SCHED_OTHER = 0
 
 def use_short_slices() -> bool:
     """Have this thread, and those that it starts, use short slices; False where the kernel knows none (before 6.12)."""
-    calls = _CALLS.get(platform.machine())
-    if calls is None:
+    attributes = _attributes()
+    # An operator may have chosen another policy for it.
+    if attributes is None or attributes[_POLICY] != _SCHED_OTHER:
         return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    read, write = calls
-    now = ctypes.create_string_buffer(_ATTRIBUTES.size)
-    if libc.syscall(read, 0, now, _ATTRIBUTES.size, 0) != 0:
-        return False
-    fields = list(_ATTRIBUTES.unpack(now.raw))
-    if fields[_POLICY] != _SCHED_OTHER:
-        # An operator chose another policy for it.
-        return False
-    fields[_RUNTIME] = int(SLICE_S * 1e9)
-    wanted = ctypes.create_string_buffer(_ATTRIBUTES.pack(*fields), _ATTRIBUTES.size)
-    return libc.syscall(write, 0, wanted, 0) == 0 and slice_s() == SLICE_S
+    attributes[_RUNTIME] = int(SLICE_S * 1e9)
+    wanted = ctypes.create_string_buffer(_ATTRIBUTES.pack(*attributes), _ATTRIBUTES.size)
+    _, write = _CALLS[platform.machine()]
+    return ctypes.CDLL(None).syscall(write, 0, wanted, 0) == 0 and slice_s() == SLICE_S
 
 
 def slice_s() -> float:
     """Return this thread's slice in seconds; 0 where the kernel does not tell it."""
+    attributes = _attributes()
+    return 0.0 if attributes is None else attributes[_RUNTIME] / 1e9
+
+
+def _attributes() -> list[int] | None:
+    """Return how this thread is scheduled; None where that cannot be read."""
     calls = _CALLS.get(platform.machine())
     now = ctypes.create_string_buffer(_ATTRIBUTES.size)
     if calls is None or ctypes.CDLL(None).syscall(calls[0], 0, now, _ATTRIBUTES.size, 0) != 0:
-        return 0.0
-    return float(_ATTRIBUTES.unpack(now.raw)[_RUNTIME]) / 1e9
+        return None
+    return list(_ATTRIBUTES.unpack(now.raw))

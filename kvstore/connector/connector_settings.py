@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.tls import TlsFiles, tls_files
 
 _Seconds = Annotated[float, Meta(gt=0, le=600)]
 
@@ -42,10 +41,8 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     @property
     def tls(self) -> TlsFiles | None:
         """The files with which nodes on other hosts are reached; None: only on loopback."""
-        files = [Path(each) for each in (self.tls_certificate, self.tls_key, self.tls_authority) if each]
-        if files and len(files) != 3:
-            raise ValueError("TLS needs all of tls_certificate, tls_key and tls_authority.")
-        return TlsFiles(certificate=files[0], key=files[1], authority=files[2]) if files else None
+        files = (self.tls_certificate, self.tls_key, self.tls_authority)
+        return tls_files(files, ("tls_certificate", "tls_key", "tls_authority"))
 
 
 _decoder = msgspec.json.Decoder(ConnectorSettings)

@@ -25,8 +25,8 @@ from kvstore.tiers.slot_file import SlotFileInUseError
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
-from kvstore.transfer.shared_secret import IncompleteTlsError, NoSecretError, shared_secret, tls_in
-from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.shared_secret import NoSecretError, shared_secret, tls_in
+from kvstore.transfer.tls import IncompleteTlsError, TlsFiles, tls_files
 from kvstore.transfer.transfer_client import TransferClient
 
 
@@ -121,14 +121,10 @@ def _purge(options: argparse.Namespace) -> int:
 
 def _tls(options: argparse.Namespace) -> TlsFiles | None:
     files = (options.tls_certificate, options.tls_key, options.tls_authority)
-    if not any(files):
-        try:
-            return tls_in(os.environ)
-        except IncompleteTlsError as error:
-            raise SettingError(str(error)) from error
-    if not all(files):
-        raise SettingError("TLS needs all of --tls-certificate, --tls-key and --tls-authority.")
-    return TlsFiles(certificate=files[0], key=files[1], authority=files[2])
+    try:
+        return tls_files(files, ("--tls-certificate", "--tls-key", "--tls-authority")) or tls_in(os.environ)
+    except IncompleteTlsError as error:
+        raise SettingError(str(error)) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvstore.transfer.handshake import MIN_SECRET_BYTES
-from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.tls import TlsFiles, tls_files
 
 VARIABLE = "SWITCHYARD_KV_SECRET"
 TLS_VARIABLES = ("SWITCHYARD_KV_TLS_CERTIFICATE", "SWITCHYARD_KV_TLS_KEY", "SWITCHYARD_KV_TLS_AUTHORITY")
@@ -15,10 +15,6 @@ TLS_VARIABLES = ("SWITCHYARD_KV_TLS_CERTIFICATE", "SWITCHYARD_KV_TLS_KEY", "SWIT
 
 class NoSecretError(ValueError):
     """There is no secret, or a short one; the message says what to do."""
-
-
-class IncompleteTlsError(ValueError):
-    """Some of the three files are named, but not all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +58,4 @@ def shared_secret(environment: Mapping[str, str]) -> bytes:
 
 def tls_in(environment: Mapping[str, str]) -> TlsFiles | None:
     """Return the files that TLS_VARIABLES name; None where they name none; raises IncompleteTlsError."""
-    paths = [Path(path) for name in TLS_VARIABLES if (path := environment.get(name, ""))]
-    if not paths:
-        return None
-    if len(paths) != len(TLS_VARIABLES):
-        raise IncompleteTlsError(f"TLS needs all of {', '.join(TLS_VARIABLES)}.")
-    certificate, key, authority = paths
-    return TlsFiles(certificate=certificate, key=key, authority=authority)
+    return tls_files([environment.get(name, "") for name in TLS_VARIABLES], TLS_VARIABLES)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+
+
+class IncompleteTlsError(ValueError):
+    """Some of the three files are named, but not all; the message says which are needed."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,3 +35,16 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         context.load_cert_chain(self.certificate, self.key)
         context.load_verify_locations(self.authority)
         return context
+
+
+def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:
+    """Return certificate, key and authority at these paths; None where none is given.
+
+    Raises IncompleteTlsError, which tells the reader's own `names` for the three, where only some are.
+    """
+    if not any(paths):
+        return None
+    if not all(paths):
+        raise IncompleteTlsError(f"TLS needs all of {', '.join(names[:-1])} and {names[-1]}.")
+    certificate, key, authority = (Path(path) for path in paths if path)
+    return TlsFiles(certificate=certificate, key=key, authority=authority)

@@ -8,13 +8,13 @@ import pytest
 
 from kvstore.transfer.shared_secret import (
     TLS_VARIABLES,
-    IncompleteTlsError,
     NodeAccess,
     NoSecretError,
     node_access,
     shared_secret,
     tls_in,
 )
+from kvstore.transfer.tls import IncompleteTlsError
 
 SECRET = "a secret of sixteen bytes at least"
 
