@@ -4,13 +4,15 @@ TRACE ?=
 PORT ?= 8000
 PREFILL ?=
 DECODE ?=
+REGIONS ?=
 SOAK_MINUTES ?= 2
 SOAK_SEEDS ?= $(shell seq 1 20)
 FUZZ_EXAMPLES ?= 10000
 FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/test_large_body.py tests/gateway/engines/test_engine_metrics.py \
 	tests/kvstore/events/test_kv_events.py tests/kvstore/events/test_kv_event_forms.py tests/kvstore/transfer/test_frames.py \
 	tests/kvstore/tiers/test_block_header.py tests/controlplane/platform/api/test_schemathesis.py \
-	tests/controlplane/platform/api/test_schemathesis_gateway.py
+	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/formats/test_engine_usage.py \
+	tests/gateway/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
 # Tests often wait for browsers and processes, so use more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
@@ -18,7 +20,7 @@ TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak soak-kv clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -27,8 +29,8 @@ setup: ## install dependencies (other targets run it first)
 	@.ci/setup-python
 	@.ci/setup-frontend
 
-run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n)
-	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE))
+run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n, REGIONS=3)
+	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE)) $(if $(REGIONS),--regions $(REGIONS))
 
 up: setup ## start Switchyard for your own engines (manage.py connect URL…; PORT=n)
 	@exec $(PYTHON) manage.py up --with-parent --port $(PORT)
@@ -90,6 +92,15 @@ soak-kv: setup ## kill node managers, fill disks and flip bits, SOAK_MINUTES per
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.kv_soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/kv_soak-$$seed.json --log var/bench/kv_soak-$$seed.log || failed=1; \
 	done; exit $$failed
+
+soak-regions: setup ## cut, stall, reset and kill between three regions, one run per seed, and check the history of every request
+	@failed=0; for seed in $(SOAK_SEEDS); do \
+	  $(PYTHON) -m bench.region_soak --seconds 60 --seed $$seed --json var/bench/region_soak-$$seed.json || failed=1; \
+	done; exit $$failed
+
+soak-sessions: ## simulate sessions with all systems and seeds anew (20 minutes), and fail where a committed figure differs
+	@$(PYTHON) -m bench.evidence --measure session_loads session_limits session_agents session_priorities
+	@git diff --exit-code bench/results docs/evidence.md
 
 clean: ## remove installed and built files (keeps var/, your data)
 	rm -rf .venv node_modules web/static/dist

@@ -12,6 +12,7 @@ BENCHMARKS = (
     "eviction",
     "isolation",
     "kv_transfer",
+    "owner",
     "paired_replay",
     "probe",
     "publish_storm",

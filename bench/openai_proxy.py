@@ -45,9 +45,18 @@ class Way(msgspec.Struct, frozen=True):
 def started(stack: ExitStack, command: Sequence[str | Path], **environment: str) -> int:
     """Run a command until the stack ends; returns its process id."""
     running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
-    stack.callback(running.wait)
-    stack.callback(running.terminate)
+    stack.callback(_end, running)
     return running.pid
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """End a process; sglang-router waits for its connections until it is killed."""
+    running.terminate()
+    try:
+        running.wait(5.0)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
 
 
 def litellm_settings(folder: Path, engines: Sequence[int]) -> Path:

@@ -13,14 +13,18 @@ import os
 import socket
 import sys
 from asyncio import Runner
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvicorn
 import uvloop
 
+from gateway.advisories.agent_advisor import VARIABLE as CALL_GRAPH
+from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
+from gateway.base.peer_settings import TLS as PEER_TLS
+from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
@@ -80,7 +84,7 @@ def run(process: GatewayProcess) -> int:
         process.fleet_secret,
         bus=FollowerBus(process.bus, name) if process.bus is not None else None,
         scrape_token=process.scrape_token,
-        settings=process.settings,
+        settings=_named(process.settings, name),
         pages=process.pages,
         on_started=settle_heap,
         tracing=tracing,
@@ -127,11 +131,13 @@ def main() -> int:
             return _reject(f"{name}={given!r} is no whole number from 0 to 999999.")
     source = f"{FLEET_KEY}_FILE"
     try:
-        fleet_key = key_in(FLEET_KEY)
+        call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
         source = f"{KV_SECRET}_FILE or {' or '.join(TLS_VARIABLES)}"
         nodes = readable(node_access(os.environ))
+        source = " or ".join(PEER_TLS)
+        peers = peer_settings(os.environ)
     except (OSError, ValueError) as error:
-        told = isinstance(error, NoSecretError | IncompleteTlsError)
+        told = isinstance(error, CallGraphError | NoSecretError | IncompleteTlsError | PeerSettingsError)
         return _reject(str(error) if told else f"A file of {source} cannot be read: {error}.")
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
@@ -149,6 +155,8 @@ def main() -> int:
             settings=GatewaySettings(
                 engine_bearer=fleet_key,
                 kv_access=nodes,
+                peers=peers,
+                call_graph=call_graph,
                 decisions_kept_per_s=float(numbers[_DECISIONS]),
                 recording=recorded,
             ),
@@ -158,6 +166,11 @@ def main() -> int:
             drain_s=float(numbers[_DRAIN]),
         )
     )
+
+
+def _named(settings: GatewaySettings, name: str) -> GatewaySettings:
+    peers = settings.peers
+    return settings if peers is None else replace(settings, peers=replace(peers, name=name))
 
 
 def _parser() -> argparse.ArgumentParser:

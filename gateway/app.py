@@ -24,7 +24,8 @@ from gateway.access.authentication import (
 )
 from gateway.access.authentication import ROUTE as ROUTE_SCOPE
 from gateway.access.key_quota import KeyQuotas
-from gateway.api import explain_api, feedback_api
+from gateway.api import advisory_api, explain_api, feedback_api
+from gateway.api.advisory_api import AdvisoryApi
 from gateway.api.explain_api import ExplainApi
 from gateway.api.feedback_api import FeedbackApi
 from gateway.api.observe_api import ObserveApi
@@ -34,6 +35,7 @@ from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
 from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.endpoints import BY_PATH
 from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import RejectedAtEdgeError
 from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
@@ -47,8 +49,9 @@ from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.attempt import RelaySettings
-from gateway.proxy.endpoints import BY_PATH
 from gateway.proxy.openai_proxy import Proxy
+from gateway.regions.forward_head import ForwardHead
+from gateway.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
@@ -104,18 +107,15 @@ class GatewayApp:
             WhenEnded(gateway.key_quotas.release),
             gateway.requests,
             gateway.arm_results,
+            *((gateway.regions,) if gateway.regions is not None else ()),
+            *gateway.advisory_listeners(),
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()
         reporting = ReportingKeys()
         route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting)
         proxied = self.proxy = Proxy(
-            gateway,
-            lifecycle,
-            prompt_keys,
-            self.drain,
-            settings=settings.relay,
-            tracing=settings.tracing,
+            gateway, lifecycle, prompt_keys, self.drain, settings=settings.relay, tracing=settings.tracing
         )
         feedback = self._metered(
             ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
@@ -129,18 +129,27 @@ class GatewayApp:
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             proxy.MODELS: ("GET", models),
         }
+        advisories = AdvisoryApi(gateway, self._caller)
+        self._advisory = advisories.serve_session
+        # Browsers send a token in the body; whose it is the API finds out by itself.
+        self._own_keys: dict[str, Callable[[Exchange], Awaitable[None]]] = {
+            advisory_api.ADVISORIES: advisories.serve,
+            advisory_api.TOKENS: advisories.make_token,
+        }
+        if gateway.regions is not None:
+            gateway.regions.server.app = self
         # Feedback frees what a request holds, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
             (proxy.MODELS + "/", "GET", models),
         )
+        # /health: the name that engines have for it, which load generators ask before they begin.
+        ready = dict.fromkeys(("/ready", "/health"), self._ready)
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/live": self._live,
-            "/ready": self._ready,
-            # The name that engines have for it, which load generators ask before they begin.
-            "/health": self._ready,
             "/metrics": self._metrics,
+            **ready,
         }
 
     def handles(self, path: str) -> bool:
@@ -148,7 +157,8 @@ class GatewayApp:
         return (
             path in self._exact
             or path in self._open
-            or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX))
+            or path in self._own_keys
+            or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
         )
 
     def admit(self, head: RequestHead) -> Admission | None:
@@ -216,6 +226,14 @@ class GatewayApp:
 
     async def _serve(self, exchange: Exchange) -> None:
         path = exchange.path
+        serve = self._own_keys.get(path) or (self._advisory if path.startswith(advisory_api.PREFIX) else None)
+        if serve is not None:
+            await serve(exchange)
+            return
+        forwarded: ForwardHead | None = exchange.scope.get(FORWARDED)
+        if forwarded is not None:
+            await self._serve_forwarded(exchange, forwarded)
+            return
         method, handler = self._exact.get(path) or self._find_below(path) or ("", None)
         if handler is None:
             opened = self._open.get(path)
@@ -231,6 +249,15 @@ class GatewayApp:
         if self.drain.begun and path in _PLACING:
             raise ShuttingDownError
         await handler(exchange, caller)
+
+    async def _serve_forwarded(self, exchange: Exchange, forwarded: ForwardHead) -> None:
+        """Serve a request that the gateway of another region has checked."""
+        endpoint = BY_PATH.get(exchange.path)
+        if endpoint is None or not endpoint.routed:
+            raise ApiError(404, "Nothing at this path.", "not_found")
+        if self.drain.begun:
+            raise ShuttingDownError
+        await self.proxy.serve(exchange, forwarded.caller, forwarded)
 
     def _caller(self, head: RequestHead) -> ApiKeyEntry:
         """Return the valid key that the request carries, noting its use; raises UnauthenticatedError."""

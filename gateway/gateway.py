@@ -13,6 +13,10 @@ import msgspec
 import zmq.asyncio
 
 from gateway.access.key_quota import KeyQuotas
+from gateway.advisories.advisories import Advisories
+from gateway.advisories.advisory_exchange import AdvisoryExchange
+from gateway.advisories.advisory_tally import AdvisoryTally
+from gateway.advisories.agent_advisor import AgentAdvisor
 from gateway.base import background
 from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
@@ -29,12 +33,15 @@ from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.kv_orders import KvOrders
+from gateway.peering import Peering
 from gateway.peers.peer_calls import PeerCalls
 from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
 from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
+from gateway.pool.request_listener import RequestListener
 from gateway.pool.service import Service
+from gateway.regions.regions import Regions
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
@@ -85,6 +92,7 @@ class Gateway:
         self.new_id = TaggedIds()
         """Makes the ids of this gateway's requests and decisions."""
         self.peers = PeerCalls(bus, self.new_id)
+        self.peering = Peering(bus, settings.peers, self.new_id.tag, fleet_secret, state_dir, self.metrics)
         self.named_requests = NamedRequests(bus, self.peers, fleet_secret)
         self._bus = bus
         self.fleet_secret = fleet_secret
@@ -92,6 +100,9 @@ class Gateway:
         self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
         self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
         self.kv_order_reports = KvOrderReports(bus, self.kv_orders)
+        tally = AdvisoryTally(self.metrics, self.new_id.tag)
+        self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag)
+        self.advisory_exchange = AdvisoryExchange(bus, self.advisories, self.new_id.tag)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,22 +115,33 @@ class Gateway:
         self._services: dict[str, Service] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
         self._api_keys: dict[str, ApiKeyEntry] = {}
+        self._keys_by_id: dict[str, ApiKeyEntry] = {}
         self._unsubscribe: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
+        self._share()
         self._affinity = AffinitySampler(bus, self.pools.values, settings.affinity_interval_s)
-        self._health = HealthWatch(
-            self.pools.values, self.lag, stall_s=settings.breaker.stall_s, interval_s=settings.sample_interval_s
-        )
-        self._sampler = FleetSampler(
-            bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings, self.lag
-        )
+        self._health, self._sampler = self._make_watchers(bus)
+
+    def _share(self) -> None:
+        quotas = (self.key_quotas, self.feedback_quotas)
+        self.peering.share(self.pools.values, lambda: self.snapshot, lambda: self.session, self._apply_again, quotas)
+
+    @property
+    def regions(self) -> Regions | None:
+        """What passes between regions; None: this gateway serves all alike."""
+        return self.peering.regions
 
     @property
     def snapshot_version(self) -> int:
         """Version of the snapshot in force; 0: none yet."""
         return self.snapshot.version if self.snapshot is not None else 0
+
+    def advisory_listeners(self) -> tuple[RequestListener, ...]:
+        """Return who hears of requests for the sake of advisories, in their order."""
+        graph = self.settings.call_graph
+        return (self.advisories,) if graph is None else (self.advisories, AgentAdvisor(graph, self.advisories))
 
     async def start(self) -> None:
         """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
@@ -128,18 +150,21 @@ class Gateway:
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
         self._served_version = stored.version if stored is not None else 0
+        await self.peering.listen()
         value = self._bus.latest(SNAPSHOT_TOPIC)
         if value is not None:
             self._take_snapshot(value)
         if self.snapshot is None and stored is not None:
             self._restore(stored)
         self.peers.start()
+        self.advisory_exchange.start()
         self._unsubscribe = [
             self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
             self._bus.subscribe(TOPIC_PREFIX, self._on_report),
             self._bus.subscribe(REBALANCE_PREFIX, self._on_rebalance),
         ]
-        self._tasks = [
+        self._tasks += self.peering.join()
+        self._tasks += [
             background.start("loop lag", self.lag.run),
             background.start("engine health", self._health.run),
             background.start("fleet samples", self._sampler.run),
@@ -151,6 +176,7 @@ class Gateway:
             background.start("results of arms", self.arm_results.run),
             background.start("request log", self.requests.run),
             background.start("KV orders", self.kv_order_reports.run),
+            background.start("advisories", self.advisory_exchange.run),
         ]
         await self._first_probes()
 
@@ -161,6 +187,8 @@ class Gateway:
             unsubscribe()
         self._unsubscribe = []
         await self.peers.stop()
+        await self.peering.leave()
+        self.advisory_exchange.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
@@ -191,6 +219,10 @@ class Gateway:
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
         """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""
         return None if self._keys_are_old() else self._api_keys.get(sha256)
+
+    def key_with_id(self, key_id: str) -> ApiKeyEntry | None:
+        """Return the API key of this id; None: there is none, or nobody confirms it any more."""
+        return None if self._keys_are_old() else self._keys_by_id.get(key_id)
 
     def _keys_are_old(self) -> bool:
         """Return whether keys may have been revoked long ago without our hearing of it."""
@@ -278,8 +310,10 @@ class Gateway:
         self.kv_nodes.apply(snapshot.kv_nodes)
         one_tenant = len({key.tenant_id for key in snapshot.api_keys}) < 2
         for entry in snapshot.pools:
-            self._apply_pool(entry, engines_of.get(entry.pool_id, []), one_tenant)
+            served = self.peering.serves(entry.region)
+            self._apply_pool(entry, engines_of.get(entry.pool_id, []) if served else [], one_tenant)
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
+        self._keys_by_id = {key.key_id: key for key in snapshot.api_keys}
         self.key_quotas.keep_only(snapshot.api_keys)
         self.feedback_quotas.keep_only(snapshot.api_keys)
         self._index_pools()
@@ -314,6 +348,26 @@ class Gateway:
             orders=self.kv_orders,
         )
 
+    def _make_watchers(self, bus: Bus) -> tuple[HealthWatch, FleetSampler]:
+        settings, pools = self.settings, self.pools.values
+        stall_s, interval_s = settings.breaker.stall_s, settings.sample_interval_s
+        sampler = FleetSampler(
+            bus,
+            pools,
+            lambda: self.snapshot_version,
+            self.metrics,
+            settings,
+            self.lag,
+            self.peering.owners,
+            self.peering.region_samples,
+        )
+        return HealthWatch(pools, self.lag, stall_s=stall_s, interval_s=interval_s), sampler
+
+    def _apply_again(self) -> None:
+        """Take up the engines of regions that this gateway serves from now on, and leave the others."""
+        if self.snapshot is not None:
+            self._apply(self.snapshot)
+
     def _end_pool(self, pool: LivePool) -> None:
         task = asyncio.create_task(pool.stop(), name=f"end of {pool.entry.pool_id}")
         self._stopping_pools.add(task)
@@ -323,7 +377,7 @@ class Gateway:
         serving: dict[str, list[LivePool]] = {}
         for pool in self.pools.values():
             serving.setdefault(pool.entry.served_model, []).append(pool)
-        self._services = {model: Service(pools) for model, pools in serving.items()}
+        self._services = {model: Service(pools, self.peering.home) for model, pools in serving.items()}
         self._pool_of_engine = {engine_id: pool for pool in self.pools.values() for engine_id in pool.engines}
 
     # -- start and last-known-good

@@ -9,6 +9,7 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
+from routing.advisories.advised_routing import AdvisedRouting
 from routing.dispatch.dispatcher import Dispatcher
 from routing.dispatch.engine_loads import engine_loads, oldest_waits, unbound_work
 from routing.dispatch.migration import Migration
@@ -62,10 +63,11 @@ class Router:
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
         self.migration = Migration(dispatcher)
         self.observed = ObservedRequests(dispatcher)
-        self._counts, self.accompany = dispatcher.counts, dispatcher.accompany
+        self._counts, self.accompany, self.limit = dispatcher.counts, dispatcher.accompany, dispatcher.dispatch_limit
         self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
+        self.advised = AdvisedRouting(self.view, policy)
         self.pairs: EnginePairs | None = None
         """The decode side; None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
@@ -93,6 +95,7 @@ class Router:
         for target in self.fleet.gone(engines):
             displaced += self._dispatcher.empty(target, now)
             self.admission.book.forget_target(target)
+            self.advised.sessions.forget_engine(target)
             self._bottlenecks.forget(target)
         for target in self.fleet.replace(engines):
             self.reservations.open_target(target)
@@ -117,6 +120,7 @@ class Router:
         """Route by `policy` from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
         self._dispatcher.adopt(policy, version)
         self.admission.adopt(policy)
+        self.advised.adopt(policy)
         self._bottlenecks.look_again()
         return self._followed(self._dispatcher.pump(now), now)
 
@@ -203,6 +207,8 @@ class Router:
         # Dispatch, or queue. Most choices name an engine, so that is asked here: a call less per decision.
         if choice.target != CENTRAL:
             outcome = dispatcher.bind(request, choice, now, hold)
+            if self.advised.sticks:
+                self.advised.keep(request, choice.target, now)
         else:
             outcome = dispatcher.take(request, choice, now, hold, excluded)
         if type(outcome) is Queued:
@@ -214,7 +220,10 @@ class Router:
             return Choice(CENTRAL, reasons.NO_ENGINE)
         arms = self.arms
         placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
-        return placement.choose(request, view, now, self._dispatcher.rng)
+        choice = placement.choose(request, view, now, self._dispatcher.rng)
+        if request.session_id and self.advised.sessions:
+            return self.advised.arrive(request, choice, view, now)
+        return choice
 
     def _follow_queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
         """See to it that a queued request moves, or is rejected, in time."""
@@ -411,14 +420,8 @@ class Router:
         """Raise AssertionError unless all parts agree with each other."""
         dispatcher = self._dispatcher
         parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.dispatch_limit)
-        for part in (
-            *parts,
-            self.admission.book,
-            self.deferred,
-            self._last_chances,
-            self.pairs,
-            self.view.load.ready_order,
-        ):
+        own = (self.admission.book, self.deferred, self._last_chances, self.pairs, self.view.load.ready_order)
+        for part in (*parts, *own):
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))

@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from typing_extensions import override
 
@@ -46,15 +48,16 @@ class AsyncSwitchyard:
         headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._http: Any = self._open(headers=headers, timeout=late_s)
 
-    async def decide(self, request: Mapping[str, Any], *, patience_s: float = 0.0) -> Route:
-        """Return where a chat or completion body should go; raises RejectedError.
+    async def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
+        """Return where a request's body should go; raises RejectedError.
 
-        A rejected request is asked again after its Retry-After, as long as that ends within `patience_s`.
+        `path`: one of ENDPOINTS, which says how the body is read; empty for chats and completions. A rejected request
+        is asked again after its Retry-After, as long as that ends within `patience_s`.
         """
         until = time.monotonic() + patience_s
         while True:
             try:
-                return await self._ask(request)
+                return await self._ask(request, path)
             except RejectedError as error:
                 if error.retry_after_s is None or time.monotonic() + error.retry_after_s > until:
                     raise
@@ -75,16 +78,57 @@ class AsyncSwitchyard:
         except httpx.TransportError:
             self.lost_reports += 1
 
+    async def advise(
+        self,
+        session_id: str,
+        *,
+        model: str = "",
+        expected_arrival_s: float | None = None,
+        ordered: bool = False,
+        priority: int = 1,
+    ) -> str:
+        """Say that a session will ask soon: before an agent's next hop, a retrieval or a tool call. Never raises.
+
+        Returns prefetching, reserved or why nothing was done; empty: nobody answered, or a limit was reached.
+        """
+        body = {"session_id": session_id, "model": model, "ordered": ordered, "priority": priority}
+        if expected_arrival_s is not None:
+            body["expected_arrival_s"] = expected_arrival_s
+        try:
+            answer = await self._post(f"{self._url}/api/v1/advisories", json.dumps(body).encode())
+        except httpx.TransportError:
+            return ""
+        return str(answer.json()["state"]) if answer.status_code == 202 else ""
+
+    async def withdraw(self, session_id: str) -> None:
+        """Take an advisory back, where the session will not ask after all. Never raises."""
+        with suppress(httpx.TransportError):
+            await self._delete(f"{self._url}/api/v1/advisories/{quote(session_id, safe='')}")
+
+    async def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
+        """Return a token by which a browser may send this session's advisories, and nothing else.
+
+        Raises RejectedError and httpx.TransportError.
+        """
+        body = json.dumps({"session_id": session_id, "expires_in_s": expires_in_s}).encode()
+        answer = await self._post(f"{self._url}/api/v1/advisory_tokens", body)
+        if answer.status_code != 201:
+            raise RejectedError(answer.status_code, answer.content, None)
+        return str(answer.json()["token"])
+
     async def aclose(self) -> None:
         """Close the connections to Switchyard."""
         await self._http.aclose()
 
-    async def _ask(self, request: Mapping[str, Any]) -> Route:
+    async def _ask(self, request: Mapping[str, Any], path: str) -> Route:
         model = model_of(request)
         if self.decisions.away(now := time.monotonic()):
             return self.decisions.fallback(model, "away", now)
         try:
-            answer = await self._post(f"{self._url}/api/v1/route", json.dumps({**request, "wait": self._wait}).encode())
+            content = json.dumps({**request, "wait": self._wait}).encode()
+            answer = await self._post(
+                f"{self._url}/api/v1/route", content, **({"x-original-uri": path} if path else {})
+            )
         except httpx.TransportError as error:
             reason = "late" if isinstance(error, httpx.TimeoutException) else "down"
             return self.decisions.unanswered(model, reason, time.monotonic())
@@ -94,8 +138,11 @@ class AsyncSwitchyard:
     def _open(self, **options: Any) -> Any:
         return httpx.AsyncClient(**options)
 
-    async def _post(self, url: str, content: bytes) -> httpx.Response:
-        return await self._http.post(url, content=content)  # type: ignore[no-any-return]
+    async def _post(self, url: str, content: bytes, **headers: str) -> httpx.Response:
+        return await self._http.post(url, content=content, headers=headers)  # type: ignore[no-any-return]
+
+    async def _delete(self, url: str) -> None:
+        await self._http.delete(url)
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -108,13 +155,25 @@ class Switchyard:
         self.calls = _BlockingCalls(url, api_key, **options)
         self.decisions = self.calls.decisions
 
-    def decide(self, request: Mapping[str, Any], *, patience_s: float = 0.0) -> Route:
-        """Return where a chat or completion body should go, as AsyncSwitchyard.decide; raises RejectedError."""
-        return run_blocking(self.calls.decide(request, patience_s=patience_s))
+    def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
+        """Return where a request's body should go, as AsyncSwitchyard.decide; raises RejectedError."""
+        return run_blocking(self.calls.decide(request, path=path, patience_s=patience_s))
 
     def report(self, route: Route, verb: str, usage: Mapping[str, int] | None = None) -> None:
         """Tell what came of a request, as AsyncSwitchyard.report. Never raises."""
         run_blocking(self.calls.report(route, verb, usage))
+
+    def advise(self, session_id: str, **fields: Any) -> str:
+        """Say that a session will ask soon, as AsyncSwitchyard.advise. Never raises."""
+        return run_blocking(self.calls.advise(session_id, **fields))
+
+    def withdraw(self, session_id: str) -> None:
+        """Take an advisory back, as AsyncSwitchyard.withdraw. Never raises."""
+        run_blocking(self.calls.withdraw(session_id))
+
+    def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
+        """Return a token for a browser, as AsyncSwitchyard.advisory_token."""
+        return run_blocking(self.calls.advisory_token(session_id, expires_in_s))
 
     def close(self) -> None:
         """Close the connections to Switchyard."""
@@ -127,8 +186,12 @@ class _BlockingCalls(AsyncSwitchyard):
         return httpx.Client(**options)
 
     @override
-    async def _post(self, url: str, content: bytes) -> httpx.Response:
-        return self._http.post(url, content=content)  # type: ignore[no-any-return]
+    async def _post(self, url: str, content: bytes, **headers: str) -> httpx.Response:
+        return self._http.post(url, content=content, headers=headers)  # type: ignore[no-any-return]
+
+    @override
+    async def _delete(self, url: str) -> None:
+        self._http.delete(url)
 
     @override
     async def _sleep(self, seconds: float) -> None:

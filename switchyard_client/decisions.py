@@ -19,12 +19,21 @@ MAX_KNOWN = 4096
 _STEERING = "cache_salt kv_transfer_params data_parallel_rank routed_dp_rank disagg_prefill_dp_rank"
 OWNED_FIELDS = frozenset((*_STEERING.split(), "bootstrap_host", "bootstrap_port", "bootstrap_room"))
 """Body fields that steer an engine, so that a client's copies are removed."""
-_COUNT = r'"%s"\s*:\s*(\d{1,9})'
+ENDPOINTS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"),
+    *("/v1/rerank", "/rerank", "/v1/score", "/score"),
+)
+"""Paths whose requests are decided; the others go to any engine."""
+_COUNT = r'"(?:%s)"\s*:\s*(\d{1,9})'
+_READ = "cache_read_input_tokens"
 _COUNTS = {
-    "cached_tokens": re.compile(_COUNT % "cached_tokens"),
-    "output_tokens": re.compile(_COUNT % "completion_tokens"),
-    "prompt_tokens": re.compile(_COUNT % "prompt_tokens"),
+    "cached_tokens": re.compile(_COUNT % f"cached_tokens|{_READ}"),
+    "output_tokens": re.compile(_COUNT % "completion_tokens|output_tokens"),
+    "prompt_tokens": re.compile(_COUNT % "prompt_tokens|input_tokens"),
+    _READ: re.compile(_COUNT % _READ),
 }
+_TAIL_BYTES = 4096
+_DELTA = re.compile(rb"^event: \S*delta", re.MULTILINE)
 
 Usage = Mapping[str, int]
 """Tokens that the engine reported: cached_tokens, output_tokens, prompt_tokens; what it did not tell is absent."""
@@ -143,11 +152,39 @@ def model_of(request: Mapping[str, Any]) -> str:
     return str(request.get("model", "")) + (_SALTED if "cache_salt" in request else "")
 
 
-def usage_in(tail: bytes) -> dict[str, int]:
-    """Return the usage in the last part of an engine's answer, a JSON body or a stream; empty where it tells none."""
-    text = tail.decode("utf-8", "replace")
-    found = {name: pattern.findall(text) for name, pattern in _COUNTS.items()}
-    return {name: int(counts[-1]) for name, counts in found.items() if counts}
+class AnswerTail:
+    """An answer on its way, of which only the last bytes are kept. Mutable."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.tail = b""
+        self._named = False
+
+    def first_token(self, chunk: bytes) -> bool:
+        """Take the next chunk; return whether it brought the first token.
+
+        A stream of named events begins with some that tell of no token, such as `response.created`.
+        """
+        self._named = self._named or (not self.tail and chunk.startswith(b"event:"))
+        self.tail = (self.tail + chunk)[-_TAIL_BYTES:]
+        if self.begun or not chunk or (self._named and not _DELTA.search(chunk)):
+            return False
+        self.begun = True
+        return True
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a stream that told its end."""
+        return b"data: [DONE]" in self.tail
+
+    def usage(self) -> dict[str, int]:
+        """Return the usage that the answer ends with; empty where it tells none."""
+        text = self.tail.decode("utf-8", "replace")
+        found = {name: pattern.findall(text) for name, pattern in _COUNTS.items()}
+        usage = {name: int(counts[-1]) for name, counts in found.items() if counts}
+        if (read := usage.pop(_READ, 0)) and "prompt_tokens" in usage:
+            usage["prompt_tokens"] += read  # Anthropic's input_tokens leave them out
+        return usage
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -12,14 +12,13 @@ from typing import Any
 from typing_extensions import override
 
 from switchyard_client.clients import AsyncSwitchyard, Switchyard, httpx, run_blocking
-from switchyard_client.decisions import RejectedError, Route, usage_in
+from switchyard_client.decisions import ENDPOINTS, AnswerTail, RejectedError, Route
 
-_TAIL_BYTES = 4096
 _OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
 
 
 class AsyncSwitchyardTransport(httpx.AsyncBaseTransport):
-    """Sends chat and completion requests to engines and reports on them; others go where they are addressed."""
+    """Sends requests for inference (ENDPOINTS) to engines and reports on them; others go where they are addressed."""
 
     def __init__(self, client: AsyncSwitchyard, engine_api_key: str = "", inner: Any = None) -> None:
         self._client = client
@@ -29,15 +28,16 @@ class AsyncSwitchyardTransport(httpx.AsyncBaseTransport):
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request."""
-        if not request.url.path.endswith("/completions"):
+        path = next((each for each in ENDPOINTS if request.url.path.endswith(each)), "")
+        if not path:
             return await self._send(request)
         body = await self._read(request)
         try:
-            route = await self._client.decide(json.loads(body))
+            route = await self._client.decide(json.loads(body), path=path)
         except RejectedError as error:
             return _rejection(error)
         try:
-            response = await self._send(self._to_engine(request, route, body))
+            response = await self._send(self._to_engine(request, route, path, body))
         except BaseException as error:
             await self._client.report(route, "fail" if isinstance(error, httpx.TransportError) else "cancel")
             raise
@@ -55,12 +55,13 @@ class AsyncSwitchyardTransport(httpx.AsyncBaseTransport):
     async def _read(self, request: httpx.Request) -> bytes:
         return await request.aread()
 
-    def _to_engine(self, request: httpx.Request, route: Route, body: bytes) -> httpx.Request:
+    def _to_engine(self, request: httpx.Request, route: Route, path: str, body: bytes) -> httpx.Request:
         kept = {name: value for name, value in request.headers.items() if name not in _OWNED_HEADERS}
         if self._engine_key:
             kept["authorization"] = f"Bearer {self._engine_key}"
-        url = f"{route.engine_url}/v1/{request.url.path.rpartition('/v1/')[2]}"
-        return httpx.Request("POST", url, headers=kept, content=route.merged(body), extensions=request.extensions)
+        return httpx.Request(
+            "POST", route.engine_url + path, headers=kept, content=route.merged(body), extensions=request.extensions
+        )
 
 
 class SwitchyardTransport(AsyncSwitchyardTransport, httpx.BaseTransport):
@@ -94,14 +95,14 @@ def _rejection(error: RejectedError) -> httpx.Response:
 
 
 class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """An answer on its way. Mutable: its tail, which has the usage, and whether its end was told."""
+    """An answer on its way. Mutable: its tail, and whether its end was told."""
 
     def __init__(self, response: httpx.Response, client: AsyncSwitchyard, route: Route) -> None:
         self._stream: Any = response.stream
         self._status = response.status_code
         self._client = client
         self._route = route
-        self._tail = b""
+        self._answer = AnswerTail()
         self._told = False
 
     @override
@@ -109,9 +110,8 @@ class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         verb = "cancel"
         try:
             async for chunk in self._chunks():
-                if not self._tail and self._status < 400:
+                if self._answer.first_token(chunk) and self._status < 400:
                     await self._client.report(self._route, "first_token")
-                self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
                 yield chunk
             verb = "complete"
         except httpx.TransportError:
@@ -133,9 +133,9 @@ class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             self._told = True
             if self._status >= 400:
                 verb = "fail" if self._status >= 500 else "cancel"
-            elif verb == "cancel" and b"data: [DONE]" in self._tail:
+            elif verb == "cancel" and self._answer.whole:
                 verb = "complete"  # the openai package reads no further
-            await self._client.report(self._route, verb, usage_in(self._tail) if verb == "complete" else None)
+            await self._client.report(self._route, verb, self._answer.usage() if verb == "complete" else None)
 
     @override
     async def aclose(self) -> None:

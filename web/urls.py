@@ -16,8 +16,10 @@ from web.automation import jobs
 from web.automation.changes import steer
 from web.automation.page import steering, steering_pool
 from web.automation.timeline import steering_timeline
+from web.capacity.page import capacity
 from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet
+from web.fleet.sovereignty.page import sovereignty
 from web.fleet.topology import changes as topology_changes
 from web.fleet.topology import new_pool as topology_new_pool
 from web.fleet.topology import pool_change as topology_pool_change
@@ -37,6 +39,7 @@ from web.policies.lifecycle import cancel_publish, give_approval, set_approval_r
 from web.policies.policies import policies
 from web.policies.publish import go_back as policy_roll_back
 from web.policies.publish import publish as policy_publish
+from web.regions.page import regions
 from web.request_log import recordings
 from web.request_log.decision import decision as decision_page
 from web.request_log.decision import decision_json
@@ -99,6 +102,9 @@ urlpatterns = [
     path("topology/engines/<str:engine_id>/checklist", topology_checklist, name="topology-checklist"),
     path("topology/pools/<slug:slug>/change", topology_pool_change.change_settings, name="topology-pool-change"),
     path("topology/pools/<slug:slug>/observe", topology_pool_change.observe, name="topology-pool-observe"),
+    path("regions", regions, name="regions"),
+    path("sovereignty", sovereignty, name="sovereignty"),
+    path("capacity", capacity, name="capacity"),
     path("kv", kv_store, name="kv"),
     path("kv/<str:name>/delete", forget_node, name="kv-delete"),
     path("access", access_you.access, name="access"),

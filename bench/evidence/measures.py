@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.evidence.measure.automation import elasticity, health, paired_simulation, pd_ratio, rebalance
-from bench.evidence.measure.capacity import admission, defaults, limits, overload, scale, transfer
+from bench.evidence.measure.capacity import admission, defaults, kv_store, limits, overload, scale, transfer
 from bench.evidence.measure.routing import (
     ablations,
     choices,
@@ -19,6 +19,7 @@ from bench.evidence.measure.routing import (
     rlt,
     shared_prefix,
 )
+from bench.evidence.measure.sessions import session_agents, session_limits, session_loads, session_priorities
 from bench.evidence.store import Result
 
 _MODULES = (
@@ -36,6 +37,7 @@ _MODULES = (
     choices,
     scale,
     transfer,
+    kv_store,
     shared_prefix,
     admission,
     overload,
@@ -44,6 +46,10 @@ _MODULES = (
     pd_ratio,
     health,
     rebalance,
+    session_loads,
+    session_limits,
+    session_agents,
+    session_priorities,
 )
 
 MEASURES: dict[str, Callable[[int], Result]] = {

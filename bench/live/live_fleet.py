@@ -56,6 +56,7 @@ def live_fleet(
     block_tokens: int = 512,
     num_blocks: int = 1953,
     roles: Sequence[Literal["mixed", "prefill", "decode"]] = (),
+    more_keys: Sequence[ApiKeyEntry] = (),
 ) -> Iterator[LiveFleet]:
     """Run `engines` simulated engines behind one gateway with `policy`; everything ends with the block.
 
@@ -79,7 +80,10 @@ def live_fleet(
             ),
         ),
         engines=tuple(entries),
-        api_keys=(ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant"),),
+        api_keys=(
+            ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant"),
+            *more_keys,
+        ),
     )
     SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
     options = ["--time-scale", str(time_scale), "--block-size", str(block_tokens), "--num-blocks", str(num_blocks)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,8 +22,13 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
 KEY_FIELDS = frozenset(
-    {"name", "scopes", "role", "pools", "expires_at", "rate_per_min", "max_in_flight", "slo_class", "priority_ceiling"}
+    (
+        *("name", "scopes", "role", "pools", "expires_at", "rate_per_min", "max_in_flight", "slo_class"),
+        *("priority_ceiling", "origins"),
+    )
 )
+MAX_ORIGINS = 32
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]{1,200}").fullmatch
 _PREFIX_LENGTH = 11
 
 
@@ -39,6 +45,7 @@ def create_api_key(
     max_in_flight: int | None = None,
     slo_class: str = "",
     priority_ceiling: int | None = None,
+    origins: Sequence[str] = (),
     why: str = "",
 ) -> tuple[ApiKey, str]:
     """Store and publish a new random key and return it with its text, which exists nowhere else.
@@ -60,6 +67,7 @@ def create_api_key(
         max_in_flight=max_in_flight,
         slo_class=slo_class,
         priority_ceiling=priority_ceiling,
+        origins=origins,
         why=why,
     )
     return key, text
@@ -79,6 +87,7 @@ def adopt_api_key(
     require(actor, Role.ADMIN)
     check_names(limits, KEY_FIELDS)
     limits["pools"] = _checked_pools(limits.get("pools", ()), limits.get("role", Role.VIEWER))
+    limits["origins"] = _checked_origins(limits.get("origins", ()))
     key = ApiKey(
         tenant=tenant,
         name=name,
@@ -98,6 +107,8 @@ def change_api_key(
     check_names(changes, KEY_FIELDS)
     if "scopes" in changes:
         changes = {**changes, "scopes": _checked_scopes(changes["scopes"])}
+    if "origins" in changes:
+        changes = {**changes, "origins": _checked_origins(changes["origins"])}
     if "pools" in changes or "role" in changes:
         pools, role = changes.get("pools", key.pools), changes.get("role", key.role)
         changes = {**changes, "pools": _checked_pools(pools, role, kept=key.pools)}
@@ -122,6 +133,16 @@ def _checked_scopes(scopes: Any) -> list[str]:
     if not known or not scopes:
         raise problem("scopes", f"Must be one or more of {', '.join(SCOPES)}.")
     return [scope for scope in SCOPES if scope in scopes]
+
+
+def _checked_origins(origins: Any) -> list[str]:
+    """Return the origins as browsers write them, each once, in order."""
+    if not isinstance(origins, Sequence) or isinstance(origins, str) or len(origins) > MAX_ORIGINS:
+        raise problem("origins", f"Must be a list of at most {MAX_ORIGINS} origins.")
+    for each in origins:
+        if not isinstance(each, str) or _ORIGIN(each.lower()) is None:
+            raise problem("origins", "Write an origin as https://chat.example.com, without a path.")
+    return sorted({each.lower() for each in origins})
 
 
 def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:

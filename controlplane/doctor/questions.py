@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controlplane.doctor.finding import Finding, problem
-from controlplane.doctor.fleet import engines, kv_nodes, policies, probe_lease, snapshot_age, tenants, wake_up
+from controlplane.doctor.fleet import (
+    engines,
+    kv_nodes,
+    policies,
+    probe_lease,
+    queue_owners,
+    snapshot_age,
+    tenants,
+    wake_up,
+)
 from controlplane.doctor.host import clock, disk_space, open_files, port, state_directory, versions
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.setup import database, first_run, front_end, migrations, redis_server, settings_mix
@@ -28,6 +37,7 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
     "engines": engines.look,
     "KV nodes": kv_nodes.look,
     "snapshot": snapshot_age.look,
+    "queue owners": queue_owners.look,
     "probing": probe_lease.look,
     "jobs": wake_up.look,
 }

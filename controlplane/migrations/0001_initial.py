@@ -4,6 +4,7 @@ import controlplane.platform.models.api_key
 import controlplane.access.models.console_session
 import controlplane.fleet.models.engine
 import controlplane.fleet.models.pool
+import controlplane.fleet.models.sovereignty
 import django.core.validators
 import django.db.models.deletion
 from django.conf import settings
@@ -546,6 +547,19 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='Sovereignty',
+            fields=[
+                ('id', models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
+                ('document', models.JSONField(default=controlplane.fleet.models.sovereignty.allow_all)),
+                ('revision', models.PositiveIntegerField(default=1)),
+            ],
+            options={
+                'verbose_name': 'sovereignty',
+                'verbose_name_plural': 'sovereignty',
+                'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='sovereignty_one_row')],
+            },
+        ),
+        migrations.CreateModel(
             name='Steering',
             fields=[
                 ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='steering', serialize=False, to='controlplane.pool')),
@@ -594,6 +608,7 @@ class Migration(migrations.Migration):
                 ('max_in_flight', models.PositiveIntegerField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100000)])),
                 ('slo_class', models.CharField(blank=True, max_length=32, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9_.-]{0,31}$', 'Use a-z, 0-9, . _ -')])),
                 ('priority_ceiling', models.IntegerField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(-2147483648), django.core.validators.MaxValueValidator(2147483647)])),
+                ('origins', models.JSONField(blank=True, default=list)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('expires_at', models.DateTimeField(blank=True, null=True)),
                 ('last_used_at', models.DateTimeField(blank=True, null=True)),

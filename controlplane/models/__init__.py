@@ -11,6 +11,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
+from controlplane.fleet.models.sovereignty import Sovereignty
 from controlplane.history.models.rollup import Rollup
 from controlplane.history.models.rollup_roster import RollupRoster
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
@@ -67,6 +68,7 @@ __all__ = [
     "Shadow",
     "ShadowPart",
     "SnapshotVersion",
+    "Sovereignty",
     "Steering",
     "Tenant",
     "WhatIf",

@@ -8,6 +8,7 @@ from controlplane.access.api import api_keys, tenants
 from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
+from controlplane.fleet.api.sovereignty import SovereigntyRules
 from controlplane.history.affinity import api as affinity
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes.api import kv_nodes, kv_orders
@@ -52,6 +53,7 @@ register_converter(RowId, "row_id")
 urlpatterns = [
     path("v1/regions", regions.Regions.as_view()),
     path("v1/regions/<slug:slug>", regions.OneRegion.as_view()),
+    path("v1/sovereignty", SovereigntyRules.as_view()),
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
     path("v1/pools/<slug:slug>/automation", automation.OnePoolAutomation.as_view()),

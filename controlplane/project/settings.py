@@ -16,6 +16,7 @@ from controlplane.fleet.discovery.setting import parse_discovery
 from controlplane.platform.environment import BASE_DIR, env, state_directory
 from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
 from controlplane.project.json_log import logging_settings
+from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.bus.redis_scripts import installation_prefix
 from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
@@ -155,6 +156,11 @@ try:
     DISCOVERY = parse_discovery(env.text("SWITCHYARD_DISCOVERY"))
 except ValueError as error:
     raise ImproperlyConfigured(f"SWITCHYARD_DISCOVERY: {error}") from error
+try:
+    # Read by gateways; a wrong file is told before they start.
+    read_call_graph(env.text("SWITCHYARD_CALL_GRAPH"))
+except CallGraphError as error:
+    raise ImproperlyConfigured(str(error)) from error
 ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
 DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
 

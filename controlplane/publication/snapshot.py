@@ -23,6 +23,7 @@ from controlplane.automation.models.engine_health import HealthState
 from controlplane.fleet.engine_addressing import key_variable
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.sovereignty.rules import document_in_force
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
@@ -104,6 +105,7 @@ def build_snapshot(at: float) -> Snapshot:
             engines=tuple(_engine_entry(engine) for engine in engines),
             api_keys=tuple(_key_entry(key) for key in keys),
             kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
+            sovereignty=document_in_force(),
         )
 
 
@@ -242,6 +244,7 @@ def _key_entry(key: ApiKey) -> ApiKeyEntry:
         slo_class=key.slo_class,
         served_models=tuple(key.tenant.served_models),
         priority_ceiling=key.priority_ceiling,
+        origins=tuple(key.origins),
     )
 
 

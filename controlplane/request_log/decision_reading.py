@@ -9,6 +9,7 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.decision_search import visible_decisions
+from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from controlplane.request_log.store.segments import RecordGoneError, read_decision
@@ -44,7 +45,7 @@ def _live(actor: Actor, decision_id: str) -> StoredDecision | None:
     record = recent_decisions().get(decision_id)
     if record is None or not _may_see(actor, record.decision.pool_id):
         return None
-    return record
+    return Hindsight().judged(record)
 
 
 def _may_see(actor: Actor, pool_id: str) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from celery import shared_task
@@ -15,6 +15,7 @@ from django.db import DatabaseError
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.stream_intake import StreamIntake
+from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.recordings.kept_traces import recording_store
 from controlplane.request_log.store.retention import keep_bounds
@@ -37,6 +38,7 @@ class RequestIntake:
     """What this process hears of ended requests. Mutable: the counts."""
 
     heard: StreamIntake
+    hindsight: Hindsight = field(default_factory=Hindsight)
     requests: int = 0
     decisions: int = 0
     runs: int = 0
@@ -66,7 +68,7 @@ def keep(intake: RequestIntake) -> Stored:
             heard.forget_old()
             return Stored()
         values = heard.take(MOST_BATCHES)
-        stored = store(values)
+        stored = store(values, intake.hindsight)
         values = []
         intake.requests += stored.requests
         intake.decisions += stored.decisions

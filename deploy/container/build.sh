@@ -4,7 +4,7 @@
 set -eu
 
 ACCOUNT=10001
-CODE="controlplane gateway kvstore planning routing simulator switchyard_client web deploy templates manage.py pyproject.toml"
+CODE="controlplane gateway kvstore planning routing simulator examples switchyard_client web deploy templates manage.py pyproject.toml"
 
 # Debian's Python, which every further step needs.
 base() {

@@ -19,7 +19,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from google.protobuf.struct_pb2 import Struct
 
 from switchyard_client.clients import AsyncSwitchyard
-from switchyard_client.decisions import OWNED_FIELDS, RejectedError, Route, model_of, usage_in
+from switchyard_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, model_of
 
 ENDPOINT = "x-gateway-destination-endpoint"
 SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
@@ -27,7 +27,6 @@ SERVED = "envoy.lb", f"{ENDPOINT}-served"
 MAX_BODY = 8 << 20
 CHUNK = 62_000
 """Bytes of a body in one message, as the reference implementation sends it."""
-TAIL = 4096
 BACKUPS = 2
 """Further endpoints that the proxy may try, in order."""
 
@@ -49,7 +48,8 @@ class Exchange:
         self._echoes = False
         self._status = 0
         self._served = ""
-        self._tail = b""
+        self._tail = AnswerTail()
+        self._path = ""
         self._ended = False
         self._telling: asyncio.Task[None] | None = None
 
@@ -69,6 +69,8 @@ class Exchange:
         part = getattr(message, kind)
         if kind == "request_headers":
             self._subset = _subset(message.metadata_context)
+            asked = _values(part).get(":path", "").partition("?")[0]
+            self._path = next((each for each in ENDPOINTS if asked.endswith(each)), "")
             self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
             return self._unread() if part.end_of_stream else None
         if kind == "request_body":
@@ -111,7 +113,7 @@ class Exchange:
 
     async def _decide(self, request: dict[str, Any]) -> Route:
         """Return the decision, or a fallback where it is outside of the subset; raises RejectedError."""
-        route = await self._client.decide(request)
+        route = await self._client.decide(request, path=self._path)
         if self._allows(route.engine_url):
             return route
         model = model_of(request)
@@ -139,8 +141,7 @@ class Exchange:
 
     def _watched(self, kind: str, part: Any, metadata: Any) -> list[Reply]:
         if kind == "response_headers":
-            values = {each.key: each.raw_value.decode() or each.value for each in part.headers.headers}
-            self._status = int(values.get(":status", "0"))
+            self._status = int(_values(part).get(":status", "0"))
             self._served = _value(metadata, *SERVED) or ""
             self._seen(b"", ends=part.end_of_stream)
             return [ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse())]
@@ -153,9 +154,8 @@ class Exchange:
         return [ext_proc.ProcessingResponse(response_trailers=ext_proc.TrailersResponse())]
 
     def _seen(self, chunk: bytes, *, ends: bool) -> None:
-        if chunk and not self._tail and self._status < 400 and not self._elsewhere():
+        if self._tail.first_token(chunk) and self._status < 400 and not self._elsewhere():
             self._tell("first_token")
-        self._tail = (self._tail + chunk)[-TAIL:]
         if ends:
             self._end("complete")
 
@@ -171,9 +171,9 @@ class Exchange:
             verb = "fail"
         elif self._status >= 400:
             verb = "cancel"
-        elif b"data: [DONE]" in self._tail:
+        elif self._tail.whole:
             verb = "complete"
-        self._tell(verb, usage_in(self._tail) if verb == "complete" else None)
+        self._tell(verb, self._tail.usage() if verb == "complete" else None)
 
     def _tell(self, verb: str, usage: dict[str, int] | None = None) -> None:
         """Report in the background, one after the other."""
@@ -189,6 +189,10 @@ class Exchange:
         self._telling = asyncio.create_task(tell())
         self._reports.add(self._telling)
         self._telling.add_done_callback(self._reports.discard)
+
+
+def _values(part: Any) -> dict[str, str]:
+    return {each.key: each.raw_value.decode() or each.value for each in part.headers.headers}
 
 
 def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:

@@ -17,6 +17,11 @@ local OWNED = { "cache_salt", "kv_transfer_params", "data_parallel_rank", "route
                 "bootstrap_host", "bootstrap_port", "bootstrap_room" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
 
+local function headers_for(path) -- how the body is to be read
+    return { ["authorization"] = HEADERS["authorization"], ["content-type"] = HEADERS["content-type"],
+             ["x-original-uri"] = { path } }
+end
+
 local known = {}   -- model -> { newest = seconds, engines = { address -> seconds }, salted = boolean }
 local avoided = {} -- address -> seconds until which it gets no fallback traffic
 local away_until = 0
@@ -153,8 +158,8 @@ local function decide(txn)
     local model = txn.c:json_query(body, "$.model") or ""
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
     if now() < away_until then return fail_open(txn, model, "away") end
-    local reply = core.httpclient():post({ url = URL .. "/api/v1/route?wait=false", headers = HEADERS, body = body,
-                                           timeout = LATE_MS })
+    local reply = core.httpclient():post({ url = URL .. "/api/v1/route?wait=false", body = body, timeout = LATE_MS,
+                                           headers = headers_for(txn.sf:path()) })
     local status = reply and reply.status or 0
     local said = reply and reply.body or ""
     if status == 200 then return decided(txn, model, said) end
@@ -173,13 +178,23 @@ end
 
 core.register_action("switchyard", { "http-req" }, decide, 0)
 
-local function usage_in(tail)
-    local parts = {}
-    for ours, theirs in pairs({ cached_tokens = "cached_tokens", output_tokens = "completion_tokens",
-                                prompt_tokens = "prompt_tokens" }) do
-        local count = tail:match('.*"' .. theirs .. '"%s*:%s*(%d+)')
-        if count then parts[#parts + 1] = '"' .. ours .. '":' .. count end
+local function count_in(tail, names)
+    for _, name in ipairs(names) do
+        local count = tail:match('.*"' .. name .. '"%s*:%s*(%d+)')
+        if count then return tonumber(count) end
     end
+end
+
+local function usage_in(tail)
+    local read = count_in(tail, { "cache_read_input_tokens" })
+    local prompt = count_in(tail, { "prompt_tokens", "input_tokens" })
+    local counts = {
+        cached_tokens = count_in(tail, { "cached_tokens" }) or read,
+        output_tokens = count_in(tail, { "completion_tokens", "output_tokens" }),
+        prompt_tokens = prompt and prompt + (read or 0), -- Anthropic's input_tokens leave out what was read
+    }
+    local parts = {}
+    for name, count in pairs(counts) do parts[#parts + 1] = string.format('"%s":%d', name, count) end
     return "{" .. table.concat(parts, ",") .. "}"
 end
 
@@ -199,7 +214,10 @@ function Course:http_payload(txn, message)
     self.decision = self.decision or txn:get_var("txn.switchyard_decision")
     local data = message:body()
     if not self.decision or not data or #data == 0 then return end
-    if not self.begun and (txn:get_var("txn.switchyard_status") or 200) < 400 then
+    -- A stream of named events begins with some that tell of no token, such as response.created.
+    self.named = self.named or (self.tail == "" and data:sub(1, 6) == "event:")
+    local token = not self.named or ("\n" .. data):find("\nevent: [^\n]*delta")
+    if token and not self.begun and (txn:get_var("txn.switchyard_status") or 200) < 400 then
         self.begun = true
         tell(self, "first_token")
     end

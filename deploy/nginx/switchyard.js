@@ -112,20 +112,28 @@ function unavailable(r) {
 }
 
 let first = true;
+let named = false;
 let tail = '';
 
-// Sees each part of an engine's answer: tells of the first at once, and keeps the usage that the last one holds.
+// Sees each part of an engine's answer: tells of the first token at once, and keeps the usage that the last one holds.
+// A stream of named events begins with some that tell of no token, such as response.created.
 function watch(r, data, flags) {
     if (data.length && first && r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
-        first = false;
-        r.log('switchyard first_token ' + r.variables.switchyard_decision);
+        const text = data.toString();
+        named = named || (tail === '' && text.startsWith('event:'));
+        if (!named || /^event: \S*delta/m.test(text)) {
+            first = false;
+            r.log('switchyard first_token ' + r.variables.switchyard_decision);
+        }
     }
     tail = (tail + data.slice(-TAIL).toString()).slice(-TAIL);
     if (flags.last || tail.includes('data: [DONE]')) {
+        const read = count('cache_read_input_tokens');  // Anthropic's input_tokens leave them out
+        const prompt = count('prompt_tokens') || count('input_tokens');
         r.variables.switchyard_whole = '1';
-        r.variables.switchyard_cached_tokens = count('cached_tokens');
-        r.variables.switchyard_output_tokens = count('completion_tokens');
-        r.variables.switchyard_prompt_tokens = count('prompt_tokens');
+        r.variables.switchyard_cached_tokens = count('cached_tokens') || read;
+        r.variables.switchyard_output_tokens = count('completion_tokens') || count('output_tokens');
+        r.variables.switchyard_prompt_tokens = prompt && String(Number(prompt) + Number(read));
     }
     r.sendBuffer(data, flags);
 }

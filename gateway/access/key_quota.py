@@ -1,13 +1,17 @@
-"""How much one API key may ask of one gateway: requests per minute, and requests under way at once.
+"""How much one API key may ask of this gateway: requests per minute, and requests under way at once.
+
+Where several gateways serve a fleet, each has its part of the limits (gateway.owners.quota_shares).
 
 A key without limits costs two attribute reads. All methods belong to the event loop's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Protocol
+
+import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.openai_error import ApiError
@@ -16,6 +20,25 @@ RATE = "rate"
 IN_FLIGHT = "in_flight"
 _IN_FLIGHT_RETRY_S = 1.0
 _ROUNDING = 1e-9
+
+
+class KeyPart(msgspec.Struct, frozen=True, array_like=True):
+    """One gateway's part of one key's limits."""
+
+    rate: float
+    """Of the requests per minute, 0..1."""
+    slots: int
+    """Of the requests under way; 0 also where the key has no such limit."""
+
+    @classmethod
+    def even(cls, key: ApiKeyEntry, place: int, count: int) -> KeyPart:
+        """Return the part of the gateway at this place among so many, where all get the same."""
+        limit = key.max_in_flight or 0
+        return cls(1.0 / count, limit // count + (place < limit % count))
+
+    def scaled(self, share: float) -> KeyPart:
+        """Return so much of this part."""
+        return KeyPart(self.rate * share, int(self.slots * share))
 
 
 class LimitCounter(Protocol):
@@ -29,18 +52,22 @@ class LimitCounter(Protocol):
 class _Use:
     """What one key has used. Mutable: `tokens` as of `at_s`, and the end of each slot that is taken."""
 
-    __slots__ = ("at_s", "earliest_end_s", "slots", "tokens")
+    __slots__ = ("asked", "at_s", "earliest_end_s", "no_slot", "slots", "tokens")
 
     def __init__(self, tokens: float, now_s: float) -> None:
         self.tokens = tokens
         self.at_s = now_s
+        self.asked = 0
+        """Requests since somebody looked; `no_slot` are those of them that found no slot."""
+        self.no_slot = 0
         self.slots: dict[str, float] = {}
         """Request id → monotonic second at which the slot is free at the latest."""
         self.earliest_end_s = inf
         """No slot ends before this; spares a look at all of them."""
 
-    def refill(self, rate: int, now_s: float) -> None:
-        self.tokens = min(float(rate), self.tokens + max(0.0, now_s - self.at_s) * rate / 60.0)
+    def refill(self, rate: float, now_s: float) -> None:
+        # A part of a small limit grows to one request at least.
+        self.tokens = min(max(rate, 1.0) if rate else 0.0, self.tokens + max(0.0, now_s - self.at_s) * rate / 60.0)
         self.at_s = max(self.at_s, now_s)
 
     def drop_ended(self, now_s: float) -> list[str]:
@@ -70,14 +97,24 @@ class KeyQuotas:
         self._uses: dict[str, _Use] = {}
         self._holders: dict[str, _Use] = {}
         """Who holds the slot of a request id."""
+        self.limited: dict[str, ApiKeyEntry] = {}
+        """All keys with limits, by id."""
+        self.place = (0, 1)
+        """Our place among the gateways, and how many they are: parts that nobody gave out are even."""
+        self._joined_s: float | None = None
+        """When we came to gateways that served already."""
+        self.parts: dict[str, KeyPart] = {}
+        """Our parts of keys' limits as they were given out."""
 
     def spend(self, key: ApiKeyEntry, now_s: float, requests: int = 1) -> None:
         """Take `requests` from the key's minute; raises ApiError 429, having taken nothing, where they are not left."""
         if key.rate_per_min is None:
             return
         rate = key.rate_per_min * self._per_request
+        here = rate if self.place[1] == 1 else rate * self.part_of(key).rate
         use = self._use(key, now_s)
-        use.refill(rate, now_s)
+        use.asked += requests
+        use.refill(here, now_s)
         if use.tokens >= requests - _ROUNDING:
             use.tokens = max(0.0, use.tokens - requests)
             return
@@ -89,7 +126,7 @@ class KeyQuotas:
             429,
             f"This API key may send {rate} {self._calls} per minute; wait for Retry-After, or ask for a higher limit.",
             "key_rate_limit",
-            retry_after_s=(requests - use.tokens) * 60.0 / rate if rate > 0 else 60.0,
+            retry_after_s=min(60.0, (requests - use.tokens) * 60.0 / here) if here > 0 else 60.0,
         )
 
     def enter(self, key: ApiKeyEntry, request_id: str, now_s: float) -> None:
@@ -98,10 +135,12 @@ class KeyQuotas:
         if limit is None:
             return
         use = self._use(key, now_s)
-        if len(use.slots) >= limit:
+        here = limit if self.place[1] == 1 else self.part_of(key).slots
+        if len(use.slots) >= here:
             for ended in use.drop_ended(now_s):
                 self._holders.pop(ended, None)
-        if len(use.slots) >= limit:
+        if len(use.slots) >= here:
+            use.no_slot += 1
             self._limited.inc(IN_FLIGHT)
             raise ApiError(
                 429,
@@ -127,7 +166,10 @@ class KeyQuotas:
 
     def keep_only(self, keys: Iterable[ApiKeyEntry]) -> None:
         """Forget what keys have used that are gone or have no limit any more."""
-        kept = {key.key_id for key in keys if key.rate_per_min is not None or key.max_in_flight is not None}
+        kept = self.limited = {
+            key.key_id: key for key in keys if key.rate_per_min is not None or key.max_in_flight is not None
+        }
+        self.parts = {key_id: part for key_id, part in self.parts.items() if key_id in kept}
         for key_id in [known for known in self._uses if known not in kept]:
             for request_id in self._uses.pop(key_id).slots:
                 self._holders.pop(request_id, None)
@@ -136,6 +178,49 @@ class KeyQuotas:
         """Return how many slots the key holds now."""
         use = self._uses.get(key_id)
         return 0 if use is None else sum(1 for end_s in use.slots.values() if end_s > now_s)
+
+    def share_with(self, place: tuple[int, int], now_s: float, *, empty: bool) -> None:
+        """Be at this place among so many gateways; `empty`: what the others have given out is not ours to spend."""
+        if place == self.place:
+            return
+        self._settle(self._uses, now_s)
+        self.place = place
+        if place[1] == 1:
+            self.parts = {}
+        if empty:
+            self._joined_s = now_s
+            for use in self._uses.values():
+                use.tokens = 0.0
+
+    def take_parts(self, parts: Mapping[str, KeyPart], now_s: float) -> None:
+        """Have these parts from now on."""
+        self._settle(parts, now_s)
+        self.parts.update({key_id: part for key_id, part in parts.items() if key_id in self.limited})
+
+    def _settle(self, key_ids: Iterable[str], now_s: float) -> None:
+        """Fill buckets as far as the parts of before fill them."""
+        for key_id in key_ids:
+            key, use = self.limited.get(key_id), self._uses.get(key_id)
+            if key is not None and use is not None and key.rate_per_min is not None:
+                rate = key.rate_per_min * self._per_request
+                use.refill(rate if self.place[1] == 1 else rate * self.part_of(key).rate, now_s)
+
+    def part_of(self, key: ApiKeyEntry) -> KeyPart:
+        """Return our part of the key's limits."""
+        return self.parts.get(key.key_id) or KeyPart.even(key, *self.place)
+
+    def held(self, key: ApiKeyEntry) -> KeyPart:
+        """Return the same, with the slots that are still taken beyond it."""
+        part, use = self.part_of(key), self._uses.get(key.key_id)
+        return part if use is None or len(use.slots) <= part.slots else KeyPart(part.rate, len(use.slots))
+
+    def asked_since(self) -> dict[str, tuple[int, int]]:
+        """Return for each key its requests since the last look, and its slots that are taken or were not to be had."""
+        asked = {}
+        for key_id, use in self._uses.items():
+            asked[key_id] = (use.asked, len(use.slots) + use.no_slot)
+            use.asked = use.no_slot = 0
+        return asked
 
     def check(self) -> None:
         """Raise AssertionError where the tables disagree."""
@@ -151,5 +236,8 @@ class KeyQuotas:
     def _use(self, key: ApiKeyEntry, now_s: float) -> _Use:
         use = self._uses.get(key.key_id)
         if use is None:
-            use = self._uses[key.key_id] = _Use(float((key.rate_per_min or 0) * self._per_request), now_s)
+            full = (key.rate_per_min or 0) * self._per_request * (self.part_of(key).rate if self.place[1] > 1 else 1.0)
+            joined_s = self._joined_s
+            use = _Use(full, now_s) if joined_s is None else _Use(0.0, min(joined_s, now_s))
+            self._uses[key.key_id] = use
         return use

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, reject_nul_names
+from gateway.formats.prompt import HashedPrompt, Prompt
 from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
 from gateway.http.openai_error import ApiError
-from gateway.requests.prompt import HashedPrompt, Prompt
 
 MAX_OBSERVATIONS = 1000
 """Lines of one call."""

@@ -13,7 +13,7 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits, reporter_of
 from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.api.route_pair import EngineAddress, RoutePair, route_pair
-from gateway.api.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
+from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_batch, read_flat
 from gateway.api.untracked_requests import ReportingKeys, UntoldHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.client_presence import while_connected
@@ -23,6 +23,7 @@ from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
+from gateway.requests.agents import session_of_agent
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
@@ -86,7 +87,7 @@ class RouteApi:
     async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route`."""
         arrived_s = monotonic()
-        asked = await read(await exchange.body())
+        asked = await read(await exchange.body(), endpoint_of(exchange.head.headers))
         if exchange.scope["query_string"] == NO_WAIT:
             asked.wait = False
         head = exchange.head
@@ -104,7 +105,7 @@ class RouteApi:
         if asked is None or asked.wait:
             return None
         pool = self._pool(caller, asked, arrived_s)
-        if pool is None or pool.observes:
+        if pool is None or pool.observes or not pool.answers_at_once:
             return None
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked))
@@ -182,7 +183,7 @@ class RouteApi:
         service = self._gateway.service_for(caller, asked.model)
         if service is None:
             return None
-        return service.choose(lambda: affinity_of(asked.session_id or "", prompt_of(asked)), arrived_s)
+        return service.choose(lambda: affinity_of(_session(asked), prompt_of(asked)), arrived_s)
 
     async def _placed(
         self,
@@ -226,7 +227,7 @@ class RouteApi:
             arrived_s,
             asked.ttft_slo_s,
             asked.max_tokens or 0,
-            asked.session_id or "",
+            _session(asked),
             asked.priority if asked.priority is None else allowed_priority(caller, asked.priority),
             asked.tbt_slo_s,
             asked.slo_class or "",
@@ -234,6 +235,9 @@ class RouteApi:
             self._reporting.reports(caller.key_id, arrived_s),
             False,
             "" if pool.one_tenant else reporter_of(caller, pool),
+            asked.agent,
+            asked.workflow_id,
+            asked.sequences,
         )
 
     def _answer(
@@ -312,3 +316,7 @@ async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in made]
     return [task.result() for task in tasks]
+
+
+def _session(asked: RouteRequest) -> str:
+    return asked.session_id or session_of_agent(asked.agent, asked.workflow_id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gateway.requests.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
+from gateway.formats.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
 from routing.values.engine_pair import DecodeCandidate, EnginePair
 
 if TYPE_CHECKING:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from typing_extensions import override
 
+from gateway.formats.endpoints import BY_PATH, Endpoint
+from gateway.formats.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
 from gateway.http.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, reject_nul_name, typed
 from gateway.http.large_body import SMALL_BYTES
-from gateway.requests.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
+from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
 from routing.policy.admission_document import ClassName
 
 MAX_BATCH = 64
 MAX_HASHES = 65_536
+ORIGINAL_PATH = b"x-original-uri"
+"""The header in which a proxy names the path that its client asked for, which says how the body is to be read."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
@@ -46,13 +51,35 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     """Sets the prompt apart from the tenant's others; the answer's body has the salt for the engine."""
+    agent: Annotated[str, Meta(max_length=MAX_AGENT)] = ""
+    """The agent that asks, and the workflow that its call is part of: who may come next is then expected."""
+    workflow_id: Annotated[str, Meta(max_length=MAX_WORKFLOW)] = ""
     wait: bool = True
+
+    @property
+    def sequences(self) -> int:
+        """Answers that are decoded for the prompt."""
+        return 1
+
+
+class EndpointRequest(RouteRequest, kw_only=True, gc=False):
+    """The whole body of a client, read as the endpoint reads it that the client asked."""
+
+    read_prompt: Prompt
+    generates: bool
+
+    @property
+    @override
+    def sequences(self) -> int:
+        """None are decoded for embeddings, scores and counts."""
+        return 1 if self.generates else 0
 
 
 class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
     """A RouteRequest without any other field, which can be decoded in one go."""
 
 
+_PROMPT_FIELDS = frozenset(("messages", "prompt", "tools", "token_ids", "block_hashes", "prompt_tokens"))
 _decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
 
 
@@ -70,11 +97,27 @@ def read_flat(body: bytes) -> RouteRequest | None:
     return asked if flat and asked.messages is None and asked.prompt is None else None
 
 
-async def read(body: bytes) -> RouteRequest:
-    """Return the request in `body`; raises BadBodyError."""
+def endpoint_of(headers: Mapping[bytes, bytes]) -> Endpoint | None:
+    """Return the endpoint that the proxy's client asked; None where the proxy does not say, or names no such path."""
+    path = headers.get(ORIGINAL_PATH)
+    return None if path is None else BY_PATH.get(path.partition(b"?")[0].decode("latin-1"))
+
+
+async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:
+    """Return the request in `body`, which is one for `endpoint`; raises BadBodyError."""
+    if endpoint is not None:
+        return _of_endpoint(await decode_object_in_turns(body), endpoint)
     if len(body) <= SMALL_BYTES and (flat := read_flat(body)) is not None:
         return flat
     return _typed(await decode_object_in_turns(body))
+
+
+def _of_endpoint(body: dict[str, Any], endpoint: Endpoint) -> EndpointRequest:
+    prompt = endpoint.prompt(body)
+    asked = _typed({name: value for name, value in body.items() if name not in _PROMPT_FIELDS})
+    limit = next((each for name in endpoint.limits if type(each := body.get(name)) is int), None)
+    fields = msgspec.structs.asdict(asked) | {"max_tokens": limit}
+    return EndpointRequest(**fields, read_prompt=prompt, generates=endpoint.generates)
 
 
 def _typed(value: object) -> RouteRequest:
@@ -96,11 +139,14 @@ def _typed(value: object) -> RouteRequest:
 def reject_nul_names(asked: RouteRequest) -> None:
     """Raise BadBodyError where the model or the session has a NUL in its name."""
     reject_nul_name(asked.model, "model")
-    reject_nul_name(asked.session_id, "session_id")
+    for name in ("session_id", "agent", "workflow_id"):
+        reject_nul_name(getattr(asked, name), name)
 
 
 def prompt_of(asked: RouteRequest) -> Prompt:
     """Return the one prompt in the request; raises BadBodyError where there is none, or more than one."""
+    if isinstance(asked, EndpointRequest):
+        return asked.read_prompt
     forms = (
         (asked.messages is not None)
         + (asked.prompt is not None)

@@ -89,6 +89,11 @@ class LoopLag:
         # Twice the lag: the load that stands in the loop has to pass, and what it kept waiting comes first.
         return min(max(1.0, 2 * self._lag_s), MAX_RETRY_S)
 
+    @property
+    def behind(self) -> bool:
+        """Whether the loop has lost time and still does: what nobody waits for had better wait."""
+        return self.late and self._standing_since_s is not None
+
     def _judge(self, now: float) -> None:
         lost_s = self.lost_s(now - WINDOW_S, now)
         if self.late:

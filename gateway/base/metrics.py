@@ -71,6 +71,7 @@ class GatewayMetrics:
         self.key_sources = CounterFamily(
             registry, "switchyard_key_sources_total", "Source of a request's block keys.", ("pool", "source")
         )
+        self._add_owners(registry)
         self._add_arms(registry)
         self._add_records(registry)
         self._add_rejected_at_the_door(registry)
@@ -79,6 +80,21 @@ class GatewayMetrics:
         self._add_engine_counters(registry)
         self._add_histograms(registry)
         self._add_gauges(registry)
+
+    def _add_owners(self, registry: CollectorRegistry) -> None:
+        self.owner_epoch = GaugeFamily(
+            registry,
+            "switchyard_pool_owner_epoch",
+            "Epoch of the pool's queue owner as this gateway knows it; 0: it never had one.",
+            ("pool",),
+        )
+        self.owner_asks = CounterFamily(
+            registry,
+            "switchyard_owner_asks_total",
+            "Requests that asked the pool's queue owner: answered, withdrawn; late, refused, unreachable: decided "
+            "without it or asked again.",
+            ("pool", "outcome"),
+        )
 
     def _add_arms(self, registry: CollectorRegistry) -> None:
         self.arm_requests = CounterFamily(
@@ -142,6 +158,12 @@ class GatewayMetrics:
         )
 
     def _add_handoffs(self, registry: CollectorRegistry) -> None:
+        self.forwards = CounterFamily(
+            registry,
+            "switchyard_forwards_total",
+            "Requests sent to another region, by region and outcome: completed, failed, cancelled, client_error.",
+            ("region", "outcome"),
+        )
         self.handoffs = CounterFamily(
             registry,
             "switchyard_handoffs_total",
@@ -165,6 +187,13 @@ class GatewayMetrics:
             "engine said nothing of it.",
             ("pool", "outcome"),
         )
+        self.advisories = CounterFamily(
+            registry,
+            "switchyard_advisories_total",
+            "Advisories by what became of them: useful, late, spurious, overruled, withdrawn, replaced, unknown, shed, "
+            "ignored, forwarded.",
+            ("pool", "outcome"),
+        )
         self.kv_loaded_bytes = CounterFamily(
             registry,
             "switchyard_kv_loaded_bytes_total",
@@ -177,8 +206,8 @@ class GatewayMetrics:
         self.kv_orders = CounterFamily(
             registry,
             "switchyard_kv_orders_total",
-            "Orders that moved KV blocks between nodes, by planner (prefetch, replicate) and outcome: moved, missing, "
-            "failed, late; dropped: not begun.",
+            "Orders that moved KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
+            "missing, failed, late; dropped: not begun.",
             ("planner", "outcome"),
         )
         self.kv_order_saved_tokens = CounterFamily(

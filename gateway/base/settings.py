@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gateway.base.peer_settings import PeerSettings
 from kvstore.transfer.shared_secret import NodeAccess
+from routing.advisories.call_graph import CallGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,10 @@ class GatewaySettings:
     """The snapshot on disk is confirmed this often while the gateway runs."""
     kv_access: NodeAccess = field(default_factory=NodeAccess)
     """How node managers are reached."""
+    peers: PeerSettings | None = None
+    """Where other gateways reach this one; None: it knows of no others."""
+    call_graph: CallGraph | None = None
+    """By which agents' next requests are expected; None: by nothing."""
     engine_bearer: str = field(default="", repr=False)
     """Key of the engines whose pools have none of their own; sent where the snapshot says so."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)

@@ -7,6 +7,7 @@ keep the same promises, and values are bytes so that nothing depends on sharing 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from typing import Protocol, TypeVar
 from gateway.bus.bus_subscribers import Callback, Subscribers, call, covers
 
 CLAIM_S = 300
-"""A claim is remembered for this long at most."""
+"""A claim is remembered for this long at most, unless who claims says otherwise."""
 _MAX_CLAIMS = 10_000
 
 ResultT = TypeVar("ResultT")
@@ -51,10 +52,11 @@ class Bus(Protocol):
     def tell(self, topic: str, value: bytes) -> Future[int]:
         """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError where nobody can be reached."""
 
-    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+    def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return who holds `name`: the first to claim it, or `holder` where it was free or held by `instead_of`.
 
-        BusAwayError where nobody can be asked.
+        The claim ends after `seconds`; a holder that claims instead of itself begins them anew. BusAwayError where
+        nobody can be asked.
         """
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
@@ -76,7 +78,7 @@ class InProcessBus:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: dict[str, bytes] = {}
-        self._claims: OrderedDict[str, str] = OrderedDict()
+        self._claims: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._subscribers = Subscribers()
 
     def publish(self, topic: str, value: bytes) -> None:
@@ -98,12 +100,15 @@ class InProcessBus:
         """Tell who subscribes to `topic`, and how many do."""
         return _done(self._subscribers.deliver(topic, value))
 
-    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+    def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return who holds `name`; the oldest claims are forgotten."""
+        now = time.monotonic()
         with self._lock:
-            held = self._claims.get(name, "")
-            if held in ("", instead_of):
-                self._claims[name] = held = holder
+            held, until = self._claims.get(name, ("", 0.0))
+            if held in ("", instead_of) or until <= now:
+                held = holder
+                self._claims[name] = (holder, now + seconds)
+                self._claims.move_to_end(name)
                 if len(self._claims) > _MAX_CLAIMS:
                     self._claims.popitem(last=False)
         return _done(held)

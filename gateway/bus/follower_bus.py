@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from gateway.bus.bus import Bus
+from gateway.bus.bus import CLAIM_S, Bus
 from gateway.bus.bus_subscribers import Callback
 
 TOPIC_PREFIX = "gateways/"
@@ -41,9 +41,9 @@ class FollowerBus:
         """Tell who subscribes to the shared topic now."""
         return self._bus.tell(topic, value)
 
-    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+    def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return who of all holds `name`."""
-        return self._bus.claim(name, holder, instead_of=instead_of)
+        return self._bus.claim(name, holder, instead_of=instead_of, seconds=seconds)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear the shared topic, or all below a prefix ending in "/"."""

@@ -72,13 +72,13 @@ class HubStore:
         entry_id = self._streams.setdefault(keys[1], _Stream()).add(int(self._clock() * 1e3), frame, int(most_entries))
         return entry_id, (channel, entry_id + b"\n" + frame)
 
-    def claim(self, key: bytes, holder: bytes, instead_of: bytes, seconds: int) -> bytes:
+    def claim(self, key: bytes, holder: bytes, instead_of: bytes, milliseconds: int) -> bytes:
         """Do what CLAIM does; the oldest claims are forgotten."""
         now = self._clock()
         held, until = self._claims.get(key, (b"", 0.0))
         if held and until > now and held != instead_of:
             return held
-        self._claims[key] = (holder, now + seconds)
+        self._claims[key] = (holder, now + milliseconds / 1000)
         self._claims.move_to_end(key)
         if len(self._claims) > MAX_CLAIMS:
             self._claims.popitem(last=False)

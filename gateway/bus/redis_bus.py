@@ -129,9 +129,9 @@ class RedisBus:
         data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
         return self._ask("PUBLISH", self._names.channel("s", topic), data)
 
-    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+    def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return who holds `name`; BusAwayError while the server is away."""
-        return self._ask("EVAL", CLAIM, 1, self._names.claim(name), holder, instead_of, CLAIM_S)
+        return self._ask("EVAL", CLAIM, 1, self._names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.

@@ -50,10 +50,10 @@ Returns the entry's id, or -1 where there are too many streams.
 CLAIM = """
 local held = redis.call('GET', KEYS[1])
 if held and held ~= ARGV[2] then return held end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return ARGV[1]
 """
-"""KEYS the claimed name; ARGV who claims it, whose claim counts no longer, seconds. Returns who holds it."""
+"""KEYS the claimed name; ARGV who claims it, whose claim counts no longer, milliseconds. Returns who holds it."""
 
 
 class BusNames:

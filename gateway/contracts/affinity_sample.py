@@ -30,6 +30,10 @@ class SharedPrefix(msgspec.Struct, frozen=True):
     """Ids of the engines that hold all of it by the index."""
     key_blocks: int = 0
     """Blocks of the key by which the placement sends such prompts, where that ends within this node; 0: it does not."""
+    dram_nodes: tuple[str, ...] = ()
+    """Names of the node managers that hold its last block in DRAM."""
+    ssd_nodes: tuple[str, ...] = ()
+    """Those that hold it on SSD alone."""
 
 
 class HitPoint(msgspec.Struct, frozen=True):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.advisory import StoredAdvisory
+from gateway.contracts.hop import Hop
+from gateway.contracts.stored_decision import StoredDecision, StoredLoad
 from routing.values import reasons
 from routing.values.decision import Decision
 
@@ -43,6 +45,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     ttft_slo_s: float
     attempts: tuple[str, ...]
     outcome: Outcome
+    load: StoredLoad | None
+    """KV that it was told to load from a node manager; null: none."""
+    advisory: StoredAdvisory | None
+    """What had been announced of it, reserved and moved for it; null: nothing."""
+    hop: Hop | None = None
+    """Its way to another region, or from one."""
+    hop_reason_words: str = ""
 
 
 def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation:
@@ -71,4 +80,8 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
             output_tokens=record.output_tokens,
             on_time=None if ttft_s is None else ttft_s <= record.ttft_slo_s,
         ),
+        load=record.load,
+        advisory=record.advisory,
+        hop=record.hop,
+        hop_reason_words=reasons.words(record.hop.reason) if record.hop is not None else "",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.contracts.region_sample import RegionSample
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 
 SCHEMA_VERSION = 1
@@ -114,6 +115,22 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens per KV block as the engine reports it; None: it does not say."""
 
 
+class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gateway is to a pool that several share."""
+
+    gateway: str
+    """Its name."""
+    role: str
+    """owner (decides for all), asks (the owner), alone (decides for itself), or only (there is no other)."""
+    owner: str
+    """Name of the gateway that owns the pool as this one knows it; empty: nobody."""
+    epoch: int
+    since: float
+    """Unix seconds."""
+    reason: str = ""
+    """Why it decides alone."""
+
+
 class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """One pool at one moment; shares and percentiles over the last `window_s` seconds (None: no request)."""
 
@@ -177,6 +194,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Engines that each prefix is kept to; 0: the placement may choose any."""
     queued_s: float | None = None
     """Engine seconds of prefill that wait, at the gateway or on engines."""
+    roles: tuple[PoolRole, ...] = ()
+    """Of each gateway that knows of others. The owner's sample counts the work of those that ask it."""
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +225,8 @@ class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolSample, ...]
     lateness: Lateness | None = None
     """None: the gateway is not late."""
+    regions: tuple[RegionSample, ...] = ()
+    """One of each gateway that knows other regions."""
 
 
 def encode_sample(sample: FleetSample) -> bytes:

@@ -1,7 +1,7 @@
 """Requests that ended at one gateway, as they travel to the request log: the shape of each, some with their decision.
 
-Batches go over the stream topic TOPIC as msgpack. Both lists travel packed, because the log keeps them as they are:
-it unpacks the decisions for its index, and the traffic only when somebody reads it.
+Batches go over the stream topic TOPIC as msgpack. Both lists travel packed: the log keeps the traffic as it is until
+somebody reads it, and unpacks the decisions to judge and to index them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RequestBatch(msgspec.Struct, frozen=True):
 def request_batch(name: str, rows: Sequence[TrafficRow], decisions: Sequence[StoredDecision]) -> RequestBatch:
     """Return the batch of these requests."""
     packed = _pack(rows) if rows else b""
-    return RequestBatch(name, len(rows), packed, _pack(decisions) if decisions else b"")
+    return RequestBatch(name, len(rows), packed, encode_decisions(decisions) if decisions else b"")
 
 
 def encode_batch(batch: RequestBatch) -> bytes:
@@ -54,6 +54,11 @@ def decode_batch(data: bytes) -> RequestBatch:
 def decode_rows(data: bytes) -> list[TrafficRow]:
     """Read packed rows; raises UnreadableMessageError on anything else."""
     return _rows.decode(data) if data else []
+
+
+def encode_decisions(decisions: Sequence[StoredDecision]) -> bytes:
+    """Return the decisions packed."""
+    return _pack(decisions)
 
 
 def decode_decisions(data: bytes) -> list[StoredDecision]:

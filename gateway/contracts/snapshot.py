@@ -18,6 +18,7 @@ from routing.cost.cost_fit import FittedCost
 from routing.policy import policy_document
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import SchemaError, SchemaLine
+from routing.regions.sovereignty import SovereigntyDocument
 from routing.trials.arms import ArmEntry
 from routing.values.prepared_struct import prepared
 
@@ -145,6 +146,8 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Served models that its tenant may use; empty: all."""
     priority_ceiling: int | None = None
     """Most urgent priority that its requests may ask for (lower goes first); None: any."""
+    origins: tuple[str, ...] = ()
+    """Web origins (https://chat.example.com) whose pages may send advisories with its tokens, beside the gateway's."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +161,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     engines: tuple[EngineEntry, ...] = ()
     api_keys: tuple[ApiKeyEntry, ...] = ()
     kv_nodes: tuple[KvNodeEntry, ...] = ()
+    sovereignty: SovereigntyDocument = msgspec.field(default_factory=SovereigntyDocument)
+    """Which hops between regions are allowed, and to whom."""
 
 
 def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:

@@ -11,6 +11,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from gateway.contracts.advisory import StoredAdvisory
+from gateway.contracts.hop import Hop
 from gateway.contracts.regret import Regret
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
@@ -99,10 +101,19 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     slo_class: str = ""
     priority: int = 0
     regret: Regret | None = None
+    """The request log's: gateways leave it out (controlplane.request_log.hindsight)."""
     asked_after_s: float = 0.0
     """Until the gateway asked its router for an engine: its own time, no engine's."""
     load: StoredLoad | None = None
     """None: nothing was to be loaded."""
+    advisory: StoredAdvisory | None = None
+    """None: none stood when it came."""
+    hop: Hop | None = None
+    """None: the region of its first contact served it."""
+    may_defer: bool = False
+    """Admission may have kept the request back before its engine was chosen."""
+    overtaken_s: float = 0.0
+    """Estimated prefills of requests that came later and were dispatched to its engine before it."""
 
     @property
     def decided_at(self) -> float:

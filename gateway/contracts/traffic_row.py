@@ -45,6 +45,12 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     head: tuple[int, ...] = ()
     """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
     equal beginnings together go by these."""
+    agent: str = ""
+    """The agent that asked, by the name that its application gives it."""
+    workflow: str = ""
+    """Keyed digest of its workflow's id."""
+    region: str = ""
+    """Region of its first contact where that is not the pool's; empty: the pool's."""
 
 
 def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:

@@ -195,16 +195,32 @@ class VllmAdapter:
             # vLLM has this path, and the ones that pause it, in development mode alone.
             self._pause_path_missing = error.status in _NO_SUCH_PATH
             return
+        except EngineUnreachableError as error:
+            if not error.timed_out:
+                raise
+            # Its core answers this between two steps, and a long prefill is one step; /health has just answered.
+            return
         if paused:
             raise EngineAnswerError("it is paused")
 
     async def generate_one(self) -> None:
         """Return once the engine has answered a request of one token; raises with the reason otherwise."""
-        body = {"model": self._served_model, "prompt": "1", "max_tokens": 1}
+        await self._prefill("1", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES)
+
+    async def _prefill(self, prompt: str, what: str, *, timeout_s: float, limit: int) -> bytes:
+        """Return its answer of one token to the prompt, or of its embedding where it generates nothing."""
+        body: dict[str, Any] = {"model": self._served_model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
+        try:
+            return await self._post("/v1/completions", body, what, timeout_s, limit)
+        except EngineAnswerError as error:
+            if error.status not in _NO_SUCH_PATH:
+                raise
+        body = {"model": self._served_model, "input": prompt, "encoding_format": "base64"}
+        return await self._post("/v1/embeddings", body, what, timeout_s, limit)
+
+    async def _post(self, path: str, body: dict[str, Any], what: str, timeout_s: float, limit: int) -> bytes:
         raw = msgspec.json.encode(body)
-        await self._request(
-            "POST", "/v1/completions", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES, body=raw
-        )
+        return await self._request("POST", path, what, timeout_s=timeout_s, limit=limit, body=raw)
 
     async def models(self) -> tuple[str, ...]:
         """Return the ids of the models that the engine serves."""

@@ -152,9 +152,9 @@ class _Posts(NodeSink):
         self._followed = False
 
     @override
-    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
+    def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
         for begin in range(0, len(keys), _PART):
-            self._post(self._change, node, stored, keys[begin : begin + _PART])
+            self._post(self._change, node, stored, keys[begin : begin + _PART], dram, held)
 
     @override
     def cleared(self, node: str) -> None:
@@ -183,9 +183,12 @@ class _Posts(NodeSink):
         if not self._over.is_set():
             what(*arguments)
 
-    def _change(self, node: str, stored: bool, keys: list[int]) -> None:
-        (self._holdings.stored if stored else self._holdings.removed)(node, keys)
-        self._blocks += len(keys) if stored else -len(keys)
+    def _change(self, node: str, stored: bool, keys: list[int], dram: bool, held: int) -> None:
+        if stored:
+            self._holdings.stored(node, keys, dram=dram)
+        else:
+            self._holdings.removed(node, keys)
+        self._blocks = held
         if self._followed:
             self._show(node, self._blocks)
 

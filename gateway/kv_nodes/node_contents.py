@@ -1,7 +1,8 @@
 """What one node holds, from its pages and events to changes of the table that routing reads.
 
 A block is held while one payload of it lies on one medium: payloads of several ranks, and copies in DRAM and on SSD,
-have one routing key. Events may repeat what a page showed, so that copies are a set and never counted.
+have one routing key. It counts as lying in DRAM while one payload does. Events may repeat what a page showed, so that
+copies are a set and never counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from kvstore.events.node_blocks import node_blocks, payload_id
 from kvstore.tiers.block_facts import BlockFacts, Medium
 
 _MEDIA: dict[str | None, int] = {"CPU": 0, "STORAGE": 1}
+_State = bool | None
+"""Whether a block lies in DRAM; None: it is not held."""
 
 
 class Change(NamedTuple):
@@ -21,6 +24,8 @@ class Change(NamedTuple):
 
     stored: bool
     keys: list[int] | None
+    dram: bool = True
+    """Of stored blocks: whether they lie in DRAM by now, or on SSD alone."""
 
 
 class NodeContents:
@@ -39,16 +44,16 @@ class NodeContents:
         """Forget everything."""
         self._copies.clear()
 
-    def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[int]:
-        """Take in a page and return the keys that are new; blocks that nobody told a key of are left out."""
-        new = []
+    def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[Change]:
+        """Take in a page and return what changes by it; blocks that nobody told a key of are left out."""
+        before: dict[int, _State] = {}
         for facts, media in blocks:
             if facts.routing_key:
-                payload = payload_id(facts.key) << 1
-                copies = [payload | _MEDIA[medium] for medium in media if medium in _MEDIA]
-                if [copy for copy in copies if self._add(facts.routing_key, copy)]:
-                    new.append(facts.routing_key)
-        return list(dict.fromkeys(new))
+                before.setdefault(facts.routing_key, self._state(facts.routing_key))
+                for medium in media:
+                    if medium in _MEDIA:
+                        self._add(facts.routing_key, payload_id(facts.key) << 1 | _MEDIA[medium])
+        return self._changes(before)
 
     def apply(self, batch: EventBatch) -> list[Change]:
         """Take in a batch of events and return what changes by it, in order."""
@@ -62,10 +67,11 @@ class NodeContents:
             if medium is None:
                 continue
             stored = isinstance(event, BlockStored)
-            change = self._add if stored else self._remove
-            keys = [key for key, payload in node_blocks(event) if change(key, payload << 1 | medium)]
-            if keys:
-                changes.append(Change(stored, keys))
+            before: dict[int, _State] = {}
+            for key, payload in node_blocks(event):
+                before.setdefault(key, self._state(key))
+                (self._add if stored else self._remove)(key, payload << 1 | medium)
+            changes += self._changes(before)
         return changes
 
     def check(self) -> None:
@@ -75,27 +81,36 @@ class NodeContents:
         if not all(copies and len(set(copies)) == len(copies) for copies in self._copies.values()):
             raise AssertionError("a block is kept without a copy, or with one copy twice")
 
-    def _add(self, key: int, copy: int) -> bool:
-        """Note a copy; returns whether the block was not held before."""
+    def _state(self, key: int) -> _State:
+        """Return whether a block is held, and whether in DRAM."""
+        copies = self._copies.get(key)
+        return None if copies is None else any(copy & 1 == _MEDIA["CPU"] for copy in copies)
+
+    def _changes(self, before: dict[int, _State]) -> list[Change]:
+        """Return what became of these blocks, of each as one change."""
+        states = [(key, self._state(key), was) for key, was in before.items()]
+        gone = [key for key, state, was in states if state is None and was is not None]
+        changes = [Change(False, gone)] if gone else []
+        for dram in (True, False):
+            keys = [key for key, state, was in states if state is dram and was is not dram]
+            changes += [Change(True, keys, dram)] if keys else []
+        return changes
+
+    def _add(self, key: int, copy: int) -> None:
+        """Note a copy, within the limit."""
         known = self._copies.get(key)
         if known is None:
             if len(self._copies) >= self._max_blocks:
                 self.dropped += 1
-                return False
+                return
             self._copies[key] = (copy,)
-            return True
-        if copy not in known:
+        elif copy not in known:
             self._copies[key] = (*known, copy)
-        return False
 
-    def _remove(self, key: int, copy: int) -> bool:
-        """Forget a copy; returns whether it was the block's last one."""
-        known = self._copies.get(key, ())
-        if copy not in known:
-            return False
-        left = tuple(each for each in known if each != copy)
+    def _remove(self, key: int, copy: int) -> None:
+        """Forget a copy, the block with its last."""
+        left = tuple(each for each in self._copies.get(key, ()) if each != copy)
         if left:
             self._copies[key] = left
-            return False
-        del self._copies[key]
-        return True
+        else:
+            self._copies.pop(key, None)

@@ -19,7 +19,7 @@ import zmq
 
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import KvNodeEntry
-from gateway.kv_nodes.node_contents import NodeContents
+from gateway.kv_nodes.node_contents import Change, NodeContents
 from kvstore.events.kv_events import UnreadableEventError, decode_batch
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
@@ -36,8 +36,11 @@ _PAST_ALL = 1 << 62
 class NodeSink(Protocol):
     """Who is told what nodes hold; called in the order of the changes, from the follower's thread."""
 
-    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
-        """These blocks are there, or are gone; may wait until that was taken in."""
+    def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
+        """These blocks are there, in DRAM or on SSD alone, or are gone, which makes `held` blocks in all.
+
+        May wait until that was taken in.
+        """
 
     def cleared(self, node: str) -> None:
         """Nothing is known of the node."""
@@ -145,7 +148,8 @@ class NodeFollower:
             if page.next_after <= after:
                 raise PeerError("the node's pages do not go on")
             after = page.next_after
-            self._tell(stored=True, keys=self._contents.page(page.blocks))
+            for change in self._contents.page(page.blocks):
+                self._tell(change)
         return published
 
     def _hear(self, connection: Connection, events: zmq.Socket[bytes]) -> None:
@@ -182,7 +186,7 @@ class NodeFollower:
                 if change.keys is None:
                     # It is going to end, or to begin: what it holds by then is read again.
                     raise PeerError("the node has dropped everything")
-                self._tell(stored=change.stored, keys=change.keys)
+                self._tell(change)
         return True
 
     def _replay(self) -> bool:
@@ -211,10 +215,11 @@ class NodeFollower:
             raise PeerError("the node answers a page with something else")
         return answer
 
-    def _tell(self, *, stored: bool, keys: list[int]) -> None:
-        if keys:
+    def _tell(self, change: Change) -> None:
+        if change.keys:
             self._told = True
-            self._sink.changed(self.entry.name, stored=stored, keys=keys)
+            stored, dram, held = change.stored, change.dram, len(self._contents)
+            self._sink.changed(self.entry.name, stored=stored, keys=change.keys, dram=dram, held=held)
 
     def _forget(self) -> None:
         self._contents.clear()

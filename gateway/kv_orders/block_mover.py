@@ -19,6 +19,8 @@ from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 PART_BLOCKS = 64
 """Blocks that move at a time: an order that nobody wants any more ends after these."""
+KEEP_S = 60.0
+"""How long a node believes an advisory at least; its blocks leave first afterwards."""
 _TIMEOUT_S = 5.0
 
 
@@ -34,8 +36,11 @@ class Part(NamedTuple):
 class Mover(Protocol):
     """Moves blocks, off the event loop's thread."""
 
-    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
-        """Move PART_BLOCKS blocks at most from one address to another; the same one: from SSD to DRAM."""
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0) -> Part:
+        """Move PART_BLOCKS blocks at most from one address to another; the same one: from SSD to DRAM.
+
+        `expected_s`: in so many seconds an advisory expects them to be used.
+        """
 
     def close(self) -> None:
         """Close all connections."""
@@ -49,7 +54,7 @@ class BlockMover(Mover):
         self._client = TransferClient(access.secret, time.monotonic, access.tls, limits, CLIENT)
 
     @override
-    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0) -> Part:
         try:
             described = self._client.call(source, Describe(list(keys)))
             if not isinstance(described, PageOf):
@@ -60,7 +65,9 @@ class BlockMover(Mover):
             if not found:
                 return Part((), 0, MOVED if whole else MISSING)
             blocks = [facts for facts, _ in found]
-            answer = self._client.call(target, Pull("" if source == target else source, blocks, int(priority)))
+            keep_s = max(KEEP_S, 2 * expected_s) if priority == Priority.ADVISORY else 0.0
+            pull = Pull("" if source == target else source, blocks, int(priority), expected_s, keep_s)
+            answer = self._client.call(target, pull)
         except PeerError:
             return Part((), 0, FAILED)
         if isinstance(answer, Refused):

@@ -1,8 +1,9 @@
 """Orders that move KV blocks ahead of their use: planned, carried out within limits, and judged by what they saved.
 
 No request waits for an order. A request that waits for its engine has what it will load brought to the engine's own
-node (prefetch); leading blocks that are loaded from elsewhere again and again come to stay (replicate). Orders run on
-threads of their own; everything else happens on the event loop's thread.
+node (prefetch), and so has a session that announced its next request (advisory); leading blocks that are loaded from
+elsewhere again and again come to stay (replicate). Orders run on threads of their own; everything else happens on the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol
 from uuid import uuid4
 
 import msgspec
@@ -24,7 +27,7 @@ from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover
 from gateway.kv_orders.order_book import OrderBook
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from planning.kv_orders.kv_move import PLANNERS, PREFETCH, KvMove
+from planning.kv_orders.kv_move import ADVISORY, JUDGED, PREFETCH, KvMove
 from planning.kv_orders.planner_trust import PlannerTrust
 from planning.kv_orders.prefetch import prefetch
 from planning.kv_orders.replication import HotLoads
@@ -39,7 +42,22 @@ MAX_UNDER_WAY = 4
 MAX_PER_TARGET = 2
 """That move to one node at a time: more share one link and its disk, and none of them ends sooner."""
 DROPPED = "dropped"
-_PRIORITY = {PREFETCH: Priority.PREFETCH}
+MAX_ADVISORIES = MAX_WAITING // 2
+"""Of these, asked for by advisories: they leave room for requests that are there."""
+_PRIORITY = {PREFETCH: Priority.PREFETCH, ADVISORY: Priority.ADVISORY}
+
+
+class Told(Protocol):
+    """Who wants to know how the orders of advisories went."""
+
+    def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
+        """An order that was for these has ended."""
+
+    def judged(self, row: KvOrderRow) -> None:
+        """A copy was loaded from for the first time, or left without that."""
+
+    def used(self, row: KvOrderRow, tokens: int) -> None:
+        """An engine loaded so many tokens from a copy."""
 
 
 class _Order(msgspec.Struct):
@@ -51,8 +69,12 @@ class _Order(msgspec.Struct):
     number: int
     asked_at: float
     wanted_by: set[str]
-    """Ids of the queued requests it is for; empty for one that is for none."""
+    """Ids of the queued requests, or names of the sessions, that it is for; empty for one that is for none."""
+    asked_by: set[str]
+    """The same, with those that want it no more."""
     begun: bool = False
+    promoted: bool = False
+    """A request that is there waits for what an advisory asked for."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -62,12 +84,12 @@ class _Order(msgspec.Struct):
     @property
     def priority(self) -> Priority:
         """What of its transfer goes first."""
-        return _PRIORITY.get(self.move.planner, Priority.REPLICATION)
+        return Priority.PREFETCH if self.promoted else _PRIORITY.get(self.move.planner, Priority.REPLICATION)
 
     @property
     def is_late(self) -> bool:
         """Whether whoever it is for waits no more."""
-        return self.move.planner == PREFETCH and not self.wanted_by
+        return self.move.planner in (PREFETCH, ADVISORY) and not self.wanted_by
 
 
 class KvOrders:
@@ -86,7 +108,9 @@ class KvOrders:
         self._nodes, self._metrics, self._clock, self._wall = nodes, metrics, clock, wall
         self._mover: Mover = mover or BlockMover(access)
         self.book = OrderBook(nodes.holdings.holds, self._judged)
-        self.trust = {planner: PlannerTrust() for planner in PLANNERS}
+        self.trust = {planner: PlannerTrust() for planner in JUDGED}
+        self.listener: Told | None = None
+        """Hears of the orders of advisories."""
         self._hot = HotLoads()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
@@ -114,16 +138,17 @@ class KvOrders:
             return
         order.wanted_by.discard(request_id)
         if order.is_late and not order.begun:
-            del self._orders[order.place]
-            self._metrics.kv_orders.inc(order.move.planner, DROPPED)
+            self._drop(order)
 
     def loaded(
         self, pool_id: str, block_tokens: int, loads: NodeLoads, link: tuple[str, str], keys: Sequence[int], first: int
     ) -> None:
         """Hear that an engine loaded leading blocks, those from `first` on; `link` is its own node and the holder."""
         home, holder = link
-        for planner, tokens in self.book.loaded(holder, keys[first:]).items():
-            self._metrics.kv_order_saved_tokens.inc(planner, amount=float(tokens))
+        for row, tokens in self.book.loaded(holder, keys[first:]):
+            self._metrics.kv_order_saved_tokens.inc(row.planner, amount=float(tokens))
+            if row.planner == ADVISORY and self.listener is not None:
+                self.listener.used(row, tokens)
         now = self._clock()
         move = self._hot.loaded(keys, home, holder, loads, now) if home else None
         if move is not None:
@@ -136,18 +161,29 @@ class KvOrders:
         place = move.target, move.keys[-1]
         known = self._orders.get(place)
         if known is None:
-            if self._closed or len(self._orders) - len(self._under_way) >= MAX_WAITING:
+            if self._closed or not self._has_room(move):
                 return False
-            if not self.trust[move.planner].may_ask(now):
+            trust = self.trust.get(move.planner)
+            if trust is not None and not trust.may_ask(now):
                 return False
             self._number += 1
-            known = _Order(move, pool_id, block_tokens, self._number, self._wall(), set())
+            known = _Order(move, pool_id, block_tokens, self._number, self._wall(), set(), set())
             self._orders[place] = known
         if request_id:
+            # A request that is there promotes what its session's advisory asked for.
+            known.promoted |= move.planner == PREFETCH
             known.wanted_by.add(request_id)
+            known.asked_by.add(request_id)
             self._of_request[request_id] = known
         self._begin_next()
         return True
+
+    def backlog(self) -> dict[str, float]:
+        """Return node → seconds until what was asked to come there is expected to have come."""
+        waiting: dict[str, float] = {}
+        for order in self._orders.values():
+            waiting[order.move.target] = waiting.get(order.move.target, 0.0) + order.move.seconds
+        return waiting
 
     def sweep(self) -> None:
         """Judge copies; call it about every second."""
@@ -166,11 +202,26 @@ class KvOrders:
             await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._mover.close()
 
+    def _has_room(self, move: KvMove) -> bool:
+        """Return whether one more order may wait; an advisory's gives way to others."""
+        waiting = [each for each in self._orders.values() if not each.begun]
+        advised = [each for each in waiting if each.move.planner == ADVISORY and not each.promoted]
+        if move.planner == ADVISORY:
+            return len(waiting) < MAX_WAITING and len(advised) < MAX_ADVISORIES
+        if len(waiting) >= MAX_WAITING and advised:
+            self._drop(max(advised, key=lambda each: (each.move.rank, each.number)))
+            return True
+        return len(waiting) < MAX_WAITING
+
+    def _drop(self, order: _Order) -> None:
+        del self._orders[order.place]
+        for request_id in order.wanted_by:
+            self._of_request.pop(request_id, None)
+        self._metrics.kv_orders.inc(order.move.planner, DROPPED)
+
     def _begin_next(self) -> None:
         targets = Counter(target for target, _ in self._under_way)
-        waiting = sorted(
-            (each for each in self._orders.values() if not each.begun), key=lambda each: (each.priority, each.number)
-        )
+        waiting = sorted((each for each in self._orders.values() if not each.begun), key=_turn)
         for order in waiting:
             if len(self._under_way) >= MAX_UNDER_WAY:
                 return
@@ -191,22 +242,24 @@ class KvOrders:
         for request_id in order.wanted_by:
             self._of_request.pop(request_id, None)
         move, now = order.move, self._clock()
+        row = KvOrderRow(
+            order_id=uuid4().hex,
+            asked_at=order.asked_at,
+            pool_id=order.pool_id,
+            planner=move.planner,
+            source=move.source,
+            target=move.target,
+            asked_blocks=len(move.keys),
+            blocks=len(came),
+            bytes=size,
+            seconds=now - began,
+            outcome=outcome,
+        )
         if came or outcome != MOVED:
-            row = KvOrderRow(
-                order_id=uuid4().hex,
-                asked_at=order.asked_at,
-                pool_id=order.pool_id,
-                planner=move.planner,
-                source=move.source,
-                target=move.target,
-                asked_blocks=len(move.keys),
-                blocks=len(came),
-                bytes=size,
-                seconds=now - began,
-                outcome=outcome,
-            )
             self._metrics.kv_orders.inc(move.planner, outcome)
             self.book.ended(row, came, order.block_tokens, now)
+        if move.planner == ADVISORY and self.listener is not None:
+            self.listener.moved(row, order.asked_by)
         self._begin_next()
 
     async def _moved(self, order: _Order) -> tuple[Ending, list[int], int]:
@@ -220,7 +273,9 @@ class KvOrders:
                 return LATE if order.is_late else FAILED, came, size
             part = move.keys[begin : begin + PART_BLOCKS]
             source, target = addresses
-            moved = await loop.run_in_executor(threads, self._mover.move, source, target, part, order.priority)
+            expected_s = max(0.0, move.expected_s - self._clock()) if move.expected_s else 0.0
+            move_part = partial(self._mover.move, source, target, part, order.priority, expected_s)
+            moved = await loop.run_in_executor(threads, move_part)
             came += moved.keys
             size += moved.bytes
             if moved.outcome != MOVED:
@@ -234,3 +289,10 @@ class KvOrders:
         for planner, trust in self.trust.items():
             if planner == row.planner:
                 trust.judged(useful)
+        if row.planner == ADVISORY and self.listener is not None:
+            self.listener.judged(row)
+
+
+def _turn(order: _Order) -> tuple[int, int, float, int]:
+    move = order.move
+    return order.priority, move.rank, move.expected_s if move.planner == ADVISORY else 0.0, order.number

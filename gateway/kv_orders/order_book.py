@@ -62,24 +62,24 @@ class OrderBook:
         while len(self._copies) > MAX_COPIES or self._keys > MAX_KEYS:
             self._close(next(iter(self._copies.values())))
 
-    def loaded(self, node: str, keys: Sequence[int]) -> dict[str, int]:
-        """Note that an engine loaded these blocks from a node; returns planner → tokens that its copies saved."""
+    def loaded(self, node: str, keys: Sequence[int]) -> list[tuple[KvOrderRow, int]]:
+        """Note that an engine loaded these blocks from a node; returns orders and what their copies saved."""
         at = self._at.get(node)
         if not at:
-            return {}
+            return []
         blocks: dict[str, int] = {}
         for key in keys:
             copy = at.get(key)
             if copy is not None:
                 blocks[copy.row.order_id] = blocks.get(copy.row.order_id, 0) + 1
-        saved: dict[str, int] = {}
+        saved: list[tuple[KvOrderRow, int]] = []
         for order_id, count in blocks.items():
             copy = self._copies[order_id]
             tokens, row, first = count * copy.block_tokens, copy.row, copy.row.worth == OPEN
             copy.row = msgspec.structs.replace(
                 row, loads=row.loads + 1, saved_tokens=row.saved_tokens + tokens, worth=USEFUL
             )
-            saved[row.planner] = saved.get(row.planner, 0) + tokens
+            saved.append((copy.row, tokens))
             self._tell(copy.row)
             if first:
                 self._judged(copy.row)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -50,6 +51,20 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import keeper_of
 from routing.router import Router
+from routing.values.decision import Dispatched, Rejected
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Observation
+
+
+class Place(Protocol):
+    """What a request awaits (RouterDriver.place)."""
+
+    async def __call__(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = ..., salted: bool = ...
+    ) -> Dispatched | Rejected:
+        """Return when the request is dispatched or rejected."""
+        ...
+
 
 EXACT_KEYS = "exact"
 _POLICY_FIELDS = ("policy", "policy_version")
@@ -93,29 +108,31 @@ class LivePool:
         self.refusals = PoolRejections(
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
-        self.affinity = AffinityBook()
-        self.shadow = PoolShadow(self.router, metrics)
-        self.loads = PoolLoads(nodes, metrics)
-        self.orders = orders
+        self.affinity, self.shadow = AffinityBook(), PoolShadow(self.router, metrics)
+        self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
-        self._settings = settings
-        self._session = session
-        self._context = context
-        self._metrics = metrics
+        self._settings, self._metrics = settings, metrics
+        self._session, self._context = session, context
         self.lag = lag
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
-        driver = self._driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
+        driver = self.driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
         driver.prefetch = QueuePrefetch(orders, self.loads)
-        # Requests go to the driver and know nothing of the rest.
-        self.place, self.place_at_once, self.take_observed = driver.place, driver.place_at_once, driver.take_observed
-        self.observe, self.reject_waiting = driver.observe, driver.reject_waiting
+        # Requests go to the driver, or to another gateway, and know nothing of the rest.
+        self.place: Place = driver.place
+        self.observe: Callable[[Observation], None] = driver.observe
+        self.answers_at_once = True
+        """Whether `place_at_once` may be called."""
+        self.place_at_once, self.take_observed = driver.place_at_once, driver.take_observed
+        self.reject_waiting = driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
         """Engines that take new work at this moment."""
+        self.out_here: frozenset[str] = frozenset()
+        """Engines that this gateway does not reach, whatever others say."""
         self.sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks = EngineTasks()
@@ -134,6 +151,10 @@ class LivePool:
         """Return whether this engine's part of the index is: the pool's is, or no event of it says whose blocks are."""
         return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
 
+    def decide_by(self, place: Place, observe: Callable[[Observation], None], *, at_once: bool) -> None:
+        """Let requests and what becomes of them go there from now on."""
+        self.place, self.observe, self.answers_at_once = place, observe, at_once
+
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
         return engine_id in self.accepting
@@ -149,7 +170,7 @@ class LivePool:
         arms = self.router.arms.built(entry.arms, entry.policy.order.name)
         policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
         if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
-            self._driver.set_policy(policy, entry.policy_version)
+            self.driver.set_policy(policy, entry.policy_version)
             self.prefix_keeper = keeper_of(self.router)
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
@@ -180,6 +201,9 @@ class LivePool:
             for engine_id, engine in self.engines.items()
             if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
         }
+        self.out_here = frozenset(
+            name for name, each in self.engines.items() if each.entry.desired_state == READY and name not in well
+        )
         shares = shares_of(self.engines.values(), well, time.time())
         for engine_id, engine in self.engines.items():
             engine.shunned = shares.get(engine_id, 1.0) == 0.0
@@ -196,7 +220,7 @@ class LivePool:
         if facts != self._facts:
             self._facts = facts
             self.accepting = frozenset(each.engine_id for each in facts if each.accepts)
-            self._driver.set_engines(facts)
+            self.driver.set_engines(facts)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
         """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""
@@ -213,7 +237,7 @@ class LivePool:
         if report.kv_usage is not None:
             self.router.note_memory(report.engine_id, report.kv_usage)
         if report.waiting is not None and time.time() - report.at <= self.entry.policy.push.report_max_age_s:
-            self._driver.report(report.engine_id, report.waiting, report.room_tokens)
+            self.driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
             log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
             self._new_incarnation(engine, resync=True)
@@ -221,7 +245,7 @@ class LivePool:
 
     async def stop(self) -> None:
         """End all tasks and reject what still waits."""
-        self._driver.stop()
+        self.driver.stop()
         for engine_id in list(self.engines):
             self._drop(engine_id)
         await self._tasks.ended()

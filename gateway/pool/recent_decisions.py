@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.contracts.advisory import StoredAdvisory
+from gateway.contracts.hop import Hop
 from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision
 
@@ -50,6 +52,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The prompt's length as the engine counted it."""
     session_id: str = ""
     """As the caller gave it; only keyed digests of it leave the process."""
+    agent: str = ""
+    workflow_id: str = ""
     slo_class: str = ""
     priority: int = 0
     asked_s: float | None = None
@@ -71,6 +75,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """Keys of the prompt's blocks, while its load is under way."""
     load: KvOutcome | None = None
     """What the engine says of it."""
+    advisory: StoredAdvisory | None = None
+    """What an advisory had done for it."""
+    hop: Hop | None = None
+    """How it went to another region, or came from one."""
     keys: Sequence[int] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
 

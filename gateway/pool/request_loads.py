@@ -49,7 +49,9 @@ def load_ended(record: DecisionRecord, now: float) -> None:
         loads.learned.failed(record.load_node, now)
     if outcome.loaded_blocks:
         size, blocks = outcome.loaded_bytes, outcome.loaded_blocks
-        loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds, now)
+        fetch = record.decision.fetch
+        ssd_blocks = fetch.ssd_blocks if fetch is not None and ended == WHOLE else 0
+        loads.learned.loaded(record.decision.engine_id, _node(record), blocks, size, outcome.seconds, now, ssd_blocks)
         loads.metrics.kv_loaded_bytes.inc(pool_id, amount=float(size))
         loads.metrics.kv_saved_tokens.inc(pool_id, amount=float(saved_tokens(record)))
         _tell_orders(record, keys, outcome.loaded_blocks)

@@ -15,9 +15,9 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
 from routing.router import Router
-from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
+from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Failed, Observation
+from routing.values.observation import Failed, FirstToken, Observation
 
 _MIN_WAKE_S = 0.001
 
@@ -49,31 +49,44 @@ class RouterDriver:
         With `hold` it may wait in the queue, without it an engine is chosen at once. Raises ValueError
         for a request id that is already under way.
         """
+        outcome = self.begin(request, hold=hold, excluded=excluded, salted=salted)
+        if not isinstance(outcome, asyncio.Future):
+            return outcome
+        try:
+            return await outcome
+        except asyncio.CancelledError:
+            # It may have been dispatched in this very turn.
+            self.observe(Failed(request.request_id))
+            raise
+
+    def begin(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
+    ) -> Dispatched | Rejected | asyncio.Future[Dispatched | Rejected]:
+        """Ask the router, as `place` does; a future where the request is queued, whose end withdraws it."""
         if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
             return late
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
-        if isinstance(outcome, Queued):
-            return self._told(await self._dispatched(request, outcome.decision, now), request, salted)
-        self._arm(now)
-        return self._told(outcome, request, salted)
-
-    async def _dispatched(self, request: InferenceRequest, decision: Decision, now: float) -> Dispatched | Rejected:
-        """Return what a queued request comes to."""
+        if not isinstance(outcome, Queued):
+            self._arm(now)
+            return self._told(outcome, request, salted)
         future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
+        future.add_done_callback(lambda done: self._left(request, salted, done))
         self._waiting[request.request_id] = future
         self._arm(now)
-        try:
-            if self.prefetch is not None:
-                self.prefetch.queued(request, decision, now)
-            return await future
-        except asyncio.CancelledError:
+        if self.prefetch is not None:
+            self.prefetch.queued(request, outcome.decision, now)
+        return future
+
+    def _left(self, request: InferenceRequest, salted: bool, done: asyncio.Future[Dispatched | Rejected]) -> None:
+        """See to what follows when a queued request is dispatched, rejected or withdrawn."""
+        self._waiting.pop(request.request_id, None)
+        if self.prefetch is not None:
+            self.prefetch.left(request.request_id)
+        if done.cancelled():
             self.observe(Failed(request.request_id))
-            raise
-        finally:
-            self._waiting.pop(request.request_id, None)
-            if self.prefetch is not None:
-                self.prefetch.left(request.request_id)
+        else:
+            self._told(done.result(), request, salted)
 
     def _told(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
         if isinstance(outcome, Dispatched):
@@ -98,6 +111,23 @@ class RouterDriver:
         if dispatched is not None:
             self._told(dispatched, request, False)
         return dispatched
+
+    def adopt(self, request: InferenceRequest, engine_id: str, salted: bool, *, decoding: bool = False) -> int | None:
+        """Account for a request that another gateway has decided on; return the engine's incarnation here.
+
+        None, and nothing is accounted for, where the engine takes no work here or the request is known.
+        """
+        if self.router.reservations.get(request.request_id) is not None:
+            return None
+        now = time.monotonic()
+        dispatched = self.router.observed.take(request, engine_id, now, counted=False)
+        if dispatched is None:
+            return None
+        self._feed.dispatched(dispatched.decision, request, salted)
+        if decoding:
+            self.observe(FirstToken(request.request_id))
+        self._arm(now)
+        return dispatched.decision.incarnation
 
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and deliver what follows; unknown ids are ignored."""

@@ -26,10 +26,17 @@ class Service:
 
     __slots__ = ("_everyday", "pools")
 
-    def __init__(self, pools: Sequence[LivePool]) -> None:
+    def __init__(self, pools: Sequence[LivePool], home: str | None = None) -> None:
+        """`home` is the region whose pools are meant first; None: all are alike."""
         self.pools = tuple(sorted(pools, key=lambda pool: (pool.entry.region, pool.entry.name)))
         routing = tuple(pool for pool in self.pools if not pool.observes)
-        self._everyday = routing or self.pools
+        near = tuple(pool for pool in routing if pool.entry.region == home)
+        self._everyday = near or routing or self.pools
+
+    def in_region(self, region: str) -> Service | None:
+        """Return the service of this region's pools alone; None: there are none."""
+        pools = [pool for pool in self.pools if pool.entry.region == region]
+        return Service(pools, region) if pools else None
 
     def choose(self, affinity: Callable[[], bytes], now: float) -> LivePool:
         """Return the pool of a request; `affinity` tells what stays the same over the turns of a conversation.

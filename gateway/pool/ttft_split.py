@@ -6,6 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable
+from math import log2
 
 from gateway.contracts.affinity_sample import SplitMean, SplitSpan
 
@@ -18,8 +19,8 @@ _LEAST_S = 0.001
 _MAX_BINS = 200
 
 
-TtftParts = tuple[float, float, float]
-"""Seconds of one request: queue, transfer, prefill (gateway.contracts.affinity_sample.SplitMean)."""
+Noted = tuple[str, float, float, float, float]
+"""One request: its engine, seconds of queue, transfer and prefill, and when it had its first token (monotonic)."""
 _Sums = list[float]
 """Requests, queue, transfer, prefill."""
 
@@ -44,23 +45,24 @@ class TtftSplit:
         self._lock = threading.Lock()
         self._engines: dict[str, deque[_Bucket]] = {}
 
-    def note(self, engine_id: str, parts: TtftParts, now: float) -> None:
-        """Count one request that had its first token at `now`, in monotonic seconds."""
-        queue_s, transfer_s, prefill_s = parts
-        number = _bin(queue_s + transfer_s + prefill_s)
+    def note(self, noted: Iterable[Noted]) -> None:
+        """Count requests that had their first token."""
         with self._lock:
-            bins = self._bins(engine_id, now)
-            if bins is None:
-                return
-            sums = bins.get(number)
-            if sums is None:
-                bins[number] = [1, queue_s, transfer_s, prefill_s]
-                return
-            # One by one, without a loop: this runs for every request.
-            sums[0] += 1
-            sums[1] += queue_s
-            sums[2] += transfer_s
-            sums[3] += prefill_s
+            for engine_id, queue_s, transfer_s, prefill_s, now in noted:
+                bins = self._bins(engine_id, now)
+                if bins is None:
+                    continue
+                ttft_s = queue_s + transfer_s + prefill_s
+                number = 0 if ttft_s <= _LEAST_S else min(_MAX_BINS, int(log2(ttft_s / _LEAST_S) * _PER_OCTAVE))
+                sums = bins.get(number)
+                if sums is None:
+                    bins[number] = [1, queue_s, transfer_s, prefill_s]
+                    continue
+                # One by one, without a loop: this runs for every request.
+                sums[0] += 1
+                sums[1] += queue_s
+                sums[2] += transfer_s
+                sums[3] += prefill_s
 
     def _bins(self, engine_id: str, now: float) -> dict[int, _Sums] | None:
         """Return the sums of the engine's current half minute; None of one engine too many."""
@@ -110,9 +112,3 @@ class TtftSplit:
 def _mean(sums: _Sums) -> SplitMean:
     requests, queue_s, transfer_s, prefill_s = sums
     return SplitMean(queue_s / requests, transfer_s / requests, prefill_s / requests)
-
-
-def _bin(ttft_s: float) -> int:
-    if ttft_s <= _LEAST_S:
-        return 0
-    return min(_MAX_BINS, int(math.log2(ttft_s / _LEAST_S) * _PER_OCTAVE))

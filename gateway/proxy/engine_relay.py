@@ -13,11 +13,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.engines.breaker import BROKEN_STREAM, CONNECT, NO_PROGRESS
+from gateway.formats.engine_usage import Usage, usage_of, with_cached_tokens
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
 from gateway.proxy.engine_transport import EngineAnswer, EngineTransport
-from gateway.requests.engine_usage import Usage, usage_of, with_cached_tokens
 from gateway.requests.kv_answer import take_outcome
 from gateway.requests.lifecycle import RequestLifecycle
 

@@ -11,11 +11,11 @@ import aiohttp
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_rejection import BUSY, REJECTIONS, passed_headers, read_rejection
+from gateway.formats.engine_usage import StreamUsage
+from gateway.formats.stream_preamble import Preamble
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
-from gateway.requests.engine_usage import StreamUsage
 from gateway.requests.kv_answer import TRANSFER_MARK, take_outcome
-from gateway.requests.stream_preamble import Preamble
 from kvstore.connector.engine_params import KvOutcome
 
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)

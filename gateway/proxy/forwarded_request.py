@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.proxy.endpoints import Endpoint
+from gateway.formats.endpoints import Endpoint
+from gateway.formats.engine_usage import UNTOLD
+from gateway.formats.handoff_bodies import decode_body, prefill_body
 from gateway.requests.cache_hint import HINT_FIELD
-from gateway.requests.engine_usage import UNTOLD
-from gateway.requests.handoff_bodies import decode_body, prefill_body
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
 

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.engines.breaker import CONNECT
+from gateway.formats.handoff_bodies import PrefillAnswer, read_prefill_answer
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
@@ -18,7 +19,6 @@ from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptF
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
-from gateway.requests.handoff_bodies import PrefillAnswer, read_prefill_answer
 from gateway.requests.kv_answer import take_from_params
 from gateway.requests.lifecycle import RequestLifecycle
 from routing.values.engine_pair import EnginePair

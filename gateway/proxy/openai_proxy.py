@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,9 +13,12 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
+from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
+from gateway.formats.endpoints import BY_PATH, Endpoint
+from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
@@ -25,18 +28,19 @@ from gateway.pool.request_loads import order_on
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
-from gateway.proxy.endpoints import BY_PATH, Endpoint
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
+from gateway.proxy.region_relay import RegionRelay
+from gateway.proxy.request_fields import own_salt, session_of, wanted_of
 from gateway.proxy.unplaced import Unplaced
+from gateway.regions.forward_head import ForwardHead
+from gateway.regions.region_routing import Elsewhere
+from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
 from gateway.requests.lifecycle import RequestLifecycle
-from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
-from gateway.requests.priority_ceiling import allowed_priority
-from gateway.requests.prompt import Prompt
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
@@ -49,13 +53,11 @@ if TYPE_CHECKING:
 
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
-MAX_SALT = 1024
-MAX_SEQUENCES = 128
-"""Answers to one prompt that are counted; engines allow fewer."""
+MAX_FORWARDS = 2
 
 
 class Proxy:
-    """Serves the endpoints (gateway.proxy.endpoints) and `/v1/models`; keeps no state between requests."""
+    """Serves the endpoints (gateway.formats.endpoints) and `/v1/models`; keeps no state between requests."""
 
     def __init__(
         self,
@@ -77,29 +79,77 @@ class Proxy:
         self._relay = EngineRelay(lifecycle, transport)
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
         self._unplaced = Unplaced(transport, drain)
+        regions = gateway.regions
+        self._region_relay = RegionRelay(regions, lifecycle.metrics) if regions is not None else None
 
-    async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one request to an endpoint that is routed, streamed or whole."""
-        arrived_s = monotonic()
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry, forwarded: ForwardHead | None = None) -> None:
+        """Serve one request to an endpoint that is routed, streamed or whole.
+
+        `forwarded`: it comes from the gateway of another region, which has checked the caller.
+        """
+        arrived_s = monotonic() - (forwarded.age_s if forwarded is not None else 0.0)
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
         body = await decode_object_in_turns(original)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
+        decision_id = forwarded.decision_id if forwarded is not None else decision_id
 
         def affinity() -> bytes:
             prompt = endpoint.prompt(body) if endpoint.routed else None
-            return affinity_of(_session(body, exchange.head.headers), prompt) or decision_id.encode()
+            return affinity_of(session_of(body, exchange.head.headers), prompt) or decision_id.encode()
 
-        pool = self._service(caller, body).choose(affinity, arrived_s)
+        pool = self._service(caller, body, forwarded).choose(affinity, monotonic())
         reject_if_observing(pool)
         self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
         tracing = self._tracing
         with nullcontext() if tracing is None else tracing.request(exchange, endpoint, pool, arrived_s) as spans:
             if endpoint.routed:
-                await self._route(endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s)
+                hop = forwarded.hop if forwarded is not None else None
+                await self._route_in_regions(
+                    endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s, hop
+                )
             else:
                 await self._pass_on(endpoint, exchange, caller, pool, decision_id, original, body, spans)
+
+    async def _route_in_regions(
+        self,
+        endpoint: Endpoint,
+        exchange: Exchange,
+        caller: ApiKeyEntry,
+        pool: LivePool,
+        decision_id: str,
+        original: bytes,
+        body: dict[str, Any],
+        spans: RequestSpans | None,
+        arrived_s: float,
+        hop: Hop | None,
+    ) -> None:
+        """Serve a request here, or have another region serve it; at most one hop, and a second try before a byte."""
+        regions = self._gateway.regions
+        avoided = None if regions is None or hop is not None else frozenset[str]()
+        while True:
+            gone = await self._route(
+                endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s, hop, avoided
+            )
+            if gone is None or self._region_relay is None or regions is None:
+                return
+            record, elsewhere = gone
+            if elsewhere.pool is not None:
+                regions.traffic.note(FORWARDED, elsewhere.hop.destination)
+                pool, hop, avoided = elsewhere.pool, elsewhere.hop, None
+                continue
+            quotas = self._gateway.key_quotas
+            quotas.enter(caller, decision_id, arrived_s)
+            try:
+                with self._drain.relay():
+                    relay = self._region_relay.relay(exchange, record, elsewhere, caller, endpoint, original)
+                    if await while_connected(exchange, relay):
+                        return
+            finally:
+                quotas.release(decision_id)
+            tried = frozenset({*(avoided or ()), elsewhere.hop.destination})
+            avoided = tried if len(tried) < MAX_FORWARDS else regions.names
 
     async def _route(
         self,
@@ -112,13 +162,18 @@ class Proxy:
         body: dict[str, Any],
         spans: RequestSpans | None,
         arrived_s: float,
-    ) -> None:
-        """Serve a request on the engine that the router chooses."""
+        hop: Hop | None,
+        avoided: frozenset[str] | None,
+    ) -> tuple[DecisionRecord, Elsewhere] | None:
+        """Serve a request on the engine that the router chooses, or return the other region that gets it.
+
+        `avoided` are regions that have failed it; None: it stays.
+        """
         exchange.decision_id = decision_id
-        wanted = _wanted(decision_id, caller, body, exchange, arrived_s, endpoint)
+        wanted = wanted_of(decision_id, caller, body, exchange, arrived_s, endpoint, hop)
         self._lifecycle.reject_if_late(pool, wanted)
         prompt, hint = endpoint.prompt(body), cache_hint(exchange.head.headers, body)
-        domain = pool.domains.of(caller.tenant_id, _own_salt(body))
+        domain = pool.domains.of(caller.tenant_id, own_salt(body))
         request = forwarded_request(
             endpoint,
             original,
@@ -132,8 +187,9 @@ class Proxy:
         quotas = self._gateway.key_quotas
         quotas.enter(caller, decision_id, arrived_s)
         try:
-            await while_connected(
-                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, hint, spans)
+            return await while_connected(
+                exchange,
+                self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, hint, spans, avoided),
             )
         finally:
             quotas.release(decision_id)
@@ -178,12 +234,14 @@ class Proxy:
         else:
             raise unknown_model()
 
-    def _service(self, caller: ApiKeyEntry, body: dict[str, Any]) -> Service:
+    def _service(self, caller: ApiKeyEntry, body: dict[str, Any], forwarded: ForwardHead | None) -> Service:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise BadBodyError("bad_field", "Send model as a string.", param="model")
         reject_nul_name(model, "model")
         service = self._gateway.service_for(caller, model)
+        if service is not None and forwarded is not None:
+            service = service.in_region(forwarded.hop.destination)
         if service is None:
             raise unknown_model()
         return service
@@ -198,7 +256,8 @@ class Proxy:
         request: ForwardedRequest,
         hint: CacheHint,
         spans: RequestSpans | None,
-    ) -> None:
+        avoided: frozenset[str] | None,
+    ) -> tuple[DecisionRecord, Elsewhere] | None:
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
         request = _with_order(pool, wanted, keyed, request, hint)
         pool.retry_budget.enter()
@@ -208,12 +267,13 @@ class Proxy:
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record = await self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
+                record, elsewhere = await self._place(pool, wanted, keyed, excluded, record, avoided)
+                if elsewhere is not None:
+                    return record, elsewhere
                 with self._drain.relay():
                     failure = await self._attempt(exchange, record, request, spans, last=attempts_left == 0)
                 if failure is None:
-                    if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
-                        pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
+                    _contradict(pool, record, failures)
                     break
                 excluded |= {failure.engine_id}
                 failures.append(failure)
@@ -230,12 +290,29 @@ class Proxy:
         except (asyncio.CancelledError, ClientGoneError, ShuttingDownError) as error:
             if self._drain.cut and not isinstance(error, ClientGoneError):
                 await self._cut_off(exchange, record, request)
-                return
+                return None
             if record is not None:
                 self._lifecycle.cancelled(record, monotonic())
             raise
         finally:
             pool.retry_budget.leave(retried=retried)
+        return None
+
+    async def _place(
+        self,
+        pool: LivePool,
+        wanted: Wanted,
+        keyed: KeyedPrompt,
+        excluded: frozenset[str],
+        earlier: DecisionRecord | None,
+        avoided: frozenset[str] | None,
+    ) -> tuple[DecisionRecord, Elsewhere | None]:
+        """Return the record of a request with an engine, or with the other region that gets it instead."""
+        regions = self._gateway.regions
+        if regions is not None and avoided is not None and earlier is None:
+            return await self._lifecycle.place_or_forward(pool, wanted, keyed, regions.routing, avoided)
+        placed = self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=earlier)
+        return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
         """Tell the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
@@ -321,41 +398,15 @@ class Proxy:
         raise error
 
 
+def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:
+    """Note that an engine served what others had rejected."""
+    if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
+        pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
+
+
 def _alike(failures: list[AttemptFailure]) -> bool:
     """Return whether all attempts were rejected with the same status."""
     return all(each.rejection is not None and each.status == failures[0].status for each in failures)
-
-
-def _session(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
-    session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
-    reject_nul_name(session, "session_id")
-    return session[:256] if isinstance(session, str) else ""
-
-
-def _wanted(
-    decision_id: str,
-    caller: ApiKeyEntry,
-    body: dict[str, Any],
-    exchange: Exchange,
-    arrived_s: float,
-    endpoint: Endpoint,
-) -> Wanted:
-    headers = exchange.head.headers
-    priority = _whole_number(body, "priority")
-    return Wanted(
-        decision_id,
-        caller.tenant_id,
-        arrived_s,
-        ttft_slo_s(headers),
-        next((limit for name in endpoint.limits if (limit := _whole_number(body, name))), 0),
-        _session(body, headers),
-        None if priority is None else allowed_priority(caller, priority),
-        tbt_slo_s(headers),
-        slo_class(headers),
-        caller.slo_class,
-        proxied=True,
-        sequences=_sequences(body) if endpoint.generates else 0,
-    )
 
 
 def _with_order(
@@ -370,31 +421,6 @@ def _with_order(
     keys = keyed.keys if names_blocks(keyed) else ()
     order = pool.loads.order_of(keys, wanted.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)
-
-
-def _sequences(body: dict[str, Any]) -> int:
-    """Return how many answers are decoded for the prompt; what no engine takes for a number counts as one."""
-    asked = [value for name in ("n", "best_of") if isinstance(value := body.get(name), int)]
-    return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
-
-
-def _own_salt(body: dict[str, Any]) -> str | None:
-    """Return the salt by which the caller sets this prompt apart from its others; None: it does not."""
-    salt = body.get("cache_salt")
-    if salt is None or (isinstance(salt, str) and len(salt) <= MAX_SALT):
-        return salt
-    raise BadBodyError(
-        "bad_field", f"Send cache_salt as a string of at most {MAX_SALT} characters.", param="cache_salt"
-    )
-
-
-def _whole_number(body: dict[str, Any], name: str) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
-        raise BadBodyError("bad_field", f"Send {name} as a whole number.", param=name)
-    return value
 
 
 def _model_card(pool: LivePool) -> dict[str, str | int]:

@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.proxy.attempt import AttemptFailure
-from gateway.proxy.endpoints import Endpoint
 from gateway.traffic.traffic_window import FAILED
 
 if TYPE_CHECKING:

@@ -142,6 +142,7 @@ def _prefix(pool: LivePool, node: IciclePrefix, placement: OnRings | None) -> Sh
     bits = pool.router.index.targets_of(node.key, 0)
     holders = {each for target, each in enumerate(pool.router.view.roster.engine_ids) if bits >> target & 1}
     length = placement.key_length(node.prompt) if placement is not None else 0
+    dram, ssd = pool.loads.nodes.holdings.where(node.key)
     return SharedPrefix(
         key=f"{node.key:016x}",
         parent=node.parent,
@@ -150,5 +151,7 @@ def _prefix(pool: LivePool, node: IciclePrefix, placement: OnRings | None) -> Sh
         last_block=node.last_block,
         requests=node.requests,
         holders=tuple(sorted(holders & pool.engines.keys())),
+        dram_nodes=dram,
+        ssd_nodes=ssd,
         key_blocks=length if node.first_block <= length <= node.last_block else 0,
     )

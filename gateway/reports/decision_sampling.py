@@ -19,24 +19,28 @@ def is_late(record: DecisionRecord) -> bool:
     return ttft_s > record.ttft_slo_s
 
 
-def kept(ended: Sequence[DecisionRecord], late: Sequence[bool], at_most: float) -> list[tuple[DecisionRecord, float]]:
-    """Return the records to keep with the share of their like that is kept, in their order; `late` tells which missed.
+Kept = tuple[DecisionRecord, bool, float]
+"""A record, whether it is late, and the share of its like that is kept."""
+
+
+def kept(ended: Sequence[DecisionRecord], late: Sequence[bool], at_most: float) -> list[Kept]:
+    """Return the records to keep, in their order.
 
     `at_most` bounds the ordinary ones, evenly spread over all of them; misses and failures are never left out.
     """
     ordinary = len(ended) - sum(late)
     wanted = min(ordinary, int(at_most))
     if wanted == ordinary:
-        return [(record, 1.0) for record in ended]
+        return [(record, missed, 1.0) for record, missed in zip(ended, late, strict=True)]
     share = wanted / ordinary
     found, number, due = [], 0, 0.5
     for record, missed in zip(ended, late, strict=True):
         if missed:
-            found.append((record, 1.0))
+            found.append((record, True, 1.0))
             continue
         number += 1
         # Evenly spread: one each time that so many like it have passed.
         if number * share >= due and wanted:
-            found.append((record, share))
+            found.append((record, False, share))
             due += 1.0
     return found

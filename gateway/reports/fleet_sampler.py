@@ -19,13 +19,17 @@ from gateway.contracts.fleet_sample import (
     EngineSample,
     FleetSample,
     Lateness,
+    PoolRole,
     PoolSample,
     PoolTotals,
     encode_sample,
 )
+from gateway.contracts.region_sample import RegionSample
 from gateway.engines.engine_state import health_state
 from gateway.engines.live_engine import LiveEngine
 from gateway.events.event_ledger import Trust
+from gateway.owners.ownership import ASKS, ONLY
+from gateway.owners.pool_owners import PoolOwners
 from gateway.pool.live_pool import LivePool
 from gateway.reports.event_counters import EventCounters
 from gateway.reports.hotspot import HotspotDetector
@@ -55,6 +59,8 @@ class FleetSampler:
         metrics: GatewayMetrics,
         settings: GatewaySettings,
         lag: LoopLag,
+        owners: PoolOwners | None = None,
+        regions: Callable[[], tuple[RegionSample, ...]] = tuple,
     ) -> None:
         self._bus = bus
         self._pools = pools
@@ -62,6 +68,8 @@ class FleetSampler:
         self._metrics = metrics
         self._settings = settings
         self._lag = lag
+        self._owners = owners
+        self._regions = regions
         self._seq = 0
         self._hotspots = HotspotDetector()
         self._smoother = LoadSmoother()
@@ -87,11 +95,14 @@ class FleetSampler:
         engines: list[EngineSample] = []
         pools: list[PoolSample] = []
         for pool in sorted(self._pools(), key=lambda each: (each.entry.name, each.entry.pool_id)):
-            loads = {load.engine_id: load for load in pool.router.loads(now)}
+            roles = self._roles(pool, unix)
+            asks = any(each.role == ASKS for each in roles)
+            loads = {load.engine_id: _bound_only(load) if asks else load for load in pool.router.loads(now)}
             engine_samples, cv = self._engines(pool, loads, now, unix)
             engines += engine_samples
             queued_s = sum(each.outstanding_s for each in engine_samples)
-            pools.append(self._pool(pool, cv, sum(each.bound for each in engine_samples), queued_s, now))
+            bound = sum(each.bound for each in engine_samples)
+            pools.append(msgspec.structs.replace(self._pool(pool, cv, bound, queued_s, now), roles=roles))
         return FleetSample(
             seq=self._seq,
             at=unix,
@@ -100,6 +111,25 @@ class FleetSampler:
             engines=tuple(engines),
             pools=tuple(pools),
             lateness=self._lateness(now, unix),
+            regions=self._regions(),
+        )
+
+    def _roles(self, pool: LivePool, unix: float) -> tuple[PoolRole, ...]:
+        shared = self._owners.shared.get(pool.entry.pool_id) if self._owners is not None else None
+        if self._owners is None or shared is None:
+            return ()
+        known, settings = shared.ownership, self._settings.peers
+        if known.role == ONLY and not known.seen.number:
+            return ()
+        return (
+            PoolRole(
+                gateway=settings.name if settings is not None else "",
+                role=known.role,
+                owner=self._owners.name_of(known.owner) if known.owner else "",
+                epoch=known.seen.number,
+                since=unix - (self._owners.clock() - known.since_s),
+                reason=known.reason,
+            ),
         )
 
     def _lateness(self, now: float, unix: float) -> Lateness | None:
@@ -217,6 +247,9 @@ class FleetSampler:
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
         for pool in sample.pools:
+            if any(each.role == ASKS for each in pool.roles):
+                self._leave_to_owner(pool, sample)
+                continue
             metrics.queued_requests.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
@@ -224,6 +257,14 @@ class FleetSampler:
         metrics.gateway_late.set(sample.lateness is not None)
         metrics.snapshot_version.set(sample.snapshot_version)
         self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
+
+    def _leave_to_owner(self, pool: PoolSample, sample: FleetSample) -> None:
+        """Take back the gauges that the pool's owner has for all."""
+        self._metrics.queued_requests.remove(pool.pool_id)
+        self._metrics.load_cv.remove(pool.pool_id)
+        for engine in sample.engines:
+            if engine.pool_id == pool.pool_id:
+                self._metrics.outstanding_tokens.remove(engine.engine_id)
 
     def _forget_gone(self, engine_ids: set[str], pool_ids: set[str]) -> None:
         metrics = self._metrics
@@ -238,9 +279,14 @@ class FleetSampler:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:
             self._queue_counters.forget(pool_id)
-            for family in (metrics.queued_requests, metrics.load_cv, metrics.index_bytes):
+            for family in (metrics.queued_requests, metrics.load_cv, metrics.index_bytes, metrics.owner_epoch):
                 family.remove(pool_id)
         self._pool_ids = pool_ids
+
+
+def _bound_only(load: EngineLoad) -> EngineLoad:
+    """Return the load of an engine without what runs there, which the pool's owner counts."""
+    return msgspec.structs.replace(load, in_flight_tokens=0, in_flight_s=0.0, running=0)
 
 
 def _engine_sample(

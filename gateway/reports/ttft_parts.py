@@ -1,19 +1,12 @@
-"""The parts of one ended request's time to first token, and the pool's sums that count them."""
+"""The parts of one ended request's time to first token."""
 
 from __future__ import annotations
 
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.ttft_split import TtftParts
+from gateway.pool.ttft_split import Noted
 
 
-def note_ttft(record: DecisionRecord) -> None:
-    """Count a request that ended in its pool's sums; any thread may."""
-    parts, first_token_s = split_of(record), record.first_token_s
-    if parts is not None and first_token_s is not None:
-        record.pool.affinity.ttft.note(record.decision.engine_id, parts, first_token_s)
-
-
-def split_of(record: DecisionRecord) -> TtftParts | None:
+def split_of(record: DecisionRecord) -> Noted | None:
     """Return the parts of a request's TTFT; None where it had none, or spent time on an engine that failed it."""
     decision, first_token_s, arrived_s = record.decision, record.first_token_s, record.arrived_s
     pair = decision.pair
@@ -21,9 +14,14 @@ def split_of(record: DecisionRecord) -> TtftParts | None:
         return None
     ttft_s = first_token_s - arrived_s
     # A dispatch at once waited for no engine, but it may have waited for a gateway that was late itself.
-    queue_s = min(max(0.0, decision.queued_s, decision.decided_s - arrived_s), ttft_s)
+    queue_s = decision.decided_s - arrived_s
+    queue_s = max(queue_s, decision.queued_s)
+    if queue_s > ttft_s:
+        queue_s = ttft_s
+    elif queue_s < 0.0:
+        queue_s = 0.0
     rest_s = ttft_s - queue_s
     if pair is None or record.handed_over_s is None:
-        return queue_s, 0.0, rest_s
+        return decision.engine_id, queue_s, 0.0, rest_s, first_token_s
     transfer_s = min(max(0.0, first_token_s - record.handed_over_s), rest_s)
-    return queue_s, transfer_s, rest_s - transfer_s
+    return decision.engine_id, queue_s, transfer_s, rest_s - transfer_s, first_token_s

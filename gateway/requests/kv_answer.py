@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.requests.handoff_bodies import TRANSFER
+from gateway.formats.handoff_bodies import TRANSFER
 from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'

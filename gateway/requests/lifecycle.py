@@ -7,7 +7,8 @@ client_error. The record says where it stands; the listeners hear each change, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from gateway.http.overload_rejection import lag_rejection
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener, RequestListeners
 from gateway.process.drain import CUT_OFF
+from gateway.regions.region_routing import Elsewhere, RegionRouting
 from gateway.requests.decision_records import engines_of, new_record, no_decision
 from gateway.requests.objectives import objectives
 from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
@@ -28,6 +30,7 @@ from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
+from routing.values.reasons import FORWARDED
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
@@ -64,19 +67,46 @@ class RequestLifecycle:
         """
         request = _request(pool, wanted, keyed)
         asked_s = monotonic()
-        try:
+        with self._counted(pool, earlier):
             outcome = await pool.place(request, hold=hold, excluded=excluded, salted=keyed.salted)
+        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
+
+    async def place_or_forward(
+        self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, regions: RegionRouting, avoided: frozenset[str]
+    ) -> tuple[DecisionRecord, Elsewhere | None]:
+        """Return the record of a request that is dispatched here, or goes to another region; raises as `place` does.
+
+        `avoided` are regions that have failed it.
+        """
+        request = _request(pool, wanted, keyed)
+        asked_s = monotonic()
+        with self._counted(pool, None):
+            outcome = await regions.place(
+                pool, request, lambda: pool.place(request, hold=True, salted=keyed.salted), avoided
+            )
+        if not isinstance(outcome, Elsewhere):
+            return self._taken(pool, request, keyed, outcome, asked_s, None, wanted), None
+        decision = no_decision(pool, request, Rejected(request.request_id, FORWARDED, 0.0))
+        record = new_record(decision, pool, request, keyed, (), asked_s)
+        record.proxied, record.hop = True, outcome.hop
+        self.recent.add(record)
+        return record, outcome
+
+    @contextmanager
+    def _counted(self, pool: LivePool, earlier: DecisionRecord | None) -> Iterator[None]:
+        """Count a client that leaves while its request has no engine."""
+        try:
+            yield
         except asyncio.CancelledError:
             if earlier is None:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
-        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
 
     def reject_if_late(self, pool: LivePool, wanted: Wanted) -> None:
         """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
         rejected = lag_rejection(pool.lag, pool.router, wanted.request_id)
         if rejected is not None:
-            raise self._rejected(pool, _request(pool, wanted, _UNREAD), _UNREAD, rejected, monotonic(), None)
+            raise self._rejected(pool, _request(pool, wanted, _UNREAD), _UNREAD, rejected, monotonic(), None, wanted)
 
     def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
@@ -106,13 +136,15 @@ class RequestLifecycle:
     ) -> DecisionRecord:
         """Begin or continue the record of a dispatched request; raises ApiError for a rejection."""
         if isinstance(outcome, Rejected):
-            raise self._rejected(pool, request, keyed, outcome, asked_s, earlier)
+            raise self._rejected(pool, request, keyed, outcome, asked_s, earlier, wanted)
         took_s = monotonic() - asked_s
         decision, record = outcome.decision, earlier
         if record is None:
             tried = (decision.engine_id,) if decision.pair is None else engines_of(decision)
             record = new_record(decision, pool, request, keyed, tried, asked_s)
             record.tracked = wanted.tracked and not wanted.reporter
+            record.hop = wanted.hop
+            record.agent, record.workflow_id = wanted.agent, wanted.workflow_id
             if wanted.proxied:
                 record.proxied = True
             elif wanted.reporter:
@@ -248,10 +280,12 @@ class RequestLifecycle:
         rejected: Rejected,
         asked_s: float,
         earlier: DecisionRecord | None,
+        wanted: Wanted,
     ) -> ApiError:
         record = earlier
         if record is None:
             record = new_record(no_decision(pool, request, rejected), pool, request, keyed, (), asked_s)
+            record.hop = wanted.hop
             self.recent.add(record)
             if keyed is _UNREAD:
                 record.keys = None

@@ -21,8 +21,8 @@ from gateway.access.isolation_domains import SHARED
 from gateway.base.event_log import log_event
 from gateway.contracts.key_source import BYTES, COUNTED, HASHES, MEDIA, NONE, REMEMBERED, TOKENIZED, TOKENS, UNMATCHED
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
-from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.contracts.hop import Hop
+
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
     """What a caller asks for, whichever door it came through."""
@@ -28,5 +30,10 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """This gateway forwards it."""
     reporter: str = ""
     """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+    agent: str = ""
+    """The agent that asks, and the workflow that it is part of; empty: it names none."""
+    workflow_id: str = ""
     sequences: int = 1
     """Answers that are decoded for the prompt; 0: the prompt is all there is to compute."""
+    hop: Hop | None = None
+    """It came from the region of its first contact, or goes on in a pool of another region."""

@@ -19,6 +19,7 @@ from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
@@ -81,11 +82,16 @@ class BlockStore:
             self._close_read(records)
 
     def allocate(
-        self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts], lease_s: float
+        self,
+        tx_id: str,
+        reused: Sequence[bytes],
+        new: Sequence[BlockFacts],
+        lease_s: float,
+        expected: Expected | None = None,
     ) -> Allocation | Rejection:
-        """Begin a transaction."""
+        """Begin a transaction; `expected`: an advisory asks for its new blocks."""
         with self.lock:
-            got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock())
+            got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock(), expected)
         self.settle()
         return got
 
@@ -137,14 +143,14 @@ class BlockStore:
         finally:
             self._close_read([record])
 
-    def promote(self, keys: Sequence[bytes]) -> list[bytes]:
+    def promote(self, keys: Sequence[bytes], expected: Expected | None = None) -> list[bytes]:
         """Copy those of these blocks that lie on SSD alone to DRAM; returns which of them lie there afterwards."""
         with self.lock:
             records = self.catalog.open_read(keys)
             alone = [each for each in records if each is not None and DRAM not in each.slots]
         try:
             for record in alone:
-                self._load(record)
+                self._load(record, expected)
             with self.lock:
                 return [record.facts.key for record in alone if DRAM in record.slots]
         finally:
@@ -322,11 +328,11 @@ class BlockStore:
                 self.counts.hits[SSD] += 1
         return None if view is None else (record.facts, view)
 
-    def _load(self, record: BlockRecord) -> memoryview | None:
+    def _load(self, record: BlockRecord, expected: Expected | None = None) -> memoryview | None:
         """Read a block from SSD into DRAM, or beside it where no slot comes free; None: it is corrupt."""
         with self.lock:
             slot = record.slots.get(SSD)
-            filled = self.catalog.open_fill(record.facts.key, DRAM) if slot is not None else None
+            filled = self.catalog.open_fill(record.facts.key, DRAM, expected) if slot is not None else None
         if slot is None or self.slot_file is None:
             return None
         length = record.facts.length

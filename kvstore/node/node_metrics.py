@@ -86,3 +86,5 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "link_bytes_per_second", "Learned rate of a link.", "peer", rates
         yield GaugeMetricFamily, "link_latency_seconds", "Learned latency of a link.", "peer", latencies
         yield CounterMetricFamily, "link_bytes", "Bytes received over a link.", "peer", received
+        sent = {peer: link.sent_bytes for peer, link in self._server.links.links().items()}
+        yield CounterMetricFamily, "client_sent_bytes", "Bytes sent to a client.", "peer", sent

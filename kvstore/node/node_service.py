@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from kvstore.node.block_store import BlockStore, Filling
 from kvstore.node.pull_pace import PullPace
 from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.transactions import MAX_LEASE_S, Rejection
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
@@ -168,10 +169,12 @@ class NodeService:
     def _pull(self, message: Pull) -> Reply:
         """Fetch blocks under a transaction here, which makes room, and one at their holder, which keeps them there."""
         keys = [facts.key for facts in message.blocks]
-        promoted = set(self._store.promote(keys))
+        now = self._store.clock()
+        expected = Expected(now + message.expected_s, now + message.keep_s) if message.keep_s > 0 else None
+        promoted = set(self._store.promote(keys, expected))
         if not message.holder:
             return Done(len(promoted), [key for key in keys if key not in promoted])
-        begun = self._begin(message.blocks)
+        begun = self._begin(message.blocks, expected)
         if isinstance(begun, Refused):
             return begun
         tx_id, filling = begun
@@ -197,7 +200,7 @@ class NodeService:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
                 return [None] * len(wanted)
-            priority = Priority(max(0, min(message.priority, 2)))
+            priority = Priority(max(Priority.REQUEST, min(message.priority, Priority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
             if self._pace is not None and priority != Priority.REQUEST:
                 self._pace.came(sum(len(each.payload) for each in fetched if each is not None))
@@ -206,10 +209,12 @@ class NodeService:
             return [None] * len(wanted)
         return fetched
 
-    def _begin(self, blocks: Sequence[BlockFacts]) -> tuple[str, list[Filling]] | Refused:
+    def _begin(
+        self, blocks: Sequence[BlockFacts], expected: Expected | None = None
+    ) -> tuple[str, list[Filling]] | Refused:
         """Allocate and begin to write in one transaction of our own."""
         tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
-        got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S)
+        got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S, expected)
         if isinstance(got, Rejection):
             return self._refused(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])

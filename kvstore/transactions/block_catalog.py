@@ -15,19 +15,13 @@ import msgspec
 
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 from kvstore.tiers.block_header import BlockHeader
-from kvstore.tiers.eviction import EvictionOrder, eviction_order
-from kvstore.tiers.free_slots import FreeSlots
+from kvstore.tiers.eviction import eviction_order
+from kvstore.tiers.tier import Tier
 from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
 from kvstore.transactions.tenant_usage import TenantUsage
-
-
-class _Tier:
-    def __init__(self, slots: int, order: EvictionOrder) -> None:
-        self.free = FreeSlots(slots)
-        self.order = order
-        self.evicted = 0
 
 
 class BlockCatalog:
@@ -41,7 +35,7 @@ class BlockCatalog:
         self.usage = TenantUsage(settings.tenant_quota_bytes, settings.pin_quota_bytes)
         sizes: dict[Medium, int] = {DRAM: settings.dram_slots, SSD: settings.ssd_slots}
         self._tiers = {
-            medium: _Tier(slots, eviction_order(settings.eviction, slots, rng)) for medium, slots in sizes.items()
+            medium: Tier(slots, eviction_order(settings.eviction, slots, rng)) for medium, slots in sizes.items()
         }
         self._records: dict[bytes, BlockRecord] = {}
         self._named: dict[int, tuple[bytes, ...]] = {}
@@ -52,6 +46,8 @@ class BlockCatalog:
         self._clearing: dict[tuple[Medium, int], ClearedSlot] = {}
         self._unclean: list[ClearedSlot] = []
         self._leaving: set[BlockRecord] = set()
+        self.expected = ExpectedBlocks()
+        self._now = 0.0
 
     # What is held ---------------------------------------------------------------------------------
 
@@ -122,6 +118,7 @@ class BlockCatalog:
             tier.order.touch(keys)
         for record in found:
             if record is not None:
+                self.expected.used(record.facts.key)
                 record.users += 1
                 self._relist(record)
         return found
@@ -145,9 +142,10 @@ class BlockCatalog:
             self.forget(self._records[victim])
         return self.usage.fits(tenant, length)
 
-    def create(self, facts: BlockFacts, now: float) -> BlockRecord | None:
+    def create(self, facts: BlockFacts, now: float, expected: Expected | None = None) -> BlockRecord | None:
         """Take in a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
-        slot = self._take_slot(DRAM)
+        self._now = max(now, self._now)
+        slot = self._take_slot(DRAM, expected)
         if slot is None:
             return None
         self._number += 1
@@ -155,6 +153,8 @@ class BlockCatalog:
         record.locks = 1
         self._take_in(record)
         self._place(record, DRAM, slot)
+        if expected is not None:
+            self.expected.add(facts.key, record.number, expected)
         return record
 
     def publish(self, record: BlockRecord) -> None:
@@ -180,18 +180,20 @@ class BlockCatalog:
             self._changes.extend(Change("removed", old, medium) for medium in record.slots)
         self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
 
-    def open_fill(self, key: bytes, medium: Medium) -> BlockRecord | None:
+    def open_fill(self, key: bytes, medium: Medium, expected: Expected | None = None) -> BlockRecord | None:
         """Reserve a slot of another tier for a copy, which is then in use until `close_fill`; None: not possible."""
         record = self._records.get(key)
         if record is None or not record.visible or medium in record.slots or medium in record.filling:
             return None
         record.users += 1
         self._relist(record)
-        slot = self._take_slot(medium)
+        slot = self._take_slot(medium, expected)
         if slot is None:
             record.users -= 1
             self._settle(record)
             return None
+        if expected is not None:
+            self.expected.add(key, record.number, expected)
         record.filling[medium] = slot
         return record
 
@@ -203,6 +205,7 @@ class BlockCatalog:
             self._place(record, medium, slot)
             self._changes.append(Change("stored", record.facts, medium))
         else:
+            self.expected.used(record.facts.key)
             # Part of another tenant's block may be left there.
             record.dead_slots.append((medium, slot, True))
         self._settle(record)
@@ -236,6 +239,7 @@ class BlockCatalog:
             record.pinned_until = 0.0
         self.usage.remove(record)
         del self._records[record.facts.key]
+        self.expected.used(record.facts.key)
         self._unname(record)
         self._leaving.add(record)
         self._settle(record)
@@ -294,6 +298,7 @@ class BlockCatalog:
 
     def expire(self, now: float) -> None:
         """End pins and drop blocks whose time is over."""
+        self._now = max(now, self._now)
         while self._due and self._due[0][0] <= now:
             _, number, key = heapq.heappop(self._due)
             record = self._records.get(key)
@@ -345,8 +350,9 @@ class BlockCatalog:
                 raise AssertionError(f"two blocks share a slot of {medium}")
             tier.free.check(set(taken))
             tier.order.check()
-            if len(tier.order) != sum(self._may_leave(record, medium) for record in records if medium in record.slots):
+            if len(tier.order) != sum(record.may_leave(medium) for record in records if medium in record.slots):
                 raise AssertionError(f"a block of {medium} could never leave, or a used one could")
+        self.expected.check({key for key, each in self._records.items() if DRAM in each.slots or DRAM in each.filling})
         named = {(name, key) for name, keys in self._named.items() for key in keys}
         if named != {(each.facts.routing_key, each.facts.key) for each in records if each.facts.routing_key}:
             raise AssertionError("what gateways call the blocks is not what they are called")
@@ -375,12 +381,14 @@ class BlockCatalog:
         if left:
             self._named[name] = left
 
-    def _take_slot(self, medium: Medium) -> int | None:
+    def _take_slot(self, medium: Medium, expected: Expected | None = None) -> int | None:
         tier = self._tiers[medium]
         slot = tier.free.take()
         if slot is not None:
             return slot
         victim = tier.order.victim()
+        if medium == DRAM and (expected is not None or len(self.expected)):
+            victim = self.expected.victim(victim, expected, self._now, self._records)
         if victim is None:
             return None
         tier.evicted += 1
@@ -404,6 +412,8 @@ class BlockCatalog:
         # What is not committed may not have come yet, so that another tenant's block may still be there.
         record.dead_slots.append((medium, record.slots.pop(medium), not record.visible))
         self._tiers[medium].order.remove(record.facts.key)
+        if medium == DRAM:
+            self.expected.used(record.facts.key)
         if record.visible:
             self._changes.append(Change("removed", record.facts, medium))
 
@@ -422,13 +432,9 @@ class BlockCatalog:
     def _relist(self, record: BlockRecord) -> None:
         key = record.facts.key
         for medium in record.slots:
-            self._tiers[medium].order.set_evictable(key, self._may_leave(record, medium))
+            self._tiers[medium].order.set_evictable(key, record.may_leave(medium))
         free = record.visible and not record.busy and not record.pinned_until
         self.usage.set_evictable(record, free)
-
-    def _may_leave(self, record: BlockRecord, medium: Medium) -> bool:
-        offloaded = medium == DRAM and SSD in record.slots
-        return record.visible and not record.busy and (not record.pinned_until or offloaded)
 
     def _note_end(self, record: BlockRecord) -> None:
         """Look at the block again when its pin or its time is over; entries of blocks that left go now and then."""

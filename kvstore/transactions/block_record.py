@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvstore.tiers.block_facts import BlockFacts, Medium
+from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 
 
 class BlockRecord:
@@ -50,3 +50,8 @@ class BlockRecord:
     def busy(self) -> bool:
         """Whether somebody uses or has locked the block."""
         return self.users > 0 or self.locks > 0
+
+    def may_leave(self, medium: Medium) -> bool:
+        """Return whether its copy in a tier may go; a pinned one leaves DRAM only while that on SSD stays."""
+        offloaded = medium == DRAM and SSD in self.slots
+        return self.visible and not self.busy and (not self.pinned_until or offloaded)

@@ -17,6 +17,7 @@ import msgspec
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.expected_blocks import Expected
 
 MAX_LEASE_S = 60.0
 MAX_OPEN = 1024
@@ -66,9 +67,15 @@ class Transactions:
         return self._ended.get(tx_id)
 
     def allocate(
-        self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts], lease_s: float, now: float
+        self,
+        tx_id: str,
+        reused: Sequence[bytes],
+        new: Sequence[BlockFacts],
+        lease_s: float,
+        now: float,
+        expected: Expected | None = None,
     ) -> Allocation | Rejection:
-        """Lock what is reused and take in what is new, all of it or nothing."""
+        """Lock what is reused and take in what is new, all of it or nothing; `expected`: for an advisory."""
         self.expire(now)
         rejection = self._why_not(tx_id, reused, new)
         if rejection is not None:
@@ -79,7 +86,7 @@ class Transactions:
         for record in locked:
             catalog.lock(record)
         transaction = _Transaction(locked, now + min(lease_s, MAX_LEASE_S))
-        reason = self._take_in(transaction, [facts for facts in new if catalog.find(facts.key) is None], now)
+        reason = self._take_in(transaction, [facts for facts in new if catalog.find(facts.key) is None], now, expected)
         if reason is not None:
             self._undo(transaction)
             return Rejection(reason)
@@ -182,13 +189,15 @@ class Transactions:
             return Rejection("missing", missing)
         return None
 
-    def _take_in(self, transaction: _Transaction, new: list[BlockFacts], now: float) -> Reason | None:
+    def _take_in(
+        self, transaction: _Transaction, new: list[BlockFacts], now: float, expected: Expected | None
+    ) -> Reason | None:
         if not self._catalog.can_take(len(new)):
             return "no_room"
         for facts in new:
             if not self._catalog.make_room_for(facts.tenant, facts.length):
                 return "over_quota"
-            record = self._catalog.create(msgspec.structs.replace(facts, checksum=b""), now)
+            record = self._catalog.create(msgspec.structs.replace(facts, checksum=b""), now, expected)
             if record is None:
                 return "no_room"
             transaction.new[facts.key] = record

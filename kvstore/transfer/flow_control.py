@@ -1,4 +1,4 @@
-"""Who may move bytes now: a waiting request before a prefetch, a prefetch before a replication.
+"""Who may move bytes now: a waiting request, then a prefetch, then a session's advisory, then a replication.
 
 `TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
 are under way and nobody more urgent waits. Batches move in pieces, so that an urgent one waits for a piece at most.
@@ -18,7 +18,8 @@ class Priority(IntEnum):
 
     REQUEST = 0
     PREFETCH = 1
-    REPLICATION = 2
+    ADVISORY = 2
+    REPLICATION = 3
 
 
 class TransferQueue:

@@ -6,12 +6,15 @@ from typing import Literal
 
 import msgspec
 
-Planner = Literal["prefetch", "replicate"]
+Planner = Literal["prefetch", "advisory", "replicate"]
 PREFETCH: Planner = "prefetch"
 """A queued request will need them (Mooncake §5.2)."""
+ADVISORY: Planner = "advisory"
+"""A session has announced its next request (SYMPHONY §3.3)."""
 REPLICATE: Planner = "replicate"
 """They are loaded from elsewhere again and again (Mooncake §4.2)."""
-PLANNERS: tuple[Planner, ...] = (PREFETCH, REPLICATE)
+JUDGED: tuple[Planner, ...] = (PREFETCH, REPLICATE)
+"""Planners that are trusted as a whole; of advisories each source is judged for itself."""
 MAX_BLOCKS = 4096
 """Of one move; of a longer prompt the first go."""
 
@@ -27,3 +30,7 @@ class KvMove(msgspec.Struct, frozen=True):
     """Routing keys, in the order of the prompt."""
     seconds: float
     """How long the transfer is expected to take."""
+    rank: int = 0
+    """Of two moves of one planner the lower goes first."""
+    expected_s: float = 0.0
+    """When the blocks are expected to be used, as monotonic seconds; 0: as soon as they are there."""

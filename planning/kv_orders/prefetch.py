@@ -22,7 +22,7 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
     """Return what should be moved while a bound request waits; None: nothing pays, or would be there in time.
 
     Where the request is to load from the engine's own node already, those of its blocks that lie on SSD alone are
-    brought to DRAM; which these are only the node knows.
+    brought to DRAM.
     """
     home = loads.homes.get(decision.engine_id)
     if home is None or decision.wait_s < MIN_WAIT_S:
@@ -42,9 +42,9 @@ def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, no
     if ways:
         return max(ways, key=lambda way: (way[0], -way[1].seconds, way[1].source))[1]
     fetch = decision.fetch
-    if fetch is None or fetch.node != home:
+    if fetch is None or fetch.node != home or not fetch.ssd_blocks:
         return None
-    return _move(request, decision, loads, home, held, fetch.blocks)
+    return _move(request, decision, loads, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)
 
 
 def _move(

@@ -62,6 +62,11 @@ class AdvisedSessions:
             self.release(advised.session_id)
         return over
 
+    def forget_engine(self, engine_id: int) -> None:
+        """End the reservations of an engine that is gone."""
+        for advised in [each for each in self._by_session.values() if each.engine_id == engine_id]:
+            self.release(advised.session_id)
+
     def tokens_at(self, engine_id: int) -> int:
         """Return the KV tokens that are expected at an engine."""
         return self._tokens[engine_id]

@@ -306,7 +306,7 @@ class Dispatcher:
         self, decision: Decision, request: InferenceRequest, target: int, blocks: int, now: float
     ) -> Fetch | None:
         """Return what is to be copied by now; node managers may have got blocks since that nobody had then."""
-        if self.view.nodes is not None and counts_loads(decision.placement):
+        if self.view.nodes is not None and (counts_loads(decision.placement) or decision.reason == reasons.ADVISED):
             return load_at_dispatch(request, self.view, target, blocks, now)
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
         at_source = self.view.resident_match(request).blocks(source) if source is not None else 0

@@ -15,10 +15,10 @@ class ObservedRequests:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
-    def take(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
+    def take(self, request: InferenceRequest, engine_id: str, now: float, *, counted: bool = True) -> Dispatched | None:
         """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
 
-        Raises ValueError for an id that is already here.
+        `counted`: no other router counts it and compares it. Raises ValueError for an id that is already here.
         """
         dispatcher = self._dispatcher
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)
@@ -28,8 +28,9 @@ class ObservedRequests:
             return None
         sent = candidate(request, view, target, view.match(request).blocks(target), now)
         choice = Choice(target, reasons.OBSERVED, (sent,))
-        if dispatcher.observer is not None:
+        if dispatcher.observer is not None and counted:
             dispatcher.observer.placed(request, choice, view, now)
         outcome = dispatcher.bind(request, choice, now, hold=False)
-        dispatcher.counts.answered(outcome)
+        if counted:
+            dispatcher.counts.answered(outcome)
         return outcome if isinstance(outcome, Dispatched) else None

@@ -5,15 +5,18 @@ One table serves all pools: keys are seeded by served model and isolation domain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.prefix_match import PrefixMatch
 from kvstore.index.target_table import TargetTable
 
+_DRAM = "\0DRAM"
+"""Behind a node's name: the bit of its blocks that lie in DRAM."""
+
 
 class NodeHoldings:
-    """Mutable: the index, the bit of each node, and `readable`.
+    """Mutable: the index, two bits of each node (it holds a block; that lies in DRAM), and `readable`.
 
     What is told of a node that has not joined, or has left, is ignored.
     """
@@ -22,9 +25,10 @@ class NodeHoldings:
         self._index = PrefixIndex(max_bytes)
         self._table = TargetTable()
         self._bits: dict[str, int] = {}
+        self._dram_bits: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self.readable = 0
-        """Bitset of the nodes whose contents are known in full; of the others nothing is to be loaded."""
+        """Bitset of the nodes (both bits) whose contents are known in full; of the others nothing is to be loaded."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -34,40 +38,48 @@ class NodeHoldings:
         if node not in self._bits:
             bit = self._bits[node] = self._table.assign(node)
             self._names[bit] = node
+            self._dram_bits[node] = self._table.assign(node + _DRAM)
 
     def leave(self, node: str) -> None:
         """Forget a node."""
         self.cleared(node)
         bit = self._bits.pop(node, None)
         if bit is not None:
-            del self._names[bit]
+            del self._names[bit], self._dram_bits[node]
             self._table.release(node)
+            self._table.release(node + _DRAM)
             self._table.sweep()
 
-    def stored(self, node: str, keys: Sequence[int]) -> None:
-        """Note blocks that a node holds by now."""
+    def stored(self, node: str, keys: Sequence[int], *, dram: bool = True) -> None:
+        """Note blocks that a node holds by now, in DRAM or on SSD alone."""
         bit = self._bits.get(node)
         if bit is not None:
             self._index.store(bit, keys)
+            if dram:
+                self._index.store(self._dram_bits[node], keys)
+            else:
+                self._index.remove(self._dram_bits[node], keys)
 
-    def removed(self, node: str, keys: Iterable[int]) -> None:
+    def removed(self, node: str, keys: Sequence[int]) -> None:
         """Note blocks that a node holds no more."""
         bit = self._bits.get(node)
         if bit is not None:
             self._index.remove(bit, keys)
+            self._index.remove(self._dram_bits[node], keys)
 
     def complete(self, node: str) -> None:
         """Note that all that the node holds has been told."""
         bit = self._bits.get(node)
         if bit is not None:
-            self.readable |= 1 << bit
+            self.readable |= 1 << bit | 1 << self._dram_bits[node]
 
     def cleared(self, node: str) -> None:
         """Forget what a node holds; it is not readable until it is complete again."""
         bit = self._bits.get(node)
         if bit is not None:
-            self.readable &= ~(1 << bit)
+            self.readable &= ~(1 << bit | 1 << self._dram_bits[node])
             self._index.clear(bit)
+            self._index.clear(self._dram_bits[node])
 
     def is_readable(self, node: str) -> bool:
         """Return whether all that the node holds is known."""
@@ -79,18 +91,25 @@ class NodeHoldings:
         bit = self._bits.get(node)
         return bit is None or not self.is_readable(node) or bool(self._index.match([key], 1 << bit).groups)
 
+    def where(self, key: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names of the readable nodes that hold a block in DRAM, and of those that do on SSD alone."""
+        match = self.match([key])
+        held, dram = self.names(match.groups[0][1]) if match.groups else [], self.in_dram(match)
+        return tuple(name for name in held if name in dram), tuple(name for name in held if name not in dram)
+
     def match(self, keys: Sequence[int]) -> PrefixMatch:
-        """Return how many leading blocks each readable node holds, by the nodes' bits."""
+        """Return how many leading blocks each readable node holds, and how many in DRAM, by the nodes' bits."""
         return self._index.match(keys, self.readable)
 
     def names(self, nodes: int) -> list[str]:
-        """Return the names of a bitset of nodes, in their order."""
-        names, left = [], nodes
-        while left:
-            low = left & -left
-            left ^= low
-            names.append(self._names[low.bit_length() - 1])
-        return sorted(names)
+        """Return the names of the nodes that a bitset says hold blocks, in their order."""
+        return sorted(name for bit, name in self._names.items() if nodes >> bit & 1)
+
+    def in_dram(self, match: PrefixMatch) -> dict[str, int]:
+        """Return how many leading blocks of a match each node has in DRAM; none: 0, and it is left out."""
+        return {
+            name: blocks for blocks, nodes in match.groups for name, bit in self._dram_bits.items() if nodes >> bit & 1
+        }
 
     def check(self) -> None:
         """Raise AssertionError unless the parts agree."""
@@ -98,5 +117,7 @@ class NodeHoldings:
         self._table.check()
         if {name: bit for bit, name in self._names.items()} != self._bits:
             raise AssertionError("names and bits of nodes differ")
-        if self.readable & ~sum(1 << bit for bit in self._names):
+        if self._dram_bits.keys() != self._bits.keys():
+            raise AssertionError("a node has one bit of two")
+        if self.readable & ~sum(1 << bit for bit in (*self._names, *self._dram_bits.values())):
             raise AssertionError("a node is readable that is not there")

@@ -2,6 +2,7 @@
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
 1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
+What lies on a node's SSD alone is read there first, which is a price of its own: until the first such load 2 GB/s.
 A link that was not used for a while is judged by them again: one that was slow would else never be tried anew.
 """
 
@@ -16,6 +17,7 @@ from routing.ledger.node_holdings import NodeHoldings
 
 OWN_LATENCY_S, OWN_S_PER_BYTE = 0.001, 1 / 2e9
 OTHER_LATENCY_S, OTHER_S_PER_BYTE = 0.002, 1 / 1e9
+SSD_LATENCY_S, SSD_S_PER_BYTE = 0.0002, 1 / 2e9
 BLOCK_BYTES = 1 << 20
 """A block's size where neither a node nor a load has told any."""
 MAX_LINKS = 4096
@@ -24,6 +26,7 @@ _SIZE_SHARE = 0.2
 
 
 _OWN, _OTHER = LoadRate(OWN_LATENCY_S, OWN_S_PER_BYTE), LoadRate(OTHER_LATENCY_S, OTHER_S_PER_BYTE)
+_SSD = LoadRate(SSD_LATENCY_S, SSD_S_PER_BYTE)
 """The priors; they learn nothing."""
 
 
@@ -34,15 +37,18 @@ class Load(NamedTuple):
     blocks: int
     """Leading blocks that the engine has afterwards; those that it has already do not travel."""
     node: str
+    ssd_blocks: int = 0
+    """Those of the blocks that travel which lie on the node's SSD alone."""
 
 
 class Loadable:
-    """What can be loaded of one prompt: who holds how much of it, the longest part first."""
+    """What can be loaded of one prompt: who holds how much of it, the longest part first, and how much in DRAM."""
 
-    __slots__ = ("_loads", "groups")
+    __slots__ = ("_dram", "_loads", "groups")
 
-    def __init__(self, loads: NodeLoads, groups: list[tuple[int, list[str]]]) -> None:
+    def __init__(self, loads: NodeLoads, groups: list[tuple[int, list[str]]], dram: Mapping[str, int]) -> None:
         self._loads = loads
+        self._dram = dram
         self.groups = groups
 
     def onto(self, engine_id: str, held: float) -> list[Load]:
@@ -51,14 +57,20 @@ class Loadable:
         home = loads.homes.get(engine_id)
         if home is None:
             return []
-        block_bytes, rate, ways = loads.block_bytes, loads.rate, []
+        ways, first = [], int(held)
         for blocks, nodes in self.groups:
             if blocks > held:
-                size = (blocks - int(held)) * block_bytes
                 # Of equally cheap nodes the first by name, so that it is always the same.
-                seconds, node = min([(rate(home, each).seconds(size), each) for each in nodes])
-                ways.append(Load(seconds, blocks, node))
+                found = [(each, self.on_ssd(each, first, blocks)) for each in nodes]
+                seconds, node, ssd = min(
+                    [(loads.seconds(home, each, blocks - first, ssd), each, ssd) for each, ssd in found]
+                )
+                ways.append(Load(seconds, blocks, node, ssd))
         return ways
+
+    def on_ssd(self, node: str, first: int, end: int) -> int:
+        """Return how many of the blocks from `first` to `end` a node that holds them has on SSD alone."""
+        return max(0, end - max(first, self._dram.get(node, 0)))
 
     def holders(self, engine_id: str, blocks: int) -> list[str]:
         """Return the nodes that hold so many blocks or more, the cheapest for the engine first."""
@@ -77,6 +89,7 @@ class NodeLoads:
         self._largest_slot = 0
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
+        self._ssd_rates: dict[str, LoadRate] = {}
         self._used_at: dict[tuple[str, str], float] = {}
         self._forget_at = 0.0
         self._quarantine = Quarantine()
@@ -90,9 +103,18 @@ class NodeLoads:
         """Take the engines' own nodes, and of each node the bytes of the largest block that it keeps."""
         self.homes, self._largest_slot = homes, max(slots.values(), default=0)
 
-    def seconds(self, home: str, node: str, blocks: int) -> float:
-        """Return the expected seconds until so many blocks of a node are in an engine whose own node is `home`."""
-        return self.rate(home, node).seconds(blocks * self.block_bytes)
+    def seconds(self, home: str, node: str, blocks: int, ssd_blocks: int = 0) -> float:
+        """Return the expected seconds until so many blocks of a node are in an engine whose own node is `home`.
+
+        `ssd_blocks` of them lie on the node's SSD alone.
+        """
+        size = self.block_bytes
+        link_s = self.rate(home, node).seconds(blocks * size)
+        return link_s + self.ssd_rate(node).seconds(ssd_blocks * size) if ssd_blocks else link_s
+
+    def ssd_rate(self, node: str) -> LoadRate:
+        """Return what is known of reading a node's SSD; the prior where nothing is."""
+        return self._ssd_rates.get(node) or _SSD
 
     def rate(self, home: str, node: str) -> LoadRate:
         """Return what is known of a link; the priors where nothing is."""
@@ -105,15 +127,20 @@ class NodeLoads:
             self._forget(now)
         if not holdings.readable or not keys:
             return None
-        groups = []
-        for blocks, nodes in holdings.match(keys).groups:
+        groups, match = [], holdings.match(keys)
+        for blocks, nodes in match.groups:
             names = [name for name in holdings.names(nodes) if self._quarantine.usable(name, now)]
             if names:
                 groups.append((blocks, names))
-        return Loadable(self, groups) if groups else None
+        return Loadable(self, groups, holdings.in_dram(match)) if groups else None
 
-    def loaded(self, engine_id: str, node: str, blocks: int, size: int, seconds: float, now: float) -> None:
-        """Learn from a load that brought blocks; of an engine without a node of its own nothing is learned."""
+    def loaded(
+        self, engine_id: str, node: str, blocks: int, size: int, seconds: float, now: float, ssd_blocks: int = 0
+    ) -> None:
+        """Learn from a load that brought blocks; of an engine without a node of its own nothing is learned.
+
+        Of a load that read `ssd_blocks` from SSD, link and SSD learn from their parts of the expected seconds.
+        """
         home = self.homes.get(engine_id)
         if home is None or blocks <= 0 or size <= 0:
             return
@@ -126,7 +153,13 @@ class NodeLoads:
                 self._drop(next(iter(self._rates)))
             prior = self.rate(home, node)
             self._rates[link] = LoadRate(prior.latency_s, prior.s_per_byte)
-        self._rates[link].observe(size, seconds)
+        ssd_size = min(ssd_blocks, blocks) * per_block
+        link_s, ssd_s = self._rates[link].seconds(size), 0.0
+        if ssd_size:
+            ssd = self._ssd_rates.setdefault(node, LoadRate(SSD_LATENCY_S, SSD_S_PER_BYTE))
+            ssd_s = ssd.seconds(ssd_size)
+            ssd.observe(int(ssd_size), seconds * ssd_s / (link_s + ssd_s))
+        self._rates[link].observe(size, seconds * link_s / (link_s + ssd_s))
         self._used_at[link] = now
         self._quarantine.succeeded(node)
 
@@ -145,3 +178,5 @@ class NodeLoads:
 
     def _drop(self, link: tuple[str, str]) -> None:
         del self._rates[link], self._used_at[link]
+        if not any(node == link[1] for _, node in self._rates):
+            self._ssd_rates.pop(link[1], None)

@@ -64,7 +64,7 @@ class Prefills:
             tokens = min(load.blocks * request.block_tokens, request.prompt_tokens)
             seconds = load.seconds + view.compute_s(request, target, tokens)
             if seconds < best.seconds:
-                best = Prefill(seconds, tokens, Fetch("", load.blocks, load.seconds, load.node))
+                best = Prefill(seconds, tokens, Fetch("", load.blocks, load.seconds, load.node, load.ssd_blocks))
         return best
 
 

@@ -23,6 +23,12 @@ ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION)
 
 Parameter = bool | int | float | str
 
+AdvisoryRule = Literal["off", "gated", "symphony", "sticky"]
+OFF: AdvisoryRule = "off"
+GATED: AdvisoryRule = "gated"
+SYMPHONY: AdvisoryRule = "symphony"
+STICKY: AdvisoryRule = "sticky"
+
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One placement or queue order by its registered name, with its own parameters."""
@@ -137,6 +143,16 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             extra_json_schema={"x-group": "Cost"},
         ),
     ] = "fixed"
+    advisories: Annotated[
+        AdvisoryRule,
+        Meta(
+            title="Advisories",
+            description="off: ignores advisories. gated: reserves the cheapest engine and prefetches KV that arrives "
+            "in time. symphony: reserves the least loaded engine and always prefetches. sticky: keeps sessions on "
+            "their last engine.",
+            extra_json_schema={"x-group": "Dispatch"},
+        ),
+    ] = "off"
     bottleneck_s: Annotated[
         float,
         Meta(
@@ -148,6 +164,16 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             extra_json_schema={"x-unit": "s", "x-usual": [2, 10], "x-group": "Cost"},
         ),
     ] = 0.0
+    region_rule: Annotated[
+        Literal["locality_offload", "skywalker", "skywalker_ch", "region_local"],
+        Meta(
+            title="Region rule",
+            description="Chooses which requests go to another region, where regions are connected. locality_offload: "
+            "lost cache weighed against load. skywalker: only without local room, by longest match. skywalker_ch: by "
+            "hash ring. region_local: none.",
+            extra_json_schema={"x-group": "Dispatch"},
+        ),
+    ] = "locality_offload"
     retry_share: Annotated[
         float,
         Meta(

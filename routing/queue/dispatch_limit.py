@@ -89,6 +89,18 @@ class DispatchLimit:
         report.blocks = True
         return False
 
+    def is_open(self, target: int, now: float) -> bool:
+        """Return whether another request would start at once; keeps nothing free for it."""
+        standing = self._reservations
+        if self._by_count:
+            return standing.dispatched(target) < self._settings.max_outstanding
+        if not standing.may_start(target, 0, self._window_tokens - 1, now + self._lookahead_s):
+            return False
+        report = self.reports.get(target)
+        if report is None or now >= report.at_s + self._settings.report_max_age_s:
+            return True
+        return report.pending == 0 or standing.prefilling(target) == 0
+
     def _has_room(self, report: _Report, prompt_tokens: int, now: float) -> bool:
         if not self._settings.keep_room:
             return True

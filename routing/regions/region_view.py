@@ -19,6 +19,18 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     """Size of the balancer's index for the engine (tokens)."""
 
 
+class RegionLoad(msgspec.Struct, frozen=True, gc=False):
+    """The engines of one pool together."""
+
+    engines: int
+    """Those that take work."""
+    available: int
+    """Those with room for another request."""
+    queued: int
+    in_flight: int
+    """Requests dispatched and not complete."""
+
+
 class PeerLoad(msgspec.Struct, frozen=True, gc=False):
     """Another region that sovereignty rules allow for the request, as its last heartbeat told."""
 

@@ -12,6 +12,10 @@ CENTRAL = -1
 """Target of a Choice that leaves the request unbound in the pool's queue."""
 
 
+ALONE = "alone"
+"""Decision.decided_by of a gateway that could not ask the pool's owner."""
+
+
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One scored engine. Hits in prompt tokens, times in seconds, cost in the placement's own unit."""
 
@@ -39,6 +43,8 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Estimated time of the transfer; part of the decision's compute_s."""
     node: str = ""
     """Name of the node manager that the blocks are loaded from; empty where an engine is the source."""
+    ssd_blocks: int = 0
+    """Those of the blocks that travel which the node has on SSD alone."""
 
     @property
     def source(self) -> str:
@@ -92,6 +98,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """When the queued request was moved to this engine, as `decided_s`; 0: it was not."""
     arm: str = ""
     """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
+    decided_by: str = ""
+    """Where several gateways share the pool: the owner's name and epoch, or ALONE; empty: this gateway, for all."""
 
     @classmethod
     def of(

@@ -13,6 +13,7 @@ AFFINITY = "affinity"
 LEAST_TTFT = "least_ttft"
 FETCH = "fetch"
 LOAD = "load"
+ADVISED = "advised"
 LONG_MATCH = "long_match"
 FEWEST_REQUESTS = "fewest_requests"
 SMALLEST_TREE = "smallest_tree"
@@ -37,6 +38,13 @@ ONLY_DECODER = "only_decoder"
 MOST_ROOM = "most_room"
 
 OBSERVED = "observed"
+
+FORWARDED = "forwarded"
+SESSION_REGION = "session_region"
+EARLY_OFFLOAD = "early_offload"
+NO_LOCAL_ROOM = "no_local_room"
+REMOTE_MATCH = "remote_match"
+NO_LOCAL_ENGINE = "no_local_engine"
 
 ARRIVED_FIRST = "arrived_first"
 EARLIEST_DEADLINE = "earliest_deadline"
@@ -81,6 +89,7 @@ _WORDS = {
     LEAST_TTFT: "its estimated TTFT was lowest",
     FETCH: "its estimated TTFT was lowest, counting blocks to fetch from another engine",
     LOAD: "it was the cheapest, counting blocks to load from a node",
+    ADVISED: "an advisory had reserved it, and no engine was clearly cheaper",
     LONG_MATCH: "it held enough of the prompt, and more than any other",
     FEWEST_REQUESTS: "loads were too far apart; it had the fewest requests",
     SMALLEST_TREE: "no engine held enough of the prompt; it had been sent the fewest blocks",
@@ -102,6 +111,12 @@ _WORDS = {
     ONLY_DECODER: "it was the only available decode engine",
     MOST_ROOM: "no decode engine had memory for the request; it had the most",
     OBSERVED: "another router sent it there; the pool only observes",
+    FORWARDED: "another region serves it",
+    SESSION_REGION: "that region held more of the prompt than any engine here",
+    EARLY_OFFLOAD: "that region was much less busy, and little cache was lost",
+    NO_LOCAL_ROOM: "no engine here had room, or was worth the wait",
+    REMOTE_MATCH: "no engine here had room; that region held the longest match",
+    NO_LOCAL_ENGINE: "no engine here serves the model or may serve the tenant",
     ARRIVED_FIRST: "it had waited longest",
     EARLIEST_DEADLINE: "it had the earliest deadline",
     HIGHEST_PRIORITY: "no request of a higher priority waited",

@@ -16,6 +16,7 @@ from routing.policy.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import QUEUE_ORDERS, pair_problem, stage_problems
 from simulator.baselines.registry import PLACEMENTS
 from simulator.command.canary_options import add_canary_arguments, canary_of
+from simulator.command.gateway_options import add_gateway_arguments, with_gateways
 from simulator.command.option_values import OptionValues
 from simulator.command.simulate_requests import add_request_arguments, pattern_of, settings_of
 from simulator.engine_cache.evictions import EVICTIONS
@@ -97,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "their plans and what they changed",
     )
     add_canary_arguments(parser)
+    add_gateway_arguments(parser)
     add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
     add("--all", action="store_true", help="every placement with every order (or those named)")
     add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
@@ -128,24 +130,15 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     if not arguments.transfers and any(each.placement.name == "mooncake" for each in policies):
         notes.append("mooncake chooses as min_ttft: engines transfer nothing, as in a live pool; see --transfers")
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
-    spec_fields = {
-        **_fleet(arguments, values),
-        "qps": values.above_zero("qps"),
-        "slo_tbt_s": values.above_zero("slo_tbt"),
-    }
+    rates = {"qps": values.above_zero("qps"), "slo_tbt_s": values.above_zero("slo_tbt")}
+    spec_fields = {**_fleet(arguments, values), **rates}
     jobs = values.whole("jobs", 1) or os.cpu_count() or 1
     max_input = values.whole("max_input", 1)
     if values.problems:
         raise SimulateOptionsError(values.problems)
-    tasks = [
-        RunTask(
-            trace=str(arguments.trace),
-            settings=settings,
-            requests=requests,
-            max_input=max_input,
-            goodput=arguments.goodput,
-            automation=automation,
-            spec=RunSpec(
+    specs = [
+        with_gateways(
+            RunSpec(
                 policy=policy,
                 arrivals=pattern,
                 warmup=warmup,
@@ -157,9 +150,26 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
                 arms=canary.arms(seed + number) if canary is not None else (),
                 **spec_fields,  # type: ignore[arg-type]  # one dict of differently typed fields
             ),
+            arguments,
+            values,
+            automated=automation is not None,
         )
         for policy in policies
         for number in range(seeds)
+    ]
+    if values.problems:
+        raise SimulateOptionsError(values.problems)
+    tasks = [
+        RunTask(
+            trace=str(arguments.trace),
+            settings=settings,
+            requests=requests,
+            max_input=max_input,
+            goodput=arguments.goodput,
+            automation=automation,
+            spec=spec,
+        )
+        for spec in specs
     ]
     return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json, notes=notes)
 

@@ -44,7 +44,9 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     device_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
     """Tokens of running requests that fit on the device, where that is less than the cache; 0: the cache's size."""
     max_batched_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 8192
-    """Tokens of one step under chunked prefill."""
+    """Tokens of one step under chunked prefill, and of a chunk in a pipeline."""
+    pipeline_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Nodes of a `pipelined` engine, each with an equal part of the layers."""
     layers: Annotated[int, Meta(ge=1, le=10_000)] = 28
     kv_bytes_per_token: Annotated[int, Meta(ge=1, le=1 << 40)] = 57_344
     """Bytes of one token's KV in all layers; the default is a 7B model with 4 KV heads in 16 bits."""

@@ -8,6 +8,7 @@ from simulator.engine_models.chunked import ChunkedEngine
 from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import PrefillDecodeEngine
+from simulator.engine_models.pipelined import PipelinedEngine
 from simulator.engine_models.reference import ReferenceEngine
 from simulator.engine_models.simulated_engine import SimulatedEngine
 
@@ -16,6 +17,7 @@ ENGINE_MODELS: dict[str, Callable[[EngineProfile], SimulatedEngine]] = {
     "colocated": colocated,
     "chunked": ChunkedEngine,
     "pd": PrefillDecodeEngine,
+    "pipelined": PipelinedEngine,
 }
 
 

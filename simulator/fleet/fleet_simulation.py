@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 
 from routing.ledger.fleet_view import EngineFacts
 from routing.router import Router
-from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
-from routing.values.observation import Completed, Failed
+from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Queued, Rejected
+from routing.values.observation import Completed, Failed, Observation
 from routing.values.observation import FirstToken as FirstTokenSeen
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
@@ -26,7 +26,7 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
 )
 from simulator.engine_models.fifo_engine import PromptSequence
-from simulator.engine_models.simulated_engine import SimulatedEngine
+from simulator.engine_models.simulated_engine import SimulatedEngine, TransferringEngine
 from simulator.fleet.block_transfer import BlockTransfers, land
 from simulator.fleet.cost_learning import CostLearning
 from simulator.fleet.engine_slots import LoadReport, Station, Stations
@@ -41,6 +41,7 @@ from simulator.fleet.fleet_changes import (
 )
 from simulator.fleet.load_samples import LoadSamples
 from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, RequestRecord
+from simulator.kv_nodes.fleet_nodes import At, FleetNodes
 from simulator.workloads.arrivals import ArrivalSource
 
 _WAKES_PER_S = 1000
@@ -53,10 +54,8 @@ _ENGINE, _LANDING, _CHANGE = 0, 1, 2
 
 DecodeGate = Callable[[Router, str], bool]
 """Says whether a request whose prefill an engine (by id) has just ended may decode there."""
-
 Watch = Callable[["FleetSimulation"], bool]
 """Looks at a run once per sample; True ends it."""
-
 Happening = Callable[["FleetSimulation"], None]
 """Something to do at a moment of virtual time."""
 
@@ -65,7 +64,8 @@ class FleetSimulation:
     """One run. Mutable: the router, the stations, the agenda of what is due, and the records.
 
     `records` holds what became of each request by its id, `history` the same in order of arrival.
-    Without `transfers` engines send each other nothing, and the router knows it, as in every live pool.
+    Without `transfers` engines send each other nothing, and the router knows it, as in every live pool. `nodes` makes
+    the node managers that keep what engines compute; without it there are none.
     `samples` are taken once more than `uncounted` requests have come, while others are still to come.
     What engines say of their load reaches the router `report_age_s` late; reports that are too old for the policy
     say nothing there.
@@ -80,6 +80,7 @@ class FleetSimulation:
         *,
         changes: Iterable[FleetChange] = (),
         transfers: BlockTransfers | None = None,
+        nodes: Callable[[At], FleetNodes] | None = None,
         samples: LoadSamples | None = None,
         uncounted: int = 0,
         report_age_s: float = 0.0,
@@ -88,20 +89,18 @@ class FleetSimulation:
         self.router = router
         self.records: dict[str, RequestRecord] = {}
         self.history: list[RequestRecord] = []
-        self.now = 0.0
-        self.unfinished = 0
+        self.now, self.unfinished = 0.0, 0
         self.decode_gate: DecodeGate | None = None
         """Where set, it turns requests away after their prefill: what early rejection avoids (Mooncake §4.3.2)."""
         self.samples = samples if samples is not None else LoadSamples()
-        self._source = source
+        self._source, self._transfers = source, transfers
         self._stations = Stations(build_engine)
-        self._transfers = transfers
         router.view.roster.transfers_possible = transfers is not None
+        self.nodes = None if nodes is None else nodes(lambda at_s, do: self.call_at(at_s, lambda _: do()))
+        router.follow_nodes(None if self.nodes is None else self.nodes.ledger)
         self._learning = CostLearning(router.policy)
-        self._report_age_s = report_age_s
-        self._uncounted = uncounted
-        self._next_sample_s = 0.0
-        self._log = log
+        self._report_age_s, self._uncounted = report_age_s, uncounted
+        self._next_sample_s, self._log = 0.0, log
         self._agenda: list[
             tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
         ] = []
@@ -110,7 +109,7 @@ class FleetSimulation:
         self._next_probe_s = 0.0
         for engine_id in engine_ids:
             self._stations.join(engine_id, 1.0)
-        self._deliver(router.set_engines(self._facts(), 0.0))
+        self.deliver(router.set_engines(self._facts(), 0.0))
         for change in sorted(changes, key=lambda each: each.at_s):
             self._put(change.at_s, _CHANGE, change)
 
@@ -142,7 +141,7 @@ class FleetSimulation:
             if arrival_s <= now:
                 self._arrive()
             else:
-                self._deliver(self.router.tick(now))
+                self.deliver(self.router.tick(now))
 
     @property
     def stations(self) -> Stations:
@@ -157,10 +156,6 @@ class FleetSimulation:
         """Look again at when an engine is due: it was changed from outside."""
         self._schedule(self._stations.of(engine_id))
 
-    def deliver(self, outcomes: list[Outcome]) -> None:
-        """Do what the router answered to somebody who asked it something outside."""
-        self._deliver(outcomes)
-
     def change(self, change: FleetChange) -> None:
         """Let something happen to the fleet now, whatever moment it names."""
         self._change(change)
@@ -169,6 +164,8 @@ class FleetSimulation:
         """Raise AssertionError unless router, engines and records agree."""
         self.router.check()
         self._stations.check()
+        if self.nodes is not None:
+            self.nodes.check()
         standing = sum(record.finished_s is None and record.status == "unfinished" for record in self.records.values())
         if standing != self.unfinished or len(self.history) != len(self.records):
             raise AssertionError(f"{self.unfinished} unfinished requests are counted, {standing} stand")
@@ -176,10 +173,13 @@ class FleetSimulation:
     # -- time
 
     def _next_wake_s(self) -> float:
-        wake = self.router.next_wake(self.now) if self.router.waiting or self.router.deferred else None
+        wake = self.router.next_wake(self.now) if self._has_queued() else None
         if wake is None:
             return math.inf
         return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
+
+    def _has_queued(self) -> bool:
+        return bool(self.router.waiting or self.router.deferred)
 
     def _sample(self) -> None:
         if not self._source.over and (len(self.history) > self._uncounted or not self._uncounted):
@@ -190,7 +190,7 @@ class FleetSimulation:
         """Report on all engines, as a prober does that the router has heard from in time."""
         self._next_probe_s = self.now + PROBE_INTERVAL_S
         if self._learning.due(self.now):
-            self._deliver(self.router.set_engines(self._facts(), self.now))
+            self.deliver(self.router.set_engines(self._facts(), self.now))
         for station in self._stations:
             self._report(station, probed=True)
 
@@ -207,10 +207,13 @@ class FleetSimulation:
         self.router.note_memory(engine_id, load.kv_usage)
         if self._report_age_s > self.router.policy.push.report_max_age_s:
             return
-        self._deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
+        self.deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
 
     def _facts(self) -> list[EngineFacts]:
-        return self._learning.facts(self._stations.facts())
+        facts = self._stations.facts()
+        if self.nodes is not None:
+            self.nodes.set_engines([each.engine_id for each in facts])
+        return self._learning.facts(facts)
 
     def _put(
         self, at_s: float, rank: int, what: Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
@@ -249,15 +252,22 @@ class FleetSimulation:
         self.history.append(record)
         self.unfinished += 1
         self._note("arrives", request.request_id, "")
-        self._take_outcome(self.router.submit(request, self.now), record)
+        self._submit(record)
 
-    def _deliver(self, outcomes: list[Outcome]) -> None:
+    def _submit(self, record: RequestRecord) -> None:
+        self.take_outcome(self.router.submit(record.request, self.now), record)
+
+    def _observe(self, observation: Observation) -> None:
+        self.deliver(self.router.observe(observation, self.now))
+
+    def deliver(self, outcomes: list[Outcome]) -> None:
+        """Do what the router answered."""
         self._wake_s = None
         for outcome in outcomes:
             request_id = outcome.request_id if isinstance(outcome, Rejected) else outcome.decision.decision_id
-            self._take_outcome(outcome, self.records[request_id])
+            self.take_outcome(outcome, self.records[request_id])
 
-    def _take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
+    def take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
         """Do what the router answered; whatever it did, it may want to be woken at another time."""
         self._wake_s = None
         if isinstance(outcome, Dispatched):
@@ -265,6 +275,8 @@ class FleetSimulation:
         elif isinstance(outcome, Queued):
             record.engine_id = outcome.decision.engine_id
             self._note("waits", record.request.request_id, record.engine_id)
+            if self.nodes is not None:
+                self.nodes.queued(record.request, outcome.decision, self.now)
         else:
             self._note(f"refused:{outcome.code}", outcome.request_id, "")
             self._end(record, REJECTED)
@@ -285,13 +297,31 @@ class FleetSimulation:
             if transfer is not None:
                 self._put(transfer.lands_s, _LANDING, (station, record, transfer.blocks))
                 return
+        if decision.fetch is not None and self.nodes is not None and self._loads(decision.fetch, station, record):
+            return
         self._send(station, record)
+
+    def _loads(self, fetch: Fetch, station: Station, record: RequestRecord) -> bool:
+        """Begin a load from a node manager; False: there is none to wait for."""
+        engine, request = station.engine, record.request
+        if self.nodes is None or not fetch.node or not isinstance(engine, TransferringEngine):
+            return False
+        held = engine.held_blocks(request.keys[: fetch.blocks])
+        hits = (self.nodes.hit_tokens(request, blocks) for blocks in (held, max(held, fetch.blocks)))
+        without_s, with_s = (self.nodes.prefill_s(request, each) / station.speed for each in hits)
+        loading = self.nodes.load(fetch, request, station.engine_id, held, self.now, without_s - with_s)
+        if loading is None:
+            return False
+        self._put(loading.ends_s, _LANDING, (station, record, loading.blocks))
+        return True
 
     def _land(self, station: Station, record: RequestRecord, blocks: int) -> None:
         """Let blocks arrive, then start the request they came for; both may be gone meanwhile."""
         request = record.request
         if not station.alive or station.live.get(request.request_id) is not record:
             return
+        if self.nodes is not None:
+            record.load_s = self.now - (record.dispatched_s or 0.0)
         record.transferred_tokens += land(station, request, blocks, self.now, self._take_in)
         self._note("landed", request.request_id, station.engine_id)
         self._send(station, record)
@@ -313,7 +343,7 @@ class FleetSimulation:
     def _fail(self, record: RequestRecord) -> None:
         self._note("failed", record.request.request_id, record.engine_id)
         self._end(record, FAILED)
-        self._deliver(self.router.observe(Failed(record.request.request_id), self.now))
+        self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
 
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
         """Note what an engine did, and tell the router what the gateway would learn of it."""
@@ -322,6 +352,10 @@ class FleetSimulation:
         for event in events:
             if isinstance(event, BlocksStored):
                 router.blocks_stored(station.engine_id, event.keys)
+                if self.nodes is not None and event.request_id:
+                    end = event.first_block + len(event.keys)
+                    keys = records[event.request_id].request.keys[event.first_block : end]
+                    self.nodes.stored(station.engine_id, keys, event.parent, now)
             elif isinstance(event, BlocksRemoved):
                 router.blocks_removed(station.engine_id, event.keys)
             elif isinstance(event, PrefillStarted):
@@ -330,14 +364,7 @@ class FleetSimulation:
                     record.hit_tokens = event.cached_tokens
                 self._note("prefills", event.request_id, station.engine_id)
             elif isinstance(event, FirstToken):
-                record = records[event.request_id]
-                if record.first_token_s is None:
-                    record.first_token_s = event.at_s
-                    self._note("first_token", event.request_id, station.engine_id)
-                    learning.first_token(event.request_id, event.at_s)
-                    self._deliver(router.observe(FirstTokenSeen(event.request_id), now))
-                    if self.decode_gate is not None and record.output_tokens > 1:
-                        self._turn_away_unless(self.decode_gate(router, station.engine_id), station, record)
+                self._first_token(station, event)
             elif isinstance(event, Finished):
                 record = records[event.request_id]
                 record.finished_s = event.at_s
@@ -345,7 +372,18 @@ class FleetSimulation:
                 self._end(record, FINISHED)
                 self._note("finished", event.request_id, station.engine_id)
                 learning.completed(event.request_id, now, record.hit_tokens, record.output_tokens)
-                self._deliver(router.observe(Completed(event.request_id, record.hit_tokens), now))
+                self._observe(Completed(event.request_id, record.hit_tokens))
+
+    def _first_token(self, station: Station, event: FirstToken) -> None:
+        record = self.records[event.request_id]
+        if record.first_token_s is not None:
+            return
+        record.first_token_s = event.at_s
+        self._note("first_token", event.request_id, station.engine_id)
+        self._learning.first_token(event.request_id, event.at_s)
+        self._observe(FirstTokenSeen(event.request_id))
+        if self.decode_gate is not None and record.output_tokens > 1:
+            self._turn_away_unless(self.decode_gate(self.router, station.engine_id), station, record)
 
     def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
         """Reject a request after its prefill, which is wasted."""
@@ -356,7 +394,7 @@ class FleetSimulation:
         del station.live[request_id]
         self._note("refused:after_prefill", request_id, station.engine_id)
         self._end(record, REJECTED)
-        self._deliver(self.router.observe(Failed(request_id), self.now))
+        self.deliver(self.router.observe(Failed(request_id), self.now))
 
     def _end(self, record: RequestRecord, status: str) -> None:
         record.status = status
@@ -375,7 +413,7 @@ class FleetSimulation:
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
             self._learning.adopt(change.policy)
-            self._deliver(self.router.set_policy(change.policy, self.router.policy_version + 1, self.now))
+            self.deliver(self.router.set_policy(change.policy, self.router.policy_version + 1, self.now))
             return
         orphans: list[RequestRecord] = []
         if isinstance(change, EngineJoins):
@@ -388,7 +426,7 @@ class FleetSimulation:
             self._stations.weigh(change.engine_id, change.load_share)
             orphans = self._withdrawn(change.engine_id) if change.rescue else []
         self._note(type(change).__name__, "", change.engine_id)
-        self._deliver(self.router.set_engines(self._facts(), self.now))
+        self.deliver(self.router.set_engines(self._facts(), self.now))
         for record in orphans:
             self._orphan(record)
 
@@ -407,6 +445,6 @@ class FleetSimulation:
         if record.first_token_s is not None:
             self._fail(record)
             return
-        self._deliver(self.router.observe(Failed(record.request.request_id), self.now))
+        self.deliver(self.router.observe(Failed(record.request.request_id), self.now))
         record.engine_id, record.hit_tokens = "", None
-        self._take_outcome(self.router.submit(record.request, self.now), record)
+        self._submit(record)

@@ -18,6 +18,7 @@ class RequestRecord:
         "first_bound",
         "first_token_s",
         "hit_tokens",
+        "load_s",
         "migrations",
         "output_tokens",
         "request",
@@ -39,7 +40,9 @@ class RequestRecord:
         self.hit_tokens: int | None = None
         """Prompt tokens found in the engine's cache when the prefill started."""
         self.transferred_tokens = 0
-        """Prompt tokens that came from another engine's cache."""
+        """Prompt tokens that came from another engine's cache, or from a node manager."""
+        self.load_s = 0.0
+        """Seconds that it waited for blocks from a node manager."""
         self.migrations = 0
         """Times it changed engines while it waited."""
 

@@ -7,7 +7,8 @@ from collections import deque
 import msgspec
 
 from routing.regions.region_rule import RegionRule
-from routing.regions.region_view import EngineLoad, PeerLoad, RegionChoice, RegionView
+from routing.regions.region_view import EngineLoad, PeerLoad, RegionView
+from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, Verdict
 from simulator.regions.batch_engine import BatchEngine
 from simulator.regions.network import Network
 from simulator.regions.prefix_snapshot import PrefixSnapshot, published_match
@@ -90,6 +91,7 @@ class Balancer:
         *,
         indexes_outputs: bool = False,
         publishes_prefixes: bool = False,
+        sovereignty: SovereigntyDocument = ALLOW_ALL,
     ) -> None:
         self.region = region
         self.queue: deque[RegionRequest] = deque()
@@ -98,6 +100,7 @@ class Balancer:
         self.peers: list[Peer] = []
         self._rule, self._push_limit, self._clock, self._network = rule, push_limit, clock, network
         self._indexes_outputs = indexes_outputs
+        self._sovereignty = sovereignty
         self._prefixes = PrefixSnapshot() if publishes_prefixes else None
 
     def join(self, engine: BatchEngine) -> None:
@@ -124,15 +127,28 @@ class Balancer:
             self.queue.append(request)
 
     def _route(self, request: RegionRequest) -> bool:
-        choice = self._rule.choose(self._view(request))
+        peers = self._permitted(request)
+        choice = self._rule.choose(self._view(request, peers))
         if choice.waits:
             return False
         request.trail.append(choice.reason)
         self.dispatched += 1
-        self._send(request, choice)
+        if choice.peer is not None:
+            self._forward(request, peers[choice.peer])
+        elif choice.engine is not None:
+            self._dispatch(request, self.engines[choice.engine])
         return True
 
-    def _view(self, request: RegionRequest) -> RegionView:
+    def _permitted(self, request: RegionRequest) -> list[Peer]:
+        """Return the peers that may get the request: after one hop none, before it those that the rules allow."""
+        if request.hops:
+            return []
+        return [peer for peer in self.peers if self._verdict(request, peer).allowed]
+
+    def _verdict(self, request: RegionRequest, peer: Peer) -> Verdict:
+        return self._sovereignty.verdict(request.tenant, request.region, peer.balancer.region)
+
+    def _view(self, request: RegionRequest, permitted: list[Peer]) -> RegionView:
         limit = self._push_limit
         engines = tuple(
             [
@@ -146,28 +162,27 @@ class Balancer:
                 for known in self.engines
             ]
         )
-        peers = tuple([peer.load(request) for peer in self.peers]) if request.hops == 0 else ()
+        peers = tuple([peer.load(request) for peer in permitted])
         waited_s = self._clock.now - request.queued_s
         load = (self._in_flight() + len(self.queue)) / len(engines)
         return RegionView(request.prompt.tokens, request.session_key, waited_s, self.dispatched, load, engines, peers)
 
-    def _send(self, request: RegionRequest, choice: RegionChoice) -> None:
-        if choice.peer is not None:
-            peer = self.peers[choice.peer]
-            peer.snapshot.add(request.prompt)
-            peer.forwarded.append(self._clock.now)
-            request.hops += 1
-            request.way_back_s += self._network.delay(peer.balancer.region, self.region)
-            self._clock.after(peer.one_way_s, peer.balancer.arrive, request)
-        elif choice.engine is not None:
-            known = self.engines[choice.engine]
-            known.index.add(request.prompt)
-            if self._prefixes is not None:
-                self._prefixes.note(request.prompt)
-            known.in_flight += 1
-            request.served_region = known.engine.region
-            request.way_back_s += self._network.delay(known.engine.region, self.region)
-            self._clock.after(self._network.delay(self.region, known.engine.region), known.engine.arrive, request)
+    def _forward(self, request: RegionRequest, peer: Peer) -> None:
+        peer.snapshot.add(request.prompt)
+        peer.forwarded.append(self._clock.now)
+        request.hops += 1
+        request.allowed_by = self._verdict(request, peer).rule
+        request.way_back_s += self._network.delay(peer.balancer.region, self.region)
+        self._clock.after(peer.one_way_s, peer.balancer.arrive, request)
+
+    def _dispatch(self, request: RegionRequest, known: _Engine) -> None:
+        known.index.add(request.prompt)
+        if self._prefixes is not None:
+            self._prefixes.note(request.prompt)
+        known.in_flight += 1
+        request.served_region = known.engine.region
+        request.way_back_s += self._network.delay(known.engine.region, self.region)
+        self._clock.after(self._network.delay(self.region, known.engine.region), known.engine.arrive, request)
 
     def ended(self, request: RegionRequest, engine: BatchEngine) -> None:
         """Hear from an engine that a request has ended there."""

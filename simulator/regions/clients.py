@@ -28,8 +28,9 @@ class Client:
         *,
         think_s: float,
         rng: Random,
+        tenant: str = "",
     ) -> None:
-        self.region, self.number, self.index = region, number, index
+        self.region, self.number, self.index, self.tenant = region, number, index, tenant
         self._source, self._clock, self._send = source, clock, send
         self._think_s, self._rng = think_s, rng
         self._program: Program | None = None
@@ -70,5 +71,5 @@ class Client:
 
     def _send_all(self, requests: list[RegionRequest]) -> None:
         for request in requests:
-            request.sent_s, request.client = self._clock.now, self.index
+            request.sent_s, request.client, request.tenant = self._clock.now, self.index, self.tenant
             self._send(request)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
+
 import msgspec
 
 REGIONS = ("us", "eu", "asia")
 INSIDE_S = 0.002
 """Round trip inside a region (s)."""
 ROUND_TRIPS_S = {("us", "eu"): 0.09, ("us", "asia"): 0.16, ("eu", "asia"): 0.2}
+ELSEWHERE_S = 0.1
+"""Round trip between regions that the study does not name (s)."""
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -20,9 +25,10 @@ class Network(msgspec.Struct, frozen=True):
         return self.one_way_s[sender, receiver]
 
 
-def network(scale: float = 1.0) -> Network:
-    """Return the study's network with all round trips scaled; 0 is a network without delay."""
-    ways = {(region, region): INSIDE_S / 2 * scale for region in REGIONS}
-    for (one, other), round_trip_s in ROUND_TRIPS_S.items():
-        ways[one, other] = ways[other, one] = round_trip_s / 2 * scale
+def network(scale: float = 1.0, regions: Sequence[str] = REGIONS) -> Network:
+    """Return the study's network, or one of other regions, with all round trips scaled; 0 is without delay."""
+    ways = {(region, region): INSIDE_S / 2 * scale for region in regions}
+    for pair in permutations(regions, 2):
+        round_trip_s = ROUND_TRIPS_S.get(pair) or ROUND_TRIPS_S.get(pair[::-1]) or ELSEWHERE_S
+        ways[pair] = round_trip_s / 2 * scale
     return Network(ways)

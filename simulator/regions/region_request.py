@@ -20,10 +20,13 @@ class RegionRequest:
     place: int = 0
     """Its place in the client's program."""
     client: int = 0
+    tenant: str = ""
     sent_s: float = 0.0
     queued_s: float = 0.0
     """When it reached the balancer that it is at."""
     hops: int = 0
+    allowed_by: str = ""
+    """The sovereignty rule that let it go to another region."""
     way_back_s: float = 0.0
     """How long an answer takes from the engine to the client."""
     served_region: str = ""

@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 
+from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument
 from simulator.regions.balancer import PROBE_S, Balancer
 from simulator.regions.batch_engine import BatchEngine, EngineProfile, KvMemory
 from simulator.regions.clients import Client
@@ -32,6 +33,10 @@ class RegionSpec(msgspec.Struct, frozen=True):
     think_s: float = 0.0
     duration_s: float = 400.0
     warmup_s: float = 100.0
+    regions: tuple[str, ...] = REGIONS
+    sovereignty: SovereigntyDocument = ALLOW_ALL
+    tenants: tuple[str, ...] = ()
+    """Of which clients are, in turn; none: of one that no rule names and of each that a rule names."""
 
 
 class RegionRun:
@@ -43,11 +48,9 @@ class RegionRun:
         self.clock = VirtualClock()
         self.requests: list[RegionRequest] = []
         self._policy = policy
-        self._network = network(0.0 if policy.pooled else spec.rtt_scale)
+        self._network = network(0.0 if policy.pooled else spec.rtt_scale, spec.regions)
         self.engines = self._make_engines(spec.replicas or workload.replicas)
         self.balancers = self._make_balancers()
-        self._entry = dict.fromkeys(REGIONS, self.balancers[0])
-        self._entry.update({balancer.region: balancer for balancer in self.balancers})
         self._home = {known.engine: balancer for balancer in self.balancers for known in balancer.engines}
         self.clients = self._make_clients(spec.clients or workload.clients)
 
@@ -55,7 +58,7 @@ class RegionRun:
         spec, profile = self.spec, EngineProfile(speed=self.spec.engine_speed)
         shared = KvMemory(spec.kv_tokens * sum(replicas)) if self._policy.pooled else None
         engines: list[BatchEngine] = []
-        for region, count in zip(REGIONS, replicas, strict=True):
+        for region, count in zip(spec.regions, replicas, strict=True):
             for number in range(count):
                 memory = shared or KvMemory(spec.kv_tokens)
                 name = f"{region}-{number + 1}"
@@ -64,7 +67,7 @@ class RegionRun:
 
     def _make_balancers(self) -> list[Balancer]:
         policy = self._policy
-        served = [region for region in REGIONS if any(engine.region == region for engine in self.engines)]
+        served = [region for region in self.spec.regions if any(engine.region == region for engine in self.engines)]
         balancers = [
             Balancer(
                 region,
@@ -74,6 +77,7 @@ class RegionRun:
                 self._network,
                 indexes_outputs=policy.indexes_outputs,
                 publishes_prefixes=policy.publishes_prefixes,
+                sovereignty=self.spec.sovereignty,
             )
             for region in (served[:1] if policy.central else served)
         ]
@@ -89,20 +93,41 @@ class RegionRun:
 
     def _make_clients(self, clients: Sequence[int]) -> list[Client]:
         spec = self.spec
-        source = ProgramSource(WORKLOADS[spec.workload], REGIONS, spec.seed)
+        source = ProgramSource(WORKLOADS[spec.workload], spec.regions, spec.seed)
+        tenants = spec.tenants or ("", *spec.sovereignty.tenants)
         made: list[Client] = []
-        for region, count in zip(REGIONS, clients, strict=True):
+        for region, count in zip(spec.regions, clients, strict=True):
             for number in range(count):
                 rng = Random(f"{spec.seed} {region} {number}")
-                think_s, index = spec.think_s, len(made)
-                made.append(Client(region, number, index, source, self.clock, self._send, think_s=think_s, rng=rng))
+                think_s, index, tenant = spec.think_s, len(made), tenants[number % len(tenants)]
+                made.append(
+                    Client(
+                        region, number, index, source, self.clock, self._send, think_s=think_s, rng=rng, tenant=tenant
+                    )
+                )
         return made
 
     def _send(self, request: RegionRequest) -> None:
         self.requests.append(request)
-        entry = self._entry[request.region]
+        entry = self._entry(request)
+        if entry is None:
+            return
         request.way_back_s = self._network.delay(entry.region, request.region)
         self.clock.after(self._network.delay(request.region, entry.region), entry.arrive, request)
+
+    def _entry(self, request: RegionRequest) -> Balancer | None:
+        """Return the nearest balancer, in the client's own region if there is one; None: rules allow no other region.
+
+        One central balancer sees everything, so that rules cannot hold there.
+        """
+        if self._policy.central:
+            return self.balancers[0]
+        allowed = [
+            balancer
+            for balancer in self.balancers
+            if self.spec.sovereignty.verdict(request.tenant, request.region, balancer.region).allowed
+        ]
+        return min(allowed, key=lambda balancer: self._network.delay(request.region, balancer.region), default=None)
 
     def _ended(self, request: RegionRequest, engine: BatchEngine) -> None:
         home = self._home[engine]

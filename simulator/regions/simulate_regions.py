@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
 
+from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, problems
+from routing.values.prepared_struct import prepared
 from simulator.regions.network import REGIONS
 from simulator.regions.policies import POLICIES
 from simulator.regions.region_report import RegionReport
@@ -22,7 +24,10 @@ LEAST_KV_TOKENS = 8_000
 
 def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
     """Run what the arguments ask for and return the exit status."""
-    options = _parser(prog).parse_args(argv)
+    parser = _parser(prog)
+    options = parser.parse_args(argv)
+    if options.sovereignty != ALLOW_ALL and (central := [name for name in options.policy if POLICIES[name].central]):
+        parser.error(f"one central balancer sees every prompt, so no rule holds under {', '.join(central)}")
     specs = [
         RegionSpec(
             workload=options.workload,
@@ -36,6 +41,7 @@ def main(argv: Sequence[str], prog: str = "simulate_regions") -> int:
             think_s=options.think,
             duration_s=options.warmup + options.measure,
             warmup_s=options.warmup,
+            sovereignty=options.sovereignty,
         )
         for policy in options.policy
         for seed in options.seeds
@@ -74,6 +80,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--engine-speed", type=_above_zero, default=1.0, metavar="X")
     parser.add_argument("--rtt-scale", type=_from_zero, default=1.0, metavar="X")
     parser.add_argument("--think", type=_from_zero, default=0.0, metavar="S", help="mean think time (s)")
+    parser.add_argument(
+        "--sovereignty", type=_document, default=ALLOW_ALL, metavar="FILE", help="sovereignty rules (JSON)"
+    )
     parser.add_argument("--seeds", type=_whole_numbers, default=[1], metavar="1,2,3")
     parser.add_argument("--warmup", type=_from_zero, default=100.0, metavar="S", help="time that does not count (s)")
     parser.add_argument("--measure", type=_above_zero, default=300.0, metavar="S", help="time that counts (s)")
@@ -86,6 +95,16 @@ def _policies(text: str) -> list[str]:
     if unknown := [name for name in names if name not in POLICIES]:
         raise argparse.ArgumentTypeError(f"no policy {', '.join(unknown)}; there are {', '.join(POLICIES)}")
     return names
+
+
+def _document(path: str) -> SovereigntyDocument:
+    try:
+        document = msgspec.json.decode(Path(path).read_bytes(), type=prepared(SovereigntyDocument))
+    except (OSError, msgspec.DecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: {error}") from error
+    if wrong := problems(document, REGIONS, document.tenants):
+        raise argparse.ArgumentTypeError("; ".join(f"{each.path}: {each.message}" for each in wrong))
+    return document
 
 
 def _per_region(text: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import accumulate, count
+from itertools import accumulate, count, cycle
 from random import Random
 
 import msgspec
@@ -79,7 +79,7 @@ class ProgramSource:
     def __init__(self, spec: WorkloadSpec, regions: tuple[str, ...], seed: int) -> None:
         self._seed = seed
         self._keys = count(1)
-        self._shapes = dict(zip(regions, spec.shapes, strict=True))
+        self._shapes = dict(zip(regions, cycle(spec.shapes), strict=False))
         self._shared: dict[str, Segment | None] = {}
 
     def program(self, region: str, client: int, number: int) -> Program:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -23,9 +24,15 @@ from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import FleetChange
 from simulator.fleet.fleet_simulation import FleetSimulation, Watch
 from simulator.fleet.load_samples import LoadSamples
+from simulator.fleet.several_gateways import OwnedPool, SeparateGateways, UnownedPool
+from simulator.kv_nodes.fleet_nodes import FleetNodes
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.workloads.arrival_pattern import ArrivalPattern
 from simulator.workloads.arrivals import ArrivalSource
 from simulator.workloads.prepared_workload import Workload
+
+OWNER_RTT_S = 0.0005
+"""Between two machines of one data center; not measured."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +59,19 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     sample_every_s: float = 1.0
     transfers: bool = False
     """Engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
+    kv_nodes: KvNodesSpec | None = None
+    """Node managers that keep what engines compute; None: there are none."""
     keep_series: bool = False
     """Keep the in-flight tokens of every sample."""
     keep_quantiles: bool = False
     """Report the whole distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()
+    gateways: int = 1
+    """Gateways that share the pool."""
+    owner: bool = True
+    """Whether one of several gateways decides for all."""
+    owner_rtt_s: float = OWNER_RTT_S
+    """Round trip between a gateway and the one that decides."""
     arms: tuple[ArmEntry, ...] = ()
     """Placements that choose for a share of the sessions, beside the policy's."""
 
@@ -122,9 +137,13 @@ def simulation_of(
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
     transfers = BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s) if spec.transfers else None
-    router = Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements)
+    if spec.gateways == 1 or spec.owner:
+        router = Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements)
+    else:
+        router = SeparateGateways(spec.policy, spec.gateways, seed=spec.seed, placements=placements)
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
+    kv_nodes = spec.kv_nodes
     if spec.prefill:
         return DisaggregatedFleet(
             router,
@@ -138,13 +157,19 @@ def simulation_of(
             report_age_s=spec.report_age_s,
             log=log,
         )
-    return FleetSimulation(
+    kind: Callable[..., FleetSimulation] = FleetSimulation
+    if spec.gateways > 1:
+        kind = UnownedPool
+    if spec.gateways > 1 and spec.owner:
+        kind = partial(OwnedPool, gateways=spec.gateways, rtt_s=spec.owner_rtt_s, seed=spec.seed)
+    return kind(
         router,
         incoming,
         lambda: build_engine(spec.engine_model, next(profiles)),
         engine_names(spec.engines),
         changes=spec.changes,
         transfers=transfers,
+        nodes=None if kv_nodes is None else lambda at: FleetNodes(kv_nodes, profile, at),
         samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
         uncounted=spec.warmup,
         report_age_s=spec.report_age_s,

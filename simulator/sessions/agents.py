@@ -1,8 +1,8 @@
 """Projects in which agents call one another in turn, after MetaGPT (SYMPHONY §3.5, §4.4).
 
-A product manager, an architect and a project manager speak once, then an engineer writes file after file, and each file
-is reviewed and revised up to three times. Every agent keeps one session per project. An advisory for each agent that
-may come next goes out when an agent starts: one of them is right, about 6 s ahead.
+A product manager, an architect and a project manager speak once, then an engineer writes file after file. Each file is
+reviewed and revised up to three times; after some the project manager is asked before the next. Every agent keeps one
+session per project. Who may come next, and when, is learned from ten projects, as in the paper.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 
+from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
 from simulator.sessions.client import NextTurn
+from simulator.sessions.hardware import ServedModel
 from simulator.sessions.turn import Session
 
 _ANSWER = (math.log(370), 0.5)
 _INSTRUCTION = (math.log(120), 0.6)
-_REVISED, _ROUNDS = 0.5, 3
+_REVISED, _ROUNDS, _ASKED = 0.5, 3, 0.3
 _TOOL_S = 0.2
 _LONGEST = 4_000
-AGENT_LEAD_S = 5.8
+_PROFILED_PROJECTS = 10
 ROLES = ("product_manager", "architect", "project_manager", "engineer", "reviewer")
 
 
@@ -35,6 +38,7 @@ class AgentProject:
         self._written = 0
         self._calls = self._project()
         self._sessions: dict[str, Session] = {}
+        self._workflow = 0
         self._first = True
 
     def sessions(self) -> list[Session]:
@@ -43,37 +47,54 @@ class AgentProject:
 
     def next_turn(self) -> NextTurn:
         """Return the next agent's request: an instruction and the answer of the agent before it."""
-        role, instead = next(self._calls)
+        role = next(self._calls)
         prompt = min(_LONGEST, math.ceil(self._rng.lognormvariate(*_INSTRUCTION))) + self._written
         self._written = min(_LONGEST, math.ceil(self._rng.lognormvariate(*_ANSWER)))
         if self._sessions[role].planned_tokens + prompt + self._written > self._max_context:
             self._sessions[role] = Session(next(self._ids))
         self._sessions[role].planned_tokens += prompt + self._written
         after_s = self._rng.random() * 60.0 if self._first else _TOOL_S
-        lead_s = 0.0 if self._first else None
         self._first = False
         return NextTurn(
             session=self._sessions[role],
             prompt_tokens=prompt,
             answer_tokens=self._written,
             after_s=after_s,
-            lead_s=lead_s,
-            also_advised=[self._sessions[instead]] if instead else [],
+            lead_s=None,
+            agent=role,
+            workflow=self._workflow,
         )
 
-    def _project(self) -> Iterator[tuple[str, str]]:
-        """Yield the calls, project after project: the agent, and the one that might have been called instead."""
+    def _project(self) -> Iterator[str]:
+        """Yield the agents that are called, project after project."""
         while True:
             self._sessions = {role: Session(next(self._ids)) for role in ROLES}
+            self._workflow = self._sessions[ROLES[0]].session_id
             self._written = 0
-            yield "product_manager", ""
-            yield "architect", ""
-            yield "project_manager", ""
-            for _ in range(self._files):
-                yield "engineer", ""
-                yield "reviewer", "project_manager"
+            yield from ROLES[:3]
+            for number in range(self._files):
+                if number and self._rng.random() < _ASKED:
+                    yield "project_manager"
+                yield "engineer"
+                yield "reviewer"
                 for _ in range(_ROUNDS):
                     if self._rng.random() >= _REVISED:
                         break
-                    yield "engineer", ""
-                    yield "reviewer", "project_manager"
+                    yield "engineer"
+                    yield "reviewer"
+
+
+@lru_cache
+def profiled_call_graph(model: ServedModel) -> CallGraph:
+    """Return the call graph of ten projects that run one by one on idle engines."""
+    calls = []
+    for number in range(_PROFILED_PROJECTS):
+        project, at_s, begun = AgentProject(random.Random(f"profile {number}"), count(), model.max_context), 0.0, 0
+        while True:
+            turn = project.next_turn()
+            begun += turn.agent == ROLES[0]
+            if begun > 1:
+                break
+            calls.append(AgentCall(str(number), turn.agent, at_s))
+            at_s += turn.prompt_tokens * model.prefill_s_per_token + turn.answer_tokens * model.step_s + _TOOL_S
+    return learn_call_graph(calls)

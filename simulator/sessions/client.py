@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,9 +18,11 @@ class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
     after_s: float
     """From the end of the client's request before it."""
     lead_s: float | None
-    """How long before the request its advisory comes; None: when the request before it starts."""
-    also_advised: Sequence[Session] = ()
-    """Sessions that might have come instead."""
+    """How long before the request its advisory comes; None: agents before it tell, by the call graph."""
+    agent: str = ""
+    """Who asks; empty: a person."""
+    workflow: int = 0
+    """The project that the agent works on."""
 
 
 class Client(Protocol):

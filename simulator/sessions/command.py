@@ -52,11 +52,12 @@ def specs_of(arguments: argparse.Namespace) -> tuple[list[SessionSpec], list[str
     memory = values.whole("hbm_tokens", 1_000)
     files = values.whole("files", 1, 1_000)
     dram_gb, lead_s, measured_s = values.from_zero("dram_gb"), values.above_zero("lead"), values.above_zero("seconds")
+    priority = values.from_zero("priority")
     missed, spurious = values.from_zero("missed"), values.from_zero("spurious")
     systems = arguments.system.split(",")
     for unknown in [name for name in systems if name not in SYSTEMS]:
         values.problem(f"--system: no system is named {unknown!r}; there are {', '.join(SYSTEMS)}")
-    for name, share in (("--missed", missed), ("--spurious", spurious)):
+    for name, share in (("--missed", missed), ("--spurious", spurious), ("--priority", priority)):
         if share is not None and share > 1:
             values.problem(f"{name}: {share:g} is not a share from 0 to 1")
     seeds = [seed for seed in arguments.seeds.split(",") if seed.isdecimal()]
@@ -68,8 +69,8 @@ def specs_of(arguments: argparse.Namespace) -> tuple[list[SessionSpec], list[str
         SessionSpec(
             workload=arguments.workload, system=system, users=users or 1, seed=int(seed), model=arguments.model,
             dram_gb=dram_gb or 0.0, hbm_tokens=memory, cache_on=arguments.cache_on, missed=missed or 0.0,
-            spurious=spurious or 0.0, lead_s=lead_s, fresh=arguments.fresh, compressed=arguments.compressed,
-            files=files or 1, measured_s=measured_s or MEASURED_S,
+            spurious=spurious or 0.0, lead_s=lead_s, fresh=arguments.fresh, priority=priority or 0.0,
+            compressed=arguments.compressed, files=files or 1, measured_s=measured_s or MEASURED_S,
         )
         for system in systems
         for seed in seeds
@@ -95,6 +96,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--lead", metavar="S", help="mean lead of an advisory (default: typing, 11.3 s)")
     parser.add_argument("--fresh", action="store_true", help="start every person at the first turn of a conversation")
+    parser.add_argument("--priority", default="0", metavar="X", help="share of the people whose requests go first")
     parser.add_argument("--compressed", action="store_true", help="keep caches 3.5 times smaller below engine memory")
     parser.add_argument("--files", default="8", metavar="N", help="files per project of agents (default 8)")
     parser.add_argument("--seconds", default=str(MEASURED_S), metavar="S", help="measured time after 60 s of warm-up")

@@ -16,14 +16,17 @@ _FIRST_LAYERS = 0.5
 class Prefetched:
     """One session's cache that was brought ahead of its request. Mutable state: `held`, `transfer`."""
 
-    __slots__ = ("advised_s", "expected_s", "held", "session_id", "tokens", "transfer")
+    __slots__ = ("advised_s", "expected_s", "held", "priority", "session_id", "tokens", "transfer")
 
-    def __init__(self, session_id: int, tokens: int, advised_s: float, expected_s: float) -> None:
+    def __init__(
+        self, session_id: int, tokens: int, advised_s: float, expected_s: float, *, priority: bool = False
+    ) -> None:
         self.session_id = session_id
         self.tokens = tokens
         self.held = tokens
         self.advised_s = advised_s
         self.expected_s = expected_s
+        self.priority = priority
         self.transfer: Transfer | None = None
 
     @property
@@ -79,9 +82,16 @@ class EngineMemory:
         self.active_tokens -= tokens
 
     def prefetch(self, prefetched: Prefetched) -> bool:
-        """Hold a prefetch in free memory; False: there is not enough."""
-        if prefetched.session_id in self.prefetched or prefetched.tokens > self.free_tokens:
+        """Hold a prefetch in free memory, with priority in place of others too; False: there is not enough."""
+        if prefetched.session_id in self.prefetched:
             return False
+        missing = prefetched.tokens - self.free_tokens
+        if missing > 0:
+            if not prefetched.priority or missing > sum(
+                each.held for each in self.prefetched.values() if not each.priority
+            ):
+                return False
+            self._purge(missing, prefetched.advised_s, prefetched.session_id)
         self.prefetched[prefetched.session_id] = prefetched
         self.prefetched_tokens += prefetched.held
         return True
@@ -123,6 +133,8 @@ class EngineMemory:
         oldest = sorted(self.prefetched.values(), key=lambda each: (each.advised_s, each.session_id))
         if self._order == "expected":
             oldest.sort(key=lambda each: (each.expected_s >= now, -each.expected_s, each.session_id))
-        if self._order == "layers":
-            yield from [(each, int(each.tokens * _FIRST_LAYERS)) for each in oldest]
-        yield from [(each, 0) for each in oldest]
+        for priority in (False, True):
+            leaving = [each for each in oldest if each.priority == priority]
+            if self._order == "layers":
+                yield from [(each, int(each.tokens * _FIRST_LAYERS)) for each in leaving]
+            yield from [(each, 0) for each in leaving]

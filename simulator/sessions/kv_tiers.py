@@ -37,6 +37,12 @@ class KvTiers:
         self.uplinks = [Link(f"uplink of node {node}", hardware.nic_bytes_per_s, clock) for node in range(NODES)]
         self.disks = [Link(f"disk of node {node}", hardware.disk_bytes_per_s, clock) for node in range(NODES)]
 
+    @property
+    def disk_busy(self) -> float:
+        """Return the share of the disks' bandwidth that was used so far."""
+        could = sum(link.bytes_per_s for link in self.disks) * self._clock.now
+        return sum(link.carried_bytes for link in self.disks) / could if could else 0.0
+
     def fill_s(self, session: Session, node: int, *, urgent: bool) -> float:
         """Return when a session's whole cache could be in a node's DRAM, in seconds from now; infinite: no copy."""
         fill = self.fills.get((session.session_id, node))

@@ -85,6 +85,13 @@ class SessionEngine:
     def _read_s(self) -> float:
         return self.resident_tokens * self.model.read_s_per_token
 
+    def wait(self, turn: Turn) -> None:
+        """Let a request wait for memory: behind those of its class, and of the class before."""
+        place = len(self.waiting)
+        if turn.session.priority:
+            place = sum(each.session.priority for each in self.waiting)
+        self.waiting.insert(place, turn)
+
     def bind(self, turn: Turn) -> None:
         """Count a request that will be served here."""
         self.bound_requests += 1
@@ -221,7 +228,7 @@ class SessionEngine:
     def _begin_chunk(self) -> None:
         self._jump = 1
         room = CHUNK_TOKENS
-        for turn in self._prefilling:
+        for turn in sorted(self._prefilling, key=lambda each: not each.session.priority):
             tokens = min(room, turn.prefill_left)
             self._chunk.append((turn, tokens))
             room -= tokens

@@ -84,8 +84,20 @@ class SessionFleet:
         fill_s = self.tiers.fill_s(session, engine.node, urgent=False)
         eta_s = self.tiers.load_s(session, engine, fill_s, urgent=False)
         if eta_s < NEVER and (not gated or prefetch_starts(eta_s, lead_s)):
-            prefetched = Prefetched(session.session_id, session.context_tokens, now, now + lead_s)
+            prefetched = Prefetched(
+                session.session_id, session.context_tokens, now, now + lead_s, priority=session.priority
+            )
             self.tiers.prefetch(session, engine, prefetched)
+
+    def invalidate(self, session: Session) -> None:
+        """Take an advisory back: its reservation ends, and so does its prefetch; what is in DRAM may stay."""
+        advised = self.advised.release(session.session_id)
+        if advised is None:
+            return
+        engine = self.engines[advised.engine_id]
+        self._forget_prefetch(engine.engine_id, session.session_id)
+        self.tiers.abandon(session, engine.node)
+        self.start_waiting(engine)
 
     def arrive(self, turn: Turn) -> None:
         """Serve a request."""
@@ -110,12 +122,16 @@ class SessionFleet:
         elif turn.context_tokens:
             self.tiers.fill(session, engine.node, urgent=True)
         engine.bind(turn)
-        engine.waiting.append(turn)
+        engine.wait(turn)
         self.start_waiting(engine)
 
     def active_tokens(self) -> list[int]:
         """Return the KV tokens that each engine's batch holds now."""
         return [engine.resident_tokens for engine in self.engines]
+
+    def bound_requests(self) -> list[int]:
+        """Return how many requests are bound to each engine."""
+        return [engine.bound_requests for engine in self.engines]
 
     def check(self) -> None:
         """Raise where an invariant of links, memories or reservations does not hold."""

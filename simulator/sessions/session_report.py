@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 import msgspec
 
@@ -13,7 +13,7 @@ _WINDOW = 30
 """Samples over which an engine's KV tokens are averaged: a maximum over a few requests' moment would be noise."""
 
 
-class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Figures of the requests that arrived in the measured time.
 
     An unanswered request counts with the time that it has waited, so the times past saturation are lower bounds.
@@ -32,8 +32,20 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """Answered in the measured time, whenever they arrived."""
     max_over_mean_kv: float
     """Most KV tokens in an engine's batch over the mean of all engines, in windows of 30 s."""
+    max_over_median_requests: float
+    """Most requests bound to an engine over the median of all engines (1 at least), each second."""
     wasted_bytes: float
     """Prefetched and not used by a request at that node."""
+    disk_busy: float
+    """Share of the disks' bandwidth that KV caches took, reads and writes, from the start to the end."""
+    priority_tpot_ms: float | None = None
+    """Of the sessions with priority; None: none has."""
+    priority_ttft_s: float | None = None
+    regular_tpot_ms: float | None = None
+    """Of the others, where some have priority."""
+    regular_ttft_s: float | None = None
+    project_s: float | None = None
+    """Mean time of each client's first project; None: clients are people."""
 
 
 def report_of(
@@ -43,32 +55,54 @@ def report_of(
     seed: int,
     turns: Sequence[Turn],
     samples: Sequence[Sequence[int]],
+    requests: Sequence[Sequence[int]],
     *,
     now: float,
     requests_per_s: float,
     wasted_bytes: float,
+    disk_busy: float = 0.0,
+    projects_s: Sequence[float] = (),
 ) -> SessionReport:
-    """Return the figures of a run that stands at `now`."""
+    """Return the figures of a run that stands at `now`: KV tokens and requests of each engine, sampled each second."""
     ttft = sorted((turn.first_token_s or now) - turn.arrived_s for turn in turns)
     norm = [((turn.finished_s or now) - turn.arrived_s) / turn.answer_tokens for turn in turns]
-    tpot = [
-        (turn.finished_s - turn.first_token_s) / (turn.answer_tokens - 1)
-        for turn in turns
-        if turn.finished_s is not None and turn.first_token_s is not None and turn.answer_tokens > 1
-    ]
+    classes = {first: [turn for turn in turns if turn.session.priority == first] for first in (True, False)}
+    by_class = {
+        f"{name}_{figure}": value(classes[first], now)
+        for first, name in ((True, "priority"), (False, "regular"))
+        for figure, value in (("tpot_ms", _tpot_ms), ("ttft_s", _ttft_s))
+        if classes[True]
+    }
     return SessionReport(
         system=system,
         workload=workload,
         users=users,
         seed=seed,
         norm_ms_per_token=1e3 * fmean(norm) if norm else 0.0,
-        tpot_ms=1e3 * fmean(tpot) if tpot else 0.0,
-        ttft_mean_s=fmean(ttft) if ttft else 0.0,
+        tpot_ms=_tpot_ms(turns, now),
+        ttft_mean_s=_ttft_s(turns, now),
         ttft_p99_s=ttft[int(0.99 * (len(ttft) - 1))] if ttft else 0.0,
         requests_per_s=requests_per_s,
         max_over_mean_kv=_max_over_mean(samples),
+        max_over_median_requests=fmean([max(each) / max(1.0, median(each)) for each in requests]) if requests else 1.0,
         wasted_bytes=wasted_bytes,
+        disk_busy=disk_busy,
+        project_s=fmean(projects_s) if projects_s else None,
+        **by_class,
     )
+
+
+def _tpot_ms(turns: Sequence[Turn], _now: float) -> float:
+    tpot = [
+        (turn.finished_s - turn.first_token_s) / (turn.answer_tokens - 1)
+        for turn in turns
+        if turn.finished_s is not None and turn.first_token_s is not None and turn.answer_tokens > 1
+    ]
+    return 1e3 * fmean(tpot) if tpot else 0.0
+
+
+def _ttft_s(turns: Sequence[Turn], now: float) -> float:
+    return fmean([(turn.first_token_s or now) - turn.arrived_s for turn in turns]) if turns else 0.0
 
 
 def _max_over_mean(samples: Sequence[Sequence[int]]) -> float:

@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from simulator.sessions.agents import AGENT_LEAD_S, AgentProject
+from routing.advisories.agent_workflows import AgentWorkflows
+from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
 from simulator.sessions.client import Client, NextTurn
 from simulator.sessions.conversations import LEAD_MEAN_S, Conversations
 from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
@@ -44,6 +45,8 @@ class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
     spurious: float = 0.0
     lead_s: float | None = None
     fresh: bool = False
+    priority: float = 0.0
+    """Share of the clients whose requests have priority."""
     compressed: bool = False
     files: int = 8
     """That an agents' project writes."""
@@ -56,12 +59,14 @@ def run_sessions(spec: SessionSpec) -> SessionReport:
     run.clock.run(WARM_UP_S)
     end_s = WARM_UP_S + spec.measured_s
     run.clock.run(end_s)
-    while run.measured_left and run.clock.now < end_s + spec.measured_s:
+    while (run.measured_left or run.projects) and run.clock.now < end_s + spec.measured_s:
         run.clock.run(run.clock.now + 10.0)
     run.fleet.check()
     return report_of(
-        spec.system, spec.workload, spec.users, spec.seed, run.turns, run.samples, now=run.clock.now,
+        spec.system, spec.workload, spec.users, spec.seed, run.turns, run.samples, run.requests, now=run.clock.now,
         requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.tiers.use.wasted_bytes,
+        disk_busy=run.fleet.tiers.disk_busy,
+        projects_s=[*run.projects_s, *(run.clock.now - begun_s for begun_s in run.projects.values())],
     )  # fmt: skip
 
 
@@ -72,15 +77,20 @@ class _SessionRun:
         self.clock = VirtualClock()
         self.turns: list[Turn] = []
         self.samples: list[list[int]] = []
+        self.requests: list[list[int]] = []
+        self.projects: dict[int, float] = {}
+        """When each client began its first project, until that ends."""
+        self.projects_s: list[float] = []
         self.measured_left = 0
         self.answered = 0
         self._spec = spec
         self._ids = count()
-        self._lead_s = AGENT_LEAD_S if spec.workload == "agents" else spec.lead_s or LEAD_MEAN_S
+        self._lead_s = spec.lead_s or LEAD_MEAN_S
         self._end_s = WARM_UP_S + spec.measured_s
         model = SERVED_MODELS[spec.model]
         system = system_named(spec.system, compressed=spec.compressed)
         memory = spec.hbm_tokens or model.memory_tokens
+        self._workflows: AgentWorkflows[Session] = AgentWorkflows(profiled_call_graph(model), limit=max(1, spec.users))
         self._max_context = min(model.max_context, int(memory * _CONTEXT_SHARE_OF_MEMORY))
         hardware = Hardware(dram_bytes=spec.dram_gb * 1e9)
         self.fleet = SessionFleet(self.clock, system, model, hardware, memory, self._answered)
@@ -91,7 +101,9 @@ class _SessionRun:
         self._left_alone: list[Session] = []
         self._place(self._make_clients())
         for number in range(spec.users):
-            self._plan(number)
+            first = self._plan(number)
+            if first.agent:
+                self.projects[number] = first.after_s
             self._await(number)
         self.clock.at(WARM_UP_S, self._sample)
         if system.migrates:
@@ -132,6 +144,7 @@ class _SessionRun:
 
     def _plan(self, number: int) -> NextTurn:
         upcoming = self._clients[number].next_turn()
+        upcoming.session.priority = number < self._spec.priority * self._spec.users
         self._demote(upcoming.session)
         self._upcoming[number] = upcoming
         return upcoming
@@ -141,13 +154,19 @@ class _SessionRun:
         upcoming = self._upcoming[number]
         arrival_s = self.clock.now + upcoming.after_s
         if upcoming.lead_s is not None:
-            self._advise(number, upcoming, arrival_s - upcoming.lead_s)
+            self._advise(number, upcoming.session, self._lead_s, arrival_s - upcoming.lead_s)
         self.clock.at(arrival_s, partial(self._arrive, number, upcoming))
 
-    def _advise(self, number: int, upcoming: NextTurn, at_s: float) -> None:
+    def _advise(self, number: int, session: Session, lead_s: float, at_s: float) -> None:
         if self._hints[number].random() >= self._spec.missed:
-            for session in (upcoming.session, *upcoming.also_advised):
-                self.clock.at(at_s, partial(self.fleet.advise, session, self._lead_s))
+            self.clock.at(at_s, partial(self.fleet.advise, session, lead_s))
+
+    def _tell_next_agents(self, number: int, upcoming: NextTurn) -> None:
+        hints = self._workflows.started(upcoming.workflow, upcoming.agent, upcoming.session)
+        for session in hints.invalidate:
+            self.fleet.invalidate(session)
+        for each in hints.advise:
+            self._advise(number, each.session, each.expected_s, self.clock.now)
 
     def _arrive(self, number: int, upcoming: NextTurn) -> None:
         turn = Turn(upcoming.session, upcoming.prompt_tokens, upcoming.answer_tokens, self.clock.now)
@@ -156,15 +175,17 @@ class _SessionRun:
             self.measured_left += 1
             self.turns.append(turn)
         self.fleet.arrive(turn)
-        following = self._plan(number)
-        if following.lead_s is None:
-            self._advise(number, following, self.clock.now)
+        if upcoming.agent:
+            self._tell_next_agents(number, upcoming)
+        self._plan(number)
 
     def _answered(self, turn: Turn) -> None:
         number = self._serving.pop(turn)
         if WARM_UP_S <= turn.arrived_s < self._end_s:
             self.measured_left -= 1
         self.answered += WARM_UP_S <= self.clock.now < self._end_s
+        if number in self.projects and self._upcoming[number].agent == ROLES[0]:
+            self.projects_s.append(self.clock.now - self.projects.pop(number))
         hints = self._hints[number]
         if self._left_alone and hints.random() < self._spec.spurious:
             at_s = self.clock.now + hints.random() * _SPURIOUS_WITHIN_S
@@ -173,5 +194,6 @@ class _SessionRun:
 
     def _sample(self) -> None:
         self.samples.append(self.fleet.active_tokens())
+        self.requests.append(self.fleet.bound_requests())
         if self.clock.now + _SAMPLE_S < self._end_s:
             self.clock.at(self.clock.now + _SAMPLE_S, self._sample)

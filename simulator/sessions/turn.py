@@ -16,7 +16,7 @@ class Session:
 
     __slots__ = (
         "context_tokens", "demoted", "disk_booked", "disk_node", "disk_tokens", "engine",
-        "planned_tokens", "session_id",
+        "planned_tokens", "priority", "session_id",
     )  # fmt: skip
 
     def __init__(self, session_id: int, context_tokens: int = 0) -> None:
@@ -29,6 +29,8 @@ class Session:
         self.disk_tokens = 0
         self.disk_booked = 0
         """Tokens on the disk once the writes under way have ended."""
+        self.priority = False
+        """Whether its requests go ahead of others' (SYMPHONY §3.6)."""
         self.demoted = False
         """Whether its cache lies on disk between turns, whatever room there is in DRAM."""
 

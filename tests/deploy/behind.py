@@ -6,13 +6,31 @@ import asyncio
 import io
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 
+from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway
 
 PATIENT_S = 180.0
+USAGE = {"input_tokens": 100, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 64}}
+OTHER_APIS: dict[str, tuple[dict[str, Any], bytes | list[bytes]]] = {
+    "/v1/responses": (
+        {"input": "hello " * 20, "instructions": "Be brief.", "stream": True},
+        [
+            b'event: response.created\ndata: {"type": "response.created", "response": {"input": "delta"}}\n\n',
+            b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", "delta": "Hel"}\n\n',
+            b'event: response.completed\ndata: {"response": {"usage": %b}}\n\n' % json.dumps(USAGE).encode(),
+        ],
+    ),
+    "/v1/messages": (
+        {"messages": [{"role": "user", "content": "hello " * 20}], "max_tokens": 7, "system": "Be brief."},
+        b'{"content": [], "usage": {"input_tokens": 36, "cache_read_input_tokens": 64, "output_tokens": 7}}',
+    ),
+    "/v1/embeddings": ({"input": "hello " * 20}, b'{"data": [], "usage": {"prompt_tokens": 100}}'),
+}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]}
 
 
@@ -26,6 +44,17 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
                 if answer.status != 429 or "gateway_late" not in text:
                     return answer.status, text, answer.headers
                 await asyncio.sleep(float(answer.headers["Retry-After"]))
+
+
+async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequence[ScriptedEngine]) -> None:
+    """Check that bodies of other APIs are read by the decision as their paths say, and their answers counted."""
+    for each in engines:
+        each.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
+    for path, (body, _) in OTHER_APIS.items():
+        status, text, _ = await ask(proxy, {"model": MODEL, **body}, path)
+        assert status == 200, (path, text)
+    await counted(gateway, completed=3, first_tokens=3, cached_tokens=128)
+    assert (await ask(proxy, {"model": MODEL, "input": 7}, "/v1/responses"))[0] == 400
 
 
 async def lists_models(proxy: str) -> None:

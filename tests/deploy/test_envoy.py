@@ -19,7 +19,7 @@ require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, serves_other_apis
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
 
@@ -95,6 +95,15 @@ async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
         assert not any("kv_transfer_params" in body for body in sent)
         assert any(len(body.get("pad", "")) == 200_000 for body in sent)
         assert not any("authorization" in headers for each in engines for headers in each.headers)
+
+
+async def test_other_apis_are_read_as_their_paths_say(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    urls = [each.url for each in engines]
+    async with served_picker(settings(gateway.url)) as (_, port), envoy(tmp_path, port, urls) as proxy:
+        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
+        await serves_other_apis(proxy.url, gateway, engines)
 
 
 async def test_a_first_token_is_reported_while_the_answer_goes_on_and_a_client_that_leaves_cancels(

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bench.proxy_run.nginx_folder import nginx_folder
 from deploy.nginx.agent import Agent, Settings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis
 from tests.deploy.real_proxy import binary, free_port, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -139,6 +139,13 @@ async def test_clients_find_models_and_readiness(
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
         await lists_models(proxy.url)
+
+
+async def test_other_apis_are_read_as_their_paths_say(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
+        await serves_other_apis(proxy.url, gateway, engines)
 
 
 async def test_a_first_token_is_reported_while_the_answer_goes_on(

@@ -24,7 +24,7 @@ from tests.program import Program, running_program
 pytestmark = pytest.mark.processes
 CALLERS = 4
 LIMIT_S = 60.0
-SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1").split(",")))
+SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 """Each kills every process at other moments."""
 
 

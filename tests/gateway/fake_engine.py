@@ -70,6 +70,8 @@ class FakeEngine:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self.answers: dict[str, Callable[[], web.StreamResponse]] = {}
         self.hang = False
+        self.hangs_at = ""
+        """A path that alone is not answered."""
         self.set("/health", 200, b"")
         self.set("/load", 200, b'{"server_load":7}')
         self.set("/metrics", 200, METRICS, content_type="text/plain")
@@ -91,7 +93,7 @@ class FakeEngine:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Record the request and answer it."""
         self.asked.append((request.method, request.path, dict(request.headers), await request.read()))
-        if self.hang:
+        if self.hang or request.path == self.hangs_at:
             await asyncio.sleep(60)
         answer = self.answers.get(request.path)
         return answer() if answer is not None else web.Response(status=404)

@@ -87,8 +87,8 @@ def test_what_a_gateway_publishes_is_its_own(tmp_path: Path) -> None:
     with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
         heard: set[str] = set()
         fleet.bus.subscribe("gateways/", lambda topic, _: heard.add(topic))
-        asyncio.run(until(lambda: len(heard) == 2))
-        assert all(topic.endswith("/fleet") for topic in heard)
+        asyncio.run(until(lambda: sum(topic.endswith("/fleet") for topic in heard) == 2))
+        assert all(topic.endswith(("/fleet", "/peer")) for topic in heard)
         assert fleet.bus.latest("fleet") is None
 
 

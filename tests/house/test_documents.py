@@ -76,6 +76,6 @@ def test_commands_in_documents_exist(document: Path) -> None:
     assert set(re.findall(r"^make ([a-z][\w-]*)", text, re.MULTILINE)) <= targets
     commands = {each.stem for each in (ROOT / "controlplane/management/commands").glob("[a-z]*.py")}
     django = {"migrate", "createsuperuser", "changepassword", "check", "collectstatic", "shell"}
-    assert set(re.findall(r"manage\.py ([a-z]\w*)", text)) <= commands | django | WITHOUT_DJANGO
+    assert set(re.findall(r"manage\.py ([a-z][\w-]*)", text)) <= commands | django | WITHOUT_DJANGO
     for module in set(re.findall(r"python -m ([a-z][\w.]*\w)", text)):
         assert find_spec(module) is not None, module

@@ -18,6 +18,7 @@ from switchyard_client import (
     Switchyard,
     SwitchyardTransport,
 )
+from tests.deploy.behind import OTHER_APIS
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -135,3 +136,31 @@ async def _once(client: openai.AsyncOpenAI) -> None:
             await client.with_options(max_retries=0).chat.completions.create(**CHAT)
         except openai.RateLimitError as error:
             await asyncio.sleep(float(error.response.headers["retry-after"]))
+
+
+async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENT_S)
+    async with outcomes(gateway, completed=3), aclosing(switchyard), aclosing(http):
+        for path, (body, _) in OTHER_APIS.items():
+            assert (await http.post(gateway.url + path, json={"model": MODEL, **body})).status_code == 200
+    assert 'switchyard_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
+    assert len(engine.bodies) + len(engine.raw_bodies) > 0
+
+
+async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGateway) -> None:
+    async with aclosing(AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)) as client:
+        assert await client.advise("a session", expected_arrival_s=5) == "unknown"
+        await client.withdraw("a session")
+        assert (await client.advisory_token("a session")).startswith("at_")
+        with pytest.raises(RejectedError):
+            await client.advisory_token("a session", expires_in_s=7200)
+
+
+def test_an_advisory_that_nobody_hears_raises_nothing() -> None:
+    with closing(Switchyard("http://127.0.0.1:9", KEY)) as client:
+        assert client.advise("a session") == ""
+        client.withdraw("a session")

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from switchyard_client.decisions import AVOIDED_S, AWAY_S, KNOWN_S, Decisions, RejectedError, Route, model_of, usage_in
+from switchyard_client.decisions import (
+    AVOIDED_S,
+    AWAY_S,
+    KNOWN_S,
+    AnswerTail,
+    Decisions,
+    RejectedError,
+    Route,
+    model_of,
+)
 
 
 def answer(url: str, **body: object) -> bytes:
@@ -89,10 +98,29 @@ def test_where_caches_are_salted_nothing_goes_to_an_engine_without_its_salt() ->
     assert decisions.fail_opens == {"impossible": 1}
 
 
-def test_usage_is_read_from_the_end_of_an_answer() -> None:
+def usage_in(tail: bytes) -> dict[str, int]:
+    answer = AnswerTail()
+    answer.first_token(tail)
+    return answer.usage()
+
+
+def test_usage_is_read_from_the_end_of_an_answer_of_each_api() -> None:
     tail = b'{"usage": {"prompt_tokens": 100, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}}'
     assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
+    tail = b'{"usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 64}, "output_tokens": 2}}'
+    assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
+    tail = b'{"usage": {"input_tokens": 36, "cache_read_input_tokens": 64, "output_tokens": 2}}'
+    assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
     assert usage_in(b"data: [DONE]") == {}
+
+
+def test_events_that_tell_of_no_token_are_no_first_token() -> None:
+    answer = AnswerTail()
+    assert not answer.first_token(b'event: response.created\ndata: {"instructions": "event: delta"}\n\n')
+    assert not answer.first_token(b"event: response.in_progress\ndata: {}\n\n")
+    assert answer.first_token(b'event: response.output_text.delta\ndata: {"delta": "Hel"}\n\n')
+    assert not answer.first_token(b'event: response.output_text.delta\ndata: {"delta": "lo"}\n\n')
+    assert AnswerTail().first_token(b'data: {"choices": []}\n\n')
 
 
 def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolating() -> None:

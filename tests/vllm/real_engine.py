@@ -41,6 +41,7 @@ class RealEngine:
         """`name`: of the served model; engines of one name are one pool. `environment`: more variables."""
         self.port, events, replay = free_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
+        self.events, self.replay = f"tcp://127.0.0.1:{events}", f"tcp://127.0.0.1:{replay}"
         self.process: subprocess.Popen[bytes] | None = None
         self._log = log
         self._environment = {**os.environ, **ENVIRONMENT, **environment}
@@ -48,7 +49,7 @@ class RealEngine:
             "enable_kv_cache_events": True,
             "publisher": "zmq",
             "endpoint": f"tcp://*:{events}",
-            "replay_endpoint": f"tcp://127.0.0.1:{replay}",
+            "replay_endpoint": self.replay,
         }
         self._command = [
             *("nice", "-n", "10", python, "-m", "vllm.entrypoints.openai.api_server"),

@@ -30,21 +30,30 @@ PATIENCE_S = 120.0
 class StoreProcess:
     """One `manage.py node`. Mutable: its process, None while it does not run."""
 
-    def __init__(self, directory: Path, *, dram_mib: int = 64, ssd_mib: int = 64, slot_kib: int = 64) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        dram_mib: int = 64,
+        ssd_mib: int = 64,
+        slot_kib: int = 64,
+        **variables: str,
+    ) -> None:
+        """`options` and environment `variables`: more of them."""
         self.port, self.metrics_port = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
         self.directory = directory
         self.process: subprocess.Popen[bytes] | None = None
-        self._sizes = ("--dram-mib", str(dram_mib), "--ssd-mib", str(ssd_mib), "--slot-kib", str(slot_kib))
+        self._sizes = ("--dram-mib", str(dram_mib), "--ssd-mib", str(ssd_mib), "--slot-kib", str(slot_kib), *options)
+        self._environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET, **variables}
         self._client = TransferClient(SECRET.encode(), time.monotonic)
 
     def start(self) -> None:
         """Start it and return once it serves."""
         ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
         command = [sys.executable, "manage.py", "node", *self._sizes, *ports, "--directory", str(self.directory)]
-        environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET}
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+            command, cwd=ROOT, env=self._environment, stderr=subprocess.DEVNULL, start_new_session=True
         )
         until(self.serves, "the node does not serve")
 

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in, packed_keys
-from tests.program import ROOT
 from tests.vllm.conftest import MODEL, PYTHON
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
-from tests.vllm.stored_blocks import SECRET, StoreProcess, cut_after, until
+from tests.vllm.stored_blocks import StoreProcess, cut_after, until
+from tests.vllm.storing_engine import storing_engine
 
 pytestmark = pytest.mark.vllm
 COMPLETIONS = "/v1/completions"
@@ -92,7 +92,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProce
 @pytest.fixture(scope="module")
 def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> Iterator[list[RealEngine]]:
     """Two engines, each with a node of its own; they start when the one without a connector has ended."""
-    made = [_engine(store, logs / f"kv-{number}.log") for number, store in enumerate(stores)]
+    made = [storing_engine(store, logs / f"kv-{number}.log") for number, store in enumerate(stores)]
     with ExitStack() as stack:
         for each in made:
             stack.callback(each.kill)
@@ -100,24 +100,6 @@ def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> I
         for each in made:
             each.wait()
         yield made
-
-
-def _engine(store: StoreProcess, log: Path) -> RealEngine:
-    transfer = {
-        "kv_connector": "SwitchyardConnector",
-        "kv_connector_module_path": "kvstore.connector.vllm_connector",
-        "kv_role": "kv_both",
-        "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {
-            "node": store.address,
-            "load_timeout_s": 30.0,
-            "max_load_ratio": 0,
-            "ask_node": True,
-            "lookup_timeout_s": 30.0,
-        },
-    }
-    flags = ("--kv-transfer-config", json.dumps(transfer))
-    return RealEngine(PYTHON, MODEL, log, flags=flags, PYTHONPATH=str(ROOT), SWITCHYARD_KV_SECRET=SECRET)
 
 
 @pytest.fixture

@@ -75,6 +75,12 @@ _CEILING = FormField(
     help="Most urgent priority; lower numbers go first. Empty: any.",
     limit=11,
 )
+_ORIGINS = FormField(
+    "origins",
+    "Web origins",
+    help="Pages that may send advisories with this key's tokens, such as https://chat.example.com. Separate by spaces.",
+    limit=4000,
+)
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
@@ -91,7 +97,7 @@ def creation_fields() -> list[FormField]:
         options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
         chosen=("90",),
     )
-    return [tenant, _NAME, _SCOPE, _ROLE, _pools(), expiry, _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY]
+    return [tenant, _NAME, _SCOPE, _ROLE, _pools(), expiry, _RATE, _IN_FLIGHT, _CLASS, _CEILING, _ORIGINS, _WHY]
 
 
 def change_fields(key: ApiKey) -> list[FormField]:
@@ -105,8 +111,9 @@ def change_fields(key: ApiKey) -> list[FormField]:
         "max_in_flight": (_text(key.max_in_flight),),
         "slo_class": (key.slo_class,),
         "priority_ceiling": (_text(key.priority_ceiling),),
+        "origins": (" ".join(key.origins),),
     }
-    shown = (_NAME, _SCOPE, _ROLE, _pools(key.pools), _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY)
+    shown = (_NAME, _SCOPE, _ROLE, _pools(key.pools), _RATE, _IN_FLIGHT, _CLASS, _CEILING, _ORIGINS, _WHY)
     return [_with(field, stored.get(field.name)) for field in shown]
 
 
@@ -126,6 +133,7 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
         "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
         "slo_class": one_line(sent.get("slo_class", ""))[:33],
         "priority_ceiling": whole_number("priority_ceiling", sent.get("priority_ceiling", ""), problems),
+        "origins": sent.get("origins", "").split(),
         "why": one_line(sent.get("why", ""))[:200],
     }
 

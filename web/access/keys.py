@@ -56,6 +56,7 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         "max_in_flight": whole_number("max_in_flight", request.POST.get("max_in_flight", ""), problems),
         "slo_class": sent(request, "slo_class"),
         "priority_ceiling": whole_number("priority_ceiling", request.POST.get("priority_ceiling", ""), problems),
+        "origins": request.POST.get("origins", "").split(),
     }
     try:
         if problems:

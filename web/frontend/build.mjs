@@ -16,6 +16,7 @@ const budgets = {
   'decisions.js': 8 * KB,
   'steering.js': 16 * KB,
   'affinity.js': 4 * KB,
+  'advise.js': 1 * KB,
   'console.css': 24 * KB,
 };
 
@@ -29,6 +30,7 @@ const options = {
     { in: join(here, 'request_log', 'index.js'), out: 'decisions' },
     { in: join(here, 'automation', 'index.js'), out: 'steering' },
     { in: join(here, 'history', 'affinity.js'), out: 'affinity' },
+    { in: join(here, 'advise.js'), out: 'advise' },
     { in: join(here, 'style', 'index.css'), out: 'console' },
   ],
   outdir: out,

@@ -14,8 +14,12 @@ from controlplane.platform.format import UNKNOWN, Moment, count, duration, momen
 from web.kv_nodes.sizes import stored
 
 SHOWN = 12
-PLANNERS = {"prefetch": "Prefetch", "replicate": "Replication"}
-_WHY = {"prefetch": "a request waited for its engine", "replicate": "loaded from elsewhere again and again"}
+PLANNERS = {"prefetch": "Prefetch", "advisory": "Advisory", "replicate": "Replication"}
+_WHY = {
+    "prefetch": "a request waited for its engine",
+    "advisory": "a session announced its request",
+    "replicate": "loaded from elsewhere again and again",
+}
 _OUTCOMES = {"moved": "Moved", "missing": "Missing", "failed": "Failed", "late": "Late"}
 
 

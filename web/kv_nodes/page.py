@@ -11,16 +11,22 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.advisory_tallies import advised
 from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.kv_nodes.removal import delete_kv_node
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.visibility import visible_kv_nodes
+from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from web.kv_nodes.advisory_rows import AdvisoryTable, advisory_table
 from web.kv_nodes.finding import finding
+from web.kv_nodes.load_advice import TOKENS, load_advice
 from web.kv_nodes.node_rows import NodeRow, node_row
 from web.kv_nodes.order_rows import order_table
+from web.kv_nodes.prefix_rows import prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, why
 from web.shell.frame import shell_context
@@ -53,7 +59,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
     actor, now = console_actor(request), timezone.now()
     if not may(actor, Role.VIEWER):
         missing = "KV nodes belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "kv_nodes/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
+        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     nodes = visible_kv_nodes(actor).order_by("name")
     rows = [node_row(node, now) for node in nodes[:MAX_ROWS]]
     users = _users(rows)
@@ -64,7 +70,11 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
         matrix=transfer_matrix(rows, users.names),
         orders=order_table(visible_kv_orders(actor), now),
+        advisories=_advisories(),
         finding=finding(rows),
+        advice=load_advice(rows),
+        advice_prompt=f"{TOKENS:,} tokens",
+        prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
         scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,
         may_delete=may(actor, Role.OPERATOR),
         deleting=next((row for row in rows if row.name == asked(request, "delete", 64) and not row.live), None),
@@ -74,6 +84,15 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
     )
     part = "kv_nodes/live.html" if "fragment" in request.GET else "kv_nodes/page.html"
     return render(request, part, context, status=status)
+
+
+def _advisories() -> AdvisoryTable:
+    """Return what gateways count; names are looked up where there is anything to name."""
+    told = advised()
+    pools, sources = [each.pool_id for each in told.pools], [each.source for each in told.sources]
+    names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}
+    keys = dict(ApiKey.objects.filter(key_id__in=sources).values_list("key_id", "name")) if sources else {}
+    return advisory_table(told, names, keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,13 @@ REASONS = {
     "held": "Queued for a pull",
     "pulled": "Pulled",
     "parked": "Deferred",
+    "advised": "Advised",
+    "forwarded": "Forwarded",
+    "session_region": "Region of its session",
+    "early_offload": "Region with less load",
+    "no_local_room": "Region with room",
+    "remote_match": "Region with match",
+    "no_local_engine": "Region with engines",
 }
 DECODE_REASONS = {
     "least_tbt": "fastest tokens",

@@ -6,12 +6,13 @@ from typing import Any
 
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.decision_story.advisory_words import advisory_fact
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, name_of
 from controlplane.request_log.decision_story.load_words import load_fact
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
-from routing.values.decision import Candidate
+from routing.values.decision import ALONE, Candidate
 from web.live.engine_card import DECODE_REASONS
 from web.shell.chart import bars, place, ticks
 
@@ -234,6 +235,8 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Key source", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
+    if decision.decided_by:
+        found.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
     if decision.arm:
         found.append(("Version group", f"{decision.arm}, v{decision.policy_version}"))
     if stored.slo_class or stored.priority:
@@ -244,6 +247,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         why = DECODE_REASONS.get(decision.pair.reason, "")
         on = stored.decode_engine_name or decision.pair.engine_id
         found.append(("Decode engine", f"{on}, {why}" if why else on))
+    found.append(("Advisory", advisory_fact(stored)))
     if loaded := load_fact(stored):
         found.append(("Loaded", loaded))
     if len(stored.attempts) > 1:

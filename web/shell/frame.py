@@ -38,6 +38,9 @@ NAVIGATION = (
     ),
     (
         NavigationItem("Topology", "/topology", "topology"),
+        NavigationItem("Regions", "/regions", "regions"),
+        NavigationItem("Sovereignty", "/sovereignty", "sovereignty"),
+        NavigationItem("Capacity", "/capacity", "capacity"),
         NavigationItem("KV store", "/kv", "kv"),
         NavigationItem("Jobs", "/jobs", "jobs"),
     ),

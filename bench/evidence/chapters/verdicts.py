@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.evidence.verdicts import dualmap, dualmap_scaling, lbgr, mooncake, ours, rlt
+from bench.evidence.verdicts import (
+    advisories,
+    dualmap,
+    dualmap_scaling,
+    lbgr,
+    mooncake,
+    mooncake_store,
+    ours,
+    rlt,
+    skywalker,
+    symphony,
+)
 
 
 def figures() -> dict[str, Any]:
@@ -13,8 +24,12 @@ def figures() -> dict[str, Any]:
         "dualmap": dualmap,
         "scaling": dualmap_scaling,
         "mooncake": mooncake,
+        "store": mooncake_store,
         "rlt": rlt,
         "lbgr": lbgr,
+        "skywalker": skywalker,
+        "symphony": symphony,
+        "advisories": advisories,
         "ours": ours,
     }
     return {name: paper.claims() for name, paper in papers.items()}

@@ -17,6 +17,7 @@ class ApiKeyShape(serializers.ModelSerializer):
     tenant = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), read_only=True)
     pools = serializers.ListField(child=serializers.CharField(), read_only=True)
+    origins = serializers.ListField(child=serializers.CharField(), read_only=True)
 
     class Meta:
         model = ApiKey
@@ -32,6 +33,7 @@ class ApiKeyShape(serializers.ModelSerializer):
             "max_in_flight",
             "slo_class",
             "priority_ceiling",
+            "origins",
             "created_at",
             "expires_at",
             "last_used_at",
@@ -84,6 +86,12 @@ class ApiKeyChange(Change):
         allow_null=True,
         default=None,
         help_text="Most urgent priority allowed; lower goes first. Null: any.",
+    )
+    origins = serializers.ListField(
+        child=Text(max_length=210),
+        max_length=32,
+        default=list,
+        help_text="Web origins whose pages may send advisories with this key's tokens.",
     )
 
 

@@ -15,7 +15,7 @@ from controlplane.fleet.discovery.dns_source import engines_of_name
 from controlplane.fleet.discovery.file_source import engines_of_file
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
 from controlplane.fleet.discovery.reconcile import Reconciled, Reconciliation
-from controlplane.fleet.discovery.setting import DNS, FILE, INFERENCE_POOL, KUBERNETES, DiscoverySource
+from controlplane.fleet.discovery.setting import DNS, FILE, INFERENCE_POOL, KUBERNETES, SRV, DiscoverySource
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.lease import acquire, release, renew, this_owner
@@ -38,9 +38,17 @@ def _engines_of_cluster(source: DiscoverySource) -> list[FoundEngine]:
     return engines_of_cluster(source)
 
 
+def _engines_of_service(source: DiscoverySource) -> list[FoundEngine]:
+    # dnspython likewise.
+    from controlplane.fleet.discovery.srv_source import engines_of_service
+
+    return engines_of_service(source)
+
+
 LOOKS: dict[str, Look] = {
     FILE: engines_of_file,
     DNS: engines_of_name,
+    SRV: _engines_of_service,
     KUBERNETES: _engines_of_cluster,
     INFERENCE_POOL: _engines_of_cluster,
 }

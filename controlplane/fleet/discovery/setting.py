@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-FILE, DNS, KUBERNETES, INFERENCE_POOL = "file", "dns", "kubernetes", "inferencepool"
+FILE, DNS, SRV, KUBERNETES, INFERENCE_POOL = "file", "dns", "srv", "kubernetes", "inferencepool"
 _FORMS = (
-    "POOL=file:///path, POOL=dns://host:port, POOL=kubernetes://namespace/label=value:port or "
-    "POOL=inferencepool://namespace/name"
+    "POOL=file:///path, POOL=dns://host:port, POOL=srv://_service._tcp.name, "
+    "POOL=kubernetes://namespace/label=value:port or POOL=inferencepool://namespace/name"
 )
 _SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SERVICE = re.compile(r"_[A-Za-z0-9-]{1,15}\._tcp(\.[A-Za-z0-9_-]{1,63}){1,20}\.?")
 MAX_SOURCES = 100
 
 
@@ -21,7 +22,7 @@ class DiscoverySource:
 
     pool: str
     kind: str
-    """FILE, DNS, KUBERNETES or INFERENCE_POOL."""
+    """FILE, DNS, SRV, KUBERNETES or INFERENCE_POOL."""
     place: str
     """Path, host, or namespace."""
     what: str = ""
@@ -33,8 +34,8 @@ class DiscoverySource:
         """The source as it was written, without its pool; engines keep it, to be known as this source's."""
         if self.kind == DNS:
             return f"dns://{self.place}:{self.port}"
-        if self.kind == FILE:
-            return f"file://{self.place}"
+        if self.kind in (FILE, SRV):
+            return f"{self.kind}://{self.place}"
         return f"{self.kind}://{self.place}/{self.what}" + (f":{self.port}" if self.port else "")
 
 
@@ -60,6 +61,8 @@ def _source(word: str) -> DiscoverySource:
         parts = urlsplit(address)
         if parts.hostname and parts.port and not parts.path:
             return DiscoverySource(pool, DNS, parts.hostname, port=parts.port)
+    if kind == SRV and _SERVICE.fullmatch(rest):
+        return DiscoverySource(pool, SRV, rest)
     if kind in (KUBERNETES, INFERENCE_POOL):
         namespace, _, what = rest.partition("/")
         if kind == INFERENCE_POOL and namespace and _SLUG.fullmatch(what):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -98,16 +98,8 @@ class EngineUnderTest(VllmAdapter):
             return None
 
     async def complete(self, prompt: str) -> Completion:
-        """Have the engine prefill the prompt and answer one token."""
-        body: dict[str, Any] = {"model": self._served_model, "prompt": prompt, "max_tokens": 1, "temperature": 0}
-        answer = await self._request(
-            "POST",
-            "/v1/completions",
-            "completions",
-            limit=MAX_COMPLETION_BYTES,
-            timeout_s=COMPLETION_S,
-            body=msgspec.json.encode(body),
-        )
+        """Have the engine prefill the prompt: answer one token, or embed it where it generates nothing."""
+        answer = await self._prefill(prompt, "completions", timeout_s=COMPLETION_S, limit=MAX_COMPLETION_BYTES)
         return _decode(answer, Completion, "completions")
 
 

@@ -47,7 +47,7 @@ class KvOrders(ApiView):
         {"asked_at": ("asked_at", "pk")},
         "-asked_at",
         {
-            "planner": one_of("planner", ("prefetch", "replicate"), "Who asked."),
+            "planner": one_of("planner", ("prefetch", "advisory", "replicate"), "Who asked."),
             "outcome": one_of("outcome", ("moved", "missing", "failed", "late"), "How the transfer ended."),
             "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
             "source": exact("source", "Name of the node that the blocks came from."),

@@ -8,6 +8,7 @@ import logging.config
 import os
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from controlplane.fleet.free_ports import NoFreePortError
 from controlplane.platform.bus import get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
+from controlplane.project.first_run.demo_chat import chat_address, chat_children, seed_demo_chat
 from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.project.first_run.demo_names import SERVED_MODEL
 from controlplane.project.first_run.demo_nodes import node_children, seed_demo_nodes, seed_node_key
+from controlplane.project.first_run.demo_regions import NAMES, choose_ports, region_children, seed_demo_regions
 from controlplane.project.first_run.secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
 from controlplane.project.first_run.seed import (
     ADMIN,
@@ -45,6 +48,7 @@ from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from controlplane.project.state_lock import StateInUseError, hold_state
 from controlplane.publication.continued_versions import continue_above
+from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.http.connection_limit import allow_open_files
@@ -73,6 +77,7 @@ class Command(BaseCommand):
         parser.add_argument("--speed", type=float, default=1.0, help="speed-up over the recording")
         parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
         parser.add_argument("--decode", type=int, default=0, help="demo engines that only decode; goes with --prefill")
+        parser.add_argument("--regions", type=int, default=0, help="demo regions with a gateway each, 2 or 3")
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
 
     @override
@@ -87,7 +92,13 @@ class Command(BaseCommand):
         prefill, decode = options["prefill"], options["decode"]
         if min(prefill, decode) < 0 or max(prefill, decode) > MAX_OF_ROLE or (prefill > 0) != (decode > 0):
             raise CommandError(f"--prefill and --decode go together, each from 1 to {MAX_OF_ROLE}.")
+        if options["regions"] not in (0, 2, len(NAMES)) or (options["regions"] and not options["demo"]):
+            raise CommandError(f"--regions goes with --demo, 2 or {len(NAMES)}.")
         _refuse_exposed(options["host"])
+        try:
+            peer_settings(os.environ)
+        except (OSError, PeerSettingsError) as error:
+            raise CommandError(str(error)) from error
         # The database and logs are for this user only, whatever the mode of a state directory that existed before.
         os.umask(0o077)
         allow_open_files()
@@ -107,7 +118,7 @@ class Command(BaseCommand):
                 secrets = _seeded(demo=options["demo"])
                 continue_above(_last_known_good())
             children = _demo_children(options) if options["demo"] else []
-            kv_secret = secrets.kv_secret if options["demo"] else ""
+            kv_secret = secrets.kv_secret if options["demo"] and not options["regions"] else ""
         except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
@@ -122,7 +133,7 @@ class Command(BaseCommand):
             children=children,
             with_jobs=not settings.REDIS_URL,
             kv_secret=kv_secret,
-            on_ready=lambda: self._greet(options, secrets, log_dir),
+            on_ready=lambda: self._greet(options, secrets, log_dir, children),
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
@@ -133,7 +144,9 @@ class Command(BaseCommand):
         if end.status:
             raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
 
-    def _greet(self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path) -> None:
+    def _greet(
+        self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path, children: Sequence[ChildSpec]
+    ) -> None:
         welcome = Welcome(
             url=_base_url(options) + "/",
             user=ADMIN,
@@ -141,6 +154,7 @@ class Command(BaseCommand):
             api_key=secrets.api_key,
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
+            chat=chat_address(children),
         )
         self.stdout.write(render(welcome, show_secrets=is_loopback(options["host"])))
         self.stdout.flush()
@@ -180,7 +194,19 @@ def _migrate_if_needed() -> None:
         call_command("migrate", verbosity=0, interactive=False)
 
 
+def _region_children(options: dict[str, Any]) -> list[ChildSpec]:
+    ports_from = settings.DEMO_PORTS_FROM
+    engines = seed_demo_regions(options["regions"], ports_from)
+    ports = choose_ports(options["regions"], options["port"], ports_from)
+    # The gateway of this installation is the first region's.
+    os.environ.update(ports.environment(next(iter(ports.public))))
+    others = region_children(ports, secrets_of(settings.STATE_DIR).api_key, options["speed"])
+    return [*engine_children(engines), *others]
+
+
 def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
+    if options["regions"]:
+        return _region_children(options)
     roles = ("prefill",) * options["prefill"] + ("decode",) * options["decode"]
     engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM, roles=roles)
     trace = str(Path(options["trace"]).resolve()) if options["trace"] else ""
@@ -188,11 +214,13 @@ def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
     secrets, url = secrets_of(settings.STATE_DIR), _base_url(options)
     seed_node_key(secrets)
     nodes = seed_demo_nodes(engines, ports_from=settings.DEMO_PORTS_FROM)
+    chat = seed_demo_chat(secrets, ports_from=settings.DEMO_PORTS_FROM)
     traffic = DemoTraffic(url, secrets.api_key, trace, options["speed"], prefilling)
     return [
         *node_children(nodes, secrets, settings.STATE_DIR, url),
         *engine_children(engines, secrets.kv_secret),
         replay_child(traffic),
+        *chat_children(chat, secrets, url),
     ]
 
 

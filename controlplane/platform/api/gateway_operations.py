@@ -6,20 +6,31 @@ from typing import Any
 
 import msgspec
 
-from gateway.api import explain_api, feedback_api
+from gateway.api import advisory_api, explain_api, feedback_api
+from gateway.api.advisory_api import (
+    AdvisoryAnswer,
+    AdvisoryBody,
+    AdvisoryState,
+    TokenAnswer,
+    TokenBody,
+    WithdrawnAnswer,
+)
 from gateway.api.feedback_api import Completion
 from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.app import BATCH, OBSERVE, ROUTE
 from gateway.contracts.explanation import Explanation
+from gateway.formats.endpoints import ENDPOINTS
 from gateway.proxy import openai_proxy
-from gateway.proxy.endpoints import ENDPOINTS
 
 Operation = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_STRUCTS = (RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer)
+_STRUCTS = (
+    *(RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer),
+    *(AdvisoryBody, AdvisoryAnswer, AdvisoryState, TokenBody, TokenAnswer, WithdrawnAnswer),
+)
 _KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
 _EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks the scope manage."
 
@@ -35,7 +46,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
     feedback = f"{feedback_api.PREFIX}{{id}}/"
     route, answer, told = _ref("RouteRequest"), _ref("RouteAnswer"), _ref("Feedback")
     paths = {
-        ROUTE: {"post": _operation("route", "Choose an engine for one request.", route, answer)},
+        ROUTE: {"post": _operation("route", _ROUTE, route, answer)},
         BATCH: {"post": _operation("routeBatch", "Choose engines for several requests.", _BATCH, _DECISIONS)},
         OBSERVE: {
             "post": _operation(
@@ -68,6 +79,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
                 _ref("Explanation"),
             )
         },
+        **_advisories(),
         **{each.path: {"post": _operation(_name(each.path), each.summary, _OPENAI, _OPENAI)} for each in ENDPOINTS},
         openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
@@ -84,18 +96,36 @@ def _paths() -> dict[str, dict[str, Operation]]:
     return paths
 
 
+def _advisories() -> dict[str, dict[str, Operation]]:
+    one = advisory_api.PREFIX + "{id}"
+    advise = _operation("advise", "Announce that a session will ask soon.", _ADVICE, _ADVISED, status=202)
+    token = _operation(
+        "advisoryToken", "Get a token for one session's advisories.", _ref("TokenBody"), _ref("TokenAnswer"), status=201
+    )
+    return {
+        advisory_api.ADVISORIES: {"post": advise},
+        advisory_api.TOKENS: {"post": token},
+        one: {
+            "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
+            "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
+        },
+    }
+
+
 def _name(path: str) -> str:
     return path.strip("/").replace("/", "_")
 
 
-def _operation(name: str, sentence: str, body: Any, answer: Any, *, body_needed: bool = True) -> Operation:
+def _operation(
+    name: str, sentence: str, body: Any, answer: Any, *, body_needed: bool = True, status: int = 200
+) -> Operation:
     operation: Operation = {
         "operationId": name,
         "description": sentence,
         "tags": ["inference" if answer is _OPENAI else "routing"],
         "security": _KEY,
         "responses": {
-            "200": {"description": "The answer.", "content": {"application/json": {"schema": answer}}},
+            str(status): {"description": "The answer.", "content": {"application/json": {"schema": answer}}},
             "default": {
                 "description": "Says what to do.",
                 "content": {"application/json": {"schema": _ref("GatewayError")}},
@@ -129,6 +159,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
+_ROUTE = "Choose an engine for one request. The header X-Original-URI says of which endpoint the body is."
 _NO_WAIT = {
     "name": "wait",
     "in": "query",
@@ -160,6 +191,23 @@ _FEEDBACK = {
     "properties": {"decision_id": {"type": "string"}, "outcome": {"type": "string"}},
 }
 _OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_ADVICES = {"type": "array", "minItems": 1, "maxItems": advisory_api.MAX_BATCH, "items": _ref("AdvisoryBody")}
+_ADVICE = {
+    "anyOf": [
+        _ref("AdvisoryBody"),
+        {"type": "object", "required": ["advisories"], "properties": {"advisories": _ADVICES}},
+    ]
+}
+_ADVISED = {
+    "anyOf": [
+        _ref("AdvisoryAnswer"),
+        {
+            "type": "object",
+            "required": ["advisories"],
+            "properties": {"advisories": {"type": "array", "items": _ref("AdvisoryAnswer")}},
+        },
+    ]
+}
 _REQUESTS = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ref("RouteRequest")}
 _BATCH = {"oneOf": [_REQUESTS, {"type": "object", "required": ["requests"], "properties": {"requests": _REQUESTS}}]}
 _DECISIONS = {

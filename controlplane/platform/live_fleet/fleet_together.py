@@ -46,6 +46,7 @@ class FleetTogether:
             engines=engines,
             pools=self._pools(told, engines, newest.at),
             lateness=max(lateness, key=lambda each: each.away_s) if lateness else None,
+            regions=tuple(region for each in told.values() for region in each.regions),
         )
 
     def _engines(self, told: Mapping[str, FleetSample]) -> tuple[EngineSample, ...]:

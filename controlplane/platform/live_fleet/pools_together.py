@@ -52,6 +52,7 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         prefixes=_busiest(prefixes_together(told)),
         usual_d=max(each.usual_d for each in told),
         queued_s=_sum([each.queued_s for each in told]),
+        roles=tuple(role for each in told for role in each.roles),
     )
 
 

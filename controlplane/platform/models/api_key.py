@@ -73,6 +73,8 @@ class ApiKey(models.Model):
         null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
     )
     """Most urgent priority that requests may ask for (lower goes first); empty: any."""
+    origins = models.JSONField(default=list, blank=True)
+    """Web origins whose pages may send advisories with this key's tokens, beside the gateway's own."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

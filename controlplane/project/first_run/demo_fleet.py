@@ -48,7 +48,7 @@ def engine_children(engines: Sequence[Engine], kv_secret: str = "") -> list[Chil
 def supervised_children(*, demo: bool, kv_secret: str = "") -> list[ChildSpec]:
     """Return the children of all engines that the supervisor is to keep; without `demo` those of the demo rest."""
     engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
-    return engine_children([engine for engine in engines if demo or engine.pool.slug != POOL], kv_secret)
+    return engine_children([engine for engine in engines if demo or not engine.pool.slug.startswith(POOL)], kv_secret)
 
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:

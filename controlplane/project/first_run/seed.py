@@ -36,8 +36,12 @@ ACTOR = program("first run")
 REGION = "local"
 BLOCK_TOKENS = 512
 ENGINES = 8
-DEMO_DOCUMENT = {"automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}}}
-"""What the demo's first policy says beyond the defaults: scaling shows its plans, and an operator may let it act."""
+DEMO_DOCUMENT = {
+    "advisories": "gated",
+    "automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}},
+}
+"""What the demo's first policy says beyond the defaults: the example chat's advisories count, scaling shows its plans,
+and an operator may let it act."""
 MAX_OF_ROLE = 16
 """Demo engines that only prefill, or only decode."""
 DEMO_SETTINGS: dict[str, Any] = {
@@ -106,7 +110,7 @@ def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine
         _register_engines(pool, ports_from, len(roles) - pool.engines.filter(supervised=True).count())
         _give_roles(pool, roles)
     engines = list(pool.engines.filter(supervised=True).order_by("name"))
-    _move_from_taken_ports(engines, ports_from)
+    move_from_taken_ports(engines, ports_from)
     return engines
 
 
@@ -156,7 +160,8 @@ def _node_ports() -> set[int]:
     return {int(each.rsplit(":", 1)[1]) for row in addresses for each in row if each}
 
 
-def _move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
+def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
+    """Give engines one of whose ports another program has taken free ones."""
     ours = {port for engine in engines for port in engine_ports(engine)} | _node_ports()
     deadline_s = time.monotonic() + _RELEASE_S
     for engine in engines:

@@ -20,6 +20,8 @@ class Welcome:
     """Empty where there is none."""
     served_model: str
     log_dir: str
+    chat: str = ""
+    """Address of the example chat; empty: there is none."""
 
 
 def is_loopback(host: str) -> bool:
@@ -42,6 +44,8 @@ def render(welcome: Welcome, *, show_secrets: bool) -> str:
         lines += ["    Login and API key are in first_run.json in the state directory."]
     if welcome.served_model:
         lines += [f"    Model     {welcome.served_model}   (POST {welcome.url}v1/chat/completions)"]
+    if welcome.chat:
+        lines += [f"    Chat      {welcome.chat}   (an example that sends advisories)"]
     return "\n".join([*lines, f"    Logs      {welcome.log_dir}", "", "  Stop with Ctrl-C.", ""])
 
 

@@ -15,7 +15,10 @@ import uvicorn.protocols.websockets.auto  # noqa: F401 - uvicorn would load both
 from controlplane.project.processes.child_start import begin
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from gateway.__main__ import GatewayProcess, run
+from gateway.advisories.agent_advisor import VARIABLE as CALL_GRAPH
+from gateway.advisories.agent_advisor import read_call_graph
 from gateway.base.json_log import logging_settings
+from gateway.base.peer_settings import peer_settings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
@@ -51,6 +54,8 @@ def main() -> int:
             settings=GatewaySettings(
                 engine_bearer=child.engine_bearer,
                 kv_access=node_access(os.environ),
+                peers=peer_settings(os.environ),
+                call_graph=read_call_graph(os.environ.get(CALL_GRAPH, "")),
                 decisions_kept_per_s=float(child.decisions_per_s),
                 recording=child.recording,
                 first_probe_s=_FIRST_PROBE_S,

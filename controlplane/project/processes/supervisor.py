@@ -24,8 +24,10 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 PROVEN_S = 5.0
-"""A child that ran this long starts again after the first pause; before that the pause doubles each time. So its
-standby, which would have to wait as long, is not started earlier."""
+"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+STANDBY_S = 0.5
+"""A standby starts this long after the child, which answers first; it takes over at once unless the child before it
+ended early, too."""
 TERM_S = 2.0
 """Time between the request to end and SIGKILL."""
 TRIM_S = 10.0
@@ -106,12 +108,13 @@ class _Child:
 
     async def keep(self) -> None:
         """Run the child again and again until cancelled, then end it."""
-        pause_s = FIRST_PAUSE_S
+        pause_s, early = FIRST_PAUSE_S, 0
         try:
             while True:
                 ran_s = await self._run_once()
-                pause_s = FIRST_PAUSE_S if ran_s >= PROVEN_S else min(LONGEST_PAUSE_S, pause_s * 2)
-                if not self._has_standby():
+                early = 0 if ran_s >= PROVEN_S else early + 1
+                pause_s = FIRST_PAUSE_S if not early else min(LONGEST_PAUSE_S, pause_s * 2)
+                if early > 1 or not self._has_standby():
                     await asyncio.sleep(pause_s)
         finally:
             if self._standby is not None:
@@ -165,10 +168,14 @@ class _Child:
             os.close(log)
 
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        # One that does not stay is no more than tried again now and then.
+        standby_in_s = STANDBY_S
         while process.returncode is None:
+            wants_standby = self.spec.standby and not self._has_standby()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PROVEN_S if self.spec.standby else TRIM_S):
+                async with asyncio.timeout(standby_in_s if wants_standby else TRIM_S):
                     await process.wait()
+            standby_in_s = PROVEN_S
             self._log.trim()
             if self.spec.standby and process.returncode is None and not self._has_standby():
                 with contextlib.suppress(OSError):

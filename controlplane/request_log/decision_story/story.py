@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
+from controlplane.request_log.decision_story.advisory_words import what_was_announced
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.load_words import held_on_node, what_was_loaded
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
@@ -148,7 +149,7 @@ def _happened(stored: StoredDecision) -> Words:
     decision = stored.decision
     if not decision.engine_id:
         return ((f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
-    words = [*_waited(stored), *_found(stored), *what_was_loaded(stored)]
+    words = [*_waited(stored), *_found(stored), *what_was_loaded(stored), *what_was_announced(stored)]
     ttft_s = stored.first_token_after_s
     if ttft_s is not None:
         words += [(" First token after ", False), (duration(ttft_s), True)]

@@ -11,17 +11,19 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, Min
 
+from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.models.segment import Retention, Segment
 from controlplane.request_log.store.index_rows import insert_rows, row_of
-from gateway.contracts.request_batch import MAX_BYTES, decode_batch, decode_decisions, decode_rows
+from gateway.contracts.request_batch import MAX_BYTES, decode_batch, decode_decisions, decode_rows, encode_decisions
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.contracts.traffic_row import TrafficRow
 from gateway.contracts.wire import UnreadableMessageError
@@ -59,12 +61,13 @@ class _Packed(NamedTuple):
     decisions: Sequence[StoredDecision] = ()
 
 
-def store(values: Sequence[bytes]) -> Stored:
+def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored:
     """Store those encoded request batches that are not stored yet; others are logged and left out.
 
-    Raises DatabaseError, and then nothing is stored.
+    `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
     """
-    packed = {(each.segment.batch, each.segment.retention): each for each in _packed(values)}
+    found = _packed(values, hindsight or Hindsight())
+    packed = {(each.segment.batch, each.segment.retention): each for each in found}
     with transaction.atomic():
         known = set(Segment.objects.filter(batch__in={name for name, _ in packed}).values_list("batch", flat=True))
         fresh = [each for (name, _), each in packed.items() if name not in known]
@@ -85,12 +88,18 @@ def read_decision(row: DecisionIndex) -> StoredDecision:
         raise RecordGoneError(f"it cannot be read: {error}") from error
 
 
-def recorded_traffic(begin: float, end: float) -> Iterator[TrafficRow]:
-    """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored."""
+def recorded_traffic(begin: float, end: float, *, every: int = 1) -> Iterator[TrafficRow]:
+    """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored.
+
+    `every`: of so many segments one is read. They are drawn: gateways may store theirs in turn.
+    """
     found = Segment.objects.filter(
         retention=Retention.TRAFFIC, at_ms__gte=int((begin - APART_S) * 1000), at_ms__lte=int((end + APART_S) * 1000)
     )
     keys = list(found.order_by("at_ms", "pk").values_list("pk", flat=True))
+    if every > 1:
+        drawn = set(Random(0).sample(keys, -(-len(keys) // every)))
+        keys = [key for key in keys if key in drawn]
     # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
     for start in range(0, len(keys), READ_AT_ONCE):
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
@@ -113,12 +122,12 @@ def kept_segment(name: str, data: bytes, recording: Recording) -> Segment:
     return _segment(Retention.KEPT, name, now_ms, data, recording=recording)
 
 
-def _packed(values: Sequence[bytes]) -> Iterator[_Packed]:
+def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
     now_ms = int(time.time() * 1000)
     for value in values:
         try:
             batch = decode_batch(value)
-            decisions = decode_decisions(batch.decisions)
+            decisions = [hindsight.judged(each) for each in decode_decisions(batch.decisions)]
         except UnreadableMessageError as error:
             logger.warning("requests cannot be read", extra={"reason": str(error)})
             continue
@@ -126,7 +135,7 @@ def _packed(values: Sequence[bytes]) -> Iterator[_Packed]:
             # As it came: packing would save two fifths of the space and cost more time than all else here.
             yield _Packed(_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
         if decisions:
-            data = zlib.compress(batch.decisions, _LEVEL)
+            data = zlib.compress(encode_decisions(decisions), _LEVEL)
             segment = _segment(Retention.DECISIONS, batch.name, now_ms, data, rows=len(decisions))
             yield _Packed(segment, decisions=decisions)
 

@@ -11,6 +11,7 @@ from controlplane.trials.whatif.stand_in import StandIn
 from routing.policy.policy_document import RoutingPolicy
 from routing.registry import build_placement
 from simulator.baselines.registry import PLACEMENTS
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec
 from simulator.workloads.arrival_pattern import ArrivalPattern
@@ -40,6 +41,8 @@ class WhatIfPlan:
     """Engines to simulate; of several that which comes closest to what happened is taken."""
     block_tokens: int = BLOCK_TOKENS
     """The pool's."""
+    kv_nodes: KvNodesSpec | None = None
+    """Node managers to simulate; None: the pool's engines have none."""
 
     @property
     def engine(self) -> StandIn:
@@ -104,6 +107,7 @@ class WhatIfPlan:
                 profile=self.engine.profile,
                 counted_slo_s=self.base.ttft_slo_s,
                 seed=seed,
+                kv_nodes=self.kv_nodes,
                 keep_quantiles=True,
             ),
         )

@@ -18,6 +18,7 @@ from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import Conditions, conditions_of, models_of
 from controlplane.trials.whatif.plan import WhatIfPlan
 from controlplane.trials.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
+from controlplane.trials.whatif.stand_in_nodes import stand_in_nodes
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.policy.schema_versions import SchemaError
 
@@ -49,6 +50,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         engines=_engines(conditions, rows, engines),
         stand_ins=stand_ins(base, learned, kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,
+        kv_nodes=stand_in_nodes(engines, whatif.pool.block_tokens) if whatif.pool.key_source == "exact" else None,
     )
 
 

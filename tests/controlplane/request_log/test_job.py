@@ -65,7 +65,7 @@ def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.Monk
     ours = intake(bus)
     tell(bus)
 
-    def full(_values: object) -> Stored:
+    def full(*_: object) -> Stored:
         raise OperationalError("database or disk is full")
 
     with monkeypatch.context() as broken:
@@ -80,7 +80,7 @@ def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeyp
     tell(bus)
     keep(ours)
 
-    def full(_values: object) -> Stored:
+    def full(*_: object) -> Stored:
         raise OperationalError("database or disk is full")
 
     monkeypatch.setattr(job, "store", full)

@@ -55,7 +55,7 @@ def filled(text: str, given: Mapping[str, str]) -> str:
 
 def test_the_schema_of_compose_accepts_it() -> None:
     schema = json.loads((installed() / "compose" / "config" / "compose_spec.json").read_text())
-    jsonschema.validate(COMPOSE, schema)
+    jsonschema.Draft201909Validator(schema).validate(COMPOSE)
 
 
 def test_it_has_every_process_of_a_grown_installation() -> None:

@@ -15,8 +15,8 @@ from gateway.api.access_log import SkippedLineError, observation_of
 from gateway.api.observe_request import MAX_OBSERVATIONS, LineProblem, Observation, observed_prompt, read_observations
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.snapshot import ShadowEntry
+from gateway.formats.prompt import HashedPrompt
 from gateway.http.json_body import BadBodyError
-from gateway.requests.prompt import HashedPrompt
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -145,3 +146,16 @@ def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, reque
     assert bus.claim("name", "c", instead_of="b").result(5) == "a"
     assert bus.claim("name", "b", instead_of="a").result(5) == "b"
     assert bus.claim("other", "c").result(5) == "c"
+
+
+def test_a_claim_ends_with_its_time_unless_its_holder_claims_again(bus: Bus, request: pytest.FixtureRequest) -> None:
+    assert bus.latest("told") is None, "connected, or known to be away"
+    if "away" in request.node.name:
+        return
+    assert bus.claim("lease", "a", seconds=30).result(5) == "a"
+    assert bus.claim("lease", "b", seconds=30).result(5) == "a"
+    # Its holder may shorten it, as it may lengthen it.
+    assert bus.claim("lease", "a", instead_of="a", seconds=0.01).result(5) == "a"
+    until = time.monotonic() + 30
+    while bus.claim("lease", "b", seconds=30).result(5) != "b":
+        assert time.monotonic() < until

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from controlplane.request_log.hindsight import Hindsight
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER
 from gateway.contracts.regret import LOAD, STALE_VIEW
@@ -158,6 +159,7 @@ async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
             record, record.arrived_s + 4.0, cached_tokens=record.decision.hit_tokens, output_tokens=1
         )
         (stored,) = await sent(gateway)
+    stored = Hindsight().judged(stored)
     assert stored.regret is not None
     assert stored.regret.cause == cause
     assert sum(stored.regret.parts.values()) == pytest.approx(stored.regret.seconds)

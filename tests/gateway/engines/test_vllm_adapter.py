@@ -157,6 +157,27 @@ async def test_an_engine_that_does_not_say_whether_it_is_paused_is_well(
     assert [path for _, path, _, _ in engine.asked].count("/is_paused") == asked
 
 
+async def test_an_engine_whose_core_is_within_a_long_step_is_well(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    """The core says whether it is paused; /health is answered beside it."""
+    engine.hangs_at = "/is_paused"
+    await adapter.health()
+    engine.hangs_at = "/health"
+    with pytest.raises(EngineUnreachableError, match="timed out"):
+        await adapter.health()
+
+
+async def test_an_engine_that_generates_nothing_is_tried_with_an_embedding(
+    adapter: VllmAdapter, engine: FakeEngine
+) -> None:
+    with pytest.raises(EngineAnswerError, match="404"):
+        await adapter.generate_one()
+    engine.set("/v1/embeddings", 200, b'{"data":[]}')
+    await adapter.generate_one()
+    engine.set("/v1/completions", 500, b"")
+    with pytest.raises(EngineAnswerError, match="500"):
+        await adapter.generate_one()
+
+
 async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> None:
     await adapter.health()
     engine.set("/health", 503, b"")

@@ -32,6 +32,7 @@ class Scripted(NodeFollower):
     def __init__(self, entry: KvNodeEntry, sink: NodeSink) -> None:
         self.entry, self.sink = entry, sink
         self.begun = self.over = False
+        self.held: set[int] = set()
 
     def start(self) -> None:
         self.begun = True
@@ -43,7 +44,11 @@ class Scripted(NodeFollower):
         return self.over
 
     async def tells(self, *keys: int, stored: bool = True) -> None:
-        await asyncio.to_thread(self.sink.changed, self.entry.name, stored=stored, keys=list(keys))
+        (self.held.update if stored else self.held.difference_update)(keys)
+        held = len(self.held)
+        await asyncio.to_thread(
+            self.sink.changed, self.entry.name, stored=stored, keys=list(keys), dram=stored, held=held
+        )
 
     async def completes(self, blocks: int) -> None:
         await asyncio.to_thread(self.sink.complete, self.entry.name, blocks)
@@ -150,7 +155,7 @@ async def test_a_follower_waits_for_a_loop_that_is_busy_and_goes_when_it_is_over
 
     def floods() -> None:
         for number in range(100):
-            follower.sink.changed("a", stored=True, keys=[number + 1])
+            follower.sink.changed("a", stored=True, keys=[number + 1], dram=True, held=number + 1)
         ahead.set()
 
     thread = threading.Thread(target=floods)

@@ -104,7 +104,8 @@ async def serving(
     engines = {f"engine-{number}": LoadingEngine(nodes[name].address) for number, name in enumerate(homes)}
     first, second = engines.values()
     bus = InProcessBus()
-    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(SECRET))
+    graph = pool.pop("call_graph", None)
+    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(SECRET), call_graph=graph)
     policy = RoutingPolicy(placement=Stage(name=placement), prefill_cost=DEAR)
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})

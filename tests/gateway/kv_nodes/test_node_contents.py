@@ -31,7 +31,7 @@ def applied(contents: NodeContents, *events: KvEvent) -> list[Change]:
 def test_a_page_tells_of_blocks_whose_key_is_known() -> None:
     contents = NodeContents(100)
     told = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
-    assert contents.page(told) == [1, 2]  # type: ignore[arg-type]
+    assert contents.page(told) == [Change(True, [1, 2])]  # type: ignore[arg-type]
     assert len(contents) == 2
 
 
@@ -39,7 +39,7 @@ def test_a_block_is_held_while_one_of_its_copies_is() -> None:
     contents = NodeContents(100)
     assert applied(contents, stored(1, 2)) == [Change(True, [1, 2])]
     assert applied(contents, stored(1, medium="STORAGE")) == []
-    assert applied(contents, removed(1, 2)) == [Change(False, [2])]
+    assert applied(contents, removed(1, 2)) == [Change(False, [2]), Change(True, [1], dram=False)]
     assert applied(contents, removed(1, medium="STORAGE")) == [Change(False, [1])]
     assert len(contents) == 0
 
@@ -55,8 +55,20 @@ def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
     contents = NodeContents(100)
     contents.page([(facts(1), ["CPU", "STORAGE"])])
     assert applied(contents, stored(1), stored(1, medium="STORAGE")) == []
-    assert applied(contents, removed(1)) == []
-    assert applied(contents, removed(1, medium="STORAGE")) == [Change(False, [1])]
+    assert applied(contents, removed(1)) == [Change(True, [1], dram=False)]
+    assert applied(contents, stored(1)) == [Change(True, [1])]
+    assert applied(contents, removed(1), removed(1, medium="STORAGE")) == [
+        Change(True, [1], dram=False),
+        Change(False, [1]),
+    ]
+
+
+def test_a_page_tells_of_blocks_on_ssd_alone() -> None:
+    contents = NodeContents(100)
+    assert contents.page([(facts(1), ["STORAGE"]), (facts(2), ["CPU"])]) == [
+        Change(True, [2]),
+        Change(True, [1], dram=False),
+    ]
 
 
 def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
@@ -82,7 +94,7 @@ def test_blocks_beyond_the_limit_are_counted_and_not_known() -> None:
 
 
 def test_changes_lead_to_what_the_copies_say() -> None:
-    random, contents, held = Random(5), NodeContents(1000), set[int]()
+    random, contents, held = Random(5), NodeContents(1000), dict[int, bool]()
     copies: set[tuple[int, str, Medium]] = set()
     media: tuple[Medium, ...] = ("CPU", "STORAGE")
     for _ in range(2000):
@@ -91,7 +103,12 @@ def test_changes_lead_to_what_the_copies_say() -> None:
         event = (stored if stores else removed)(block, medium=medium, payload=payload)
         for change in applied(contents, event):
             assert change.keys is not None
-            (held.update if change.stored else held.difference_update)(change.keys)
+            for each in change.keys:
+                if change.stored:
+                    held[each] = change.dram
+                else:
+                    del held[each]
         (copies.add if stores else copies.discard)((block, payload, medium))
-        assert held == {name for name, _, _ in copies}
+        in_dram = {name for name, _, medium in copies if medium == "CPU"}
+        assert held == {name: name in in_dram for name, _, _ in copies}
         assert len(contents) == len(held)

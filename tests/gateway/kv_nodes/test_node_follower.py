@@ -40,7 +40,7 @@ class Told(NodeSink):
         self.completions, self.clearings = 0, 0
 
     @override
-    def changed(self, node: str, *, stored: bool, keys: list[int]) -> None:
+    def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
         (self.keys.update if stored else self.keys.difference_update)(keys)
 
     @override

@@ -40,7 +40,7 @@ class SlowMover(Mover):
         self._turns.release(parts)
 
     @override
-    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0) -> Part:
         with self._lock:
             self.asked.append((source, target, keys[0], priority))
         assert self._turns.acquire(timeout=30), "nobody let it"
@@ -167,7 +167,7 @@ async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be
         (told,) = made.rows()
         assert (told.outcome, told.asked_blocks, told.blocks) == ("late", 5 * PART_BLOCKS, 2 * PART_BLOCKS)
         assert told.bytes == 2 * PART_BLOCKS * BLOCK
-        assert made.orders.book.loaded("b", (1, 2)) == {"prefetch": 32}
+        assert [tokens for _, tokens in made.orders.book.loaded("b", (1, 2))] == [32]
 
 
 async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
@@ -212,7 +212,9 @@ async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_n
 async def test_what_was_there_already_makes_no_row() -> None:
     class Nothing(SlowMover):
         @override
-        def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+        def move(
+            self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0
+        ) -> Part:
             self.asked.append((source, target, keys[0], priority))
             return Part((), 0, MOVED)
 
@@ -243,7 +245,9 @@ async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
 async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> None:
     class Broken(SlowMover):
         @override
-        def move(self, source: str, target: str, keys: Sequence[int], priority: Priority) -> Part:
+        def move(
+            self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0
+        ) -> Part:
             raise RuntimeError("broken")
 
     made = Asked()

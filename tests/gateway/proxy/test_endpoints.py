@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.access.isolation_domains import cache_salt
-from gateway.proxy.endpoints import ENDPOINTS
+from gateway.formats.endpoints import ENDPOINTS
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine

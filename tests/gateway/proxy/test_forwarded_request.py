@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.proxy.endpoints import BY_PATH, CHAT
+from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.proxy.forwarded_request import OWNED_FIELDS, ForwardedRequest, forwarded_request
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "é"}], "temperature": 0.1}

@@ -41,22 +41,22 @@ def test_the_parts_of_a_span_sum_to_its_mean() -> None:
     split = TtftSplit()
     for number in range(100):
         late = number >= 90
-        split.note("e-1", (2.0 if late else 0.1, 0.0, 0.5), 1000.0 - number / 10)
+        split.note([("e-1", 2.0 if late else 0.1, 0.0, 0.5, 1000.0 - number / 10)])
     one, five, fifteen = split.look("e-1", 1000.0)
     assert (one.requests, five.requests, fifteen.requests) == (100, 100, 100)
     assert one.mean.queue_s == pytest.approx(0.29)
     assert one.mean.prefill_s == pytest.approx(0.5)
     assert one.p90.queue_s == pytest.approx(0.1)
-    split.note("e-1", (2.0, 0.0, 0.5), 1000.0)
+    split.note([("e-1", 2.0, 0.0, 0.5, 1000.0)])
     assert split.look("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
 
 
 def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
-    split.note("e-1", (0.1, 0.2, 0.3), 1000.0)
+    split.note([("e-1", 0.1, 0.2, 0.3, 1000.0)])
     assert [each.span_s for each in split.look("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
     assert split.look("e-1", 3000.0) == ()
-    split.note("e-1", (0.1, 0.2, 0.3), 3000.0)
+    split.note([("e-1", 0.1, 0.2, 0.3, 3000.0)])
     split.keep_only(["e-2"])
     assert split.look("e-1", 3000.0) == ()
 
@@ -83,17 +83,17 @@ def record(ttft_s: float | None, **fields: Any) -> DecisionRecord:
 
 
 def test_a_request_s_time_is_parted_into_queue_transfer_and_prefill() -> None:
-    assert split_of(record(2.0)) == (0.5, 0.0, 1.5)
-    assert split_of(record(0.25)) == (0.25, 0.0, 0.0)
-    assert split_of(record(2.0, queued_s=0.0, decided_s=51.5)) == (1.5, 0.0, 0.5)
+    assert split_of(record(2.0)) == ("e-1", 0.5, 0.0, 1.5, 52.0)
+    assert split_of(record(0.25)) == ("e-1", 0.25, 0.0, 0.0, 50.25)
+    assert split_of(record(2.0, queued_s=0.0, decided_s=51.5)) == ("e-1", 1.5, 0.0, 0.5, 52.0)
     assert split_of(record(None)) is None
     pair = record(2.0, pair=EnginePair("1", "e-2", 1, "least_tbt", 0.0, 0))
     pair.attempts, pair.handed_over_s = ("e-1", "e-2"), 51.6
-    assert split_of(pair) == (0.5, pytest.approx(0.4), pytest.approx(1.1))
+    assert split_of(pair) == ("e-1", 0.5, pytest.approx(0.4), pytest.approx(1.1), 52.0)
 
 
 def test_the_estimated_time_of_a_fetch_is_no_measured_part() -> None:
-    assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == (0.5, 0.0, 1.5)
+    assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == ("e-1", 0.5, 0.0, 1.5, 52.0)
 
 
 def test_time_spent_on_an_engine_that_failed_is_nobody_s_part() -> None:

@@ -17,9 +17,10 @@ def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:
         "d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 96, 0.0, 0.1, 50.0,
         candidates=(chosen,), fetch=Fetch("e-2", 6, 0.05),
     )  # fmt: skip
-    pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16))
+    engines = {"e-1": SimpleNamespace(hits=HitWatch())}
+    pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16), engines=engines)
     record = DecisionRecord(decision, cast("Any", pool), "t", "tokens", 50.0, 1.0, 0.0, ("e-1",))
     record.finished_s, record.cached_tokens = 51.0, 32
-    sample = hit_sample(record, cast("Any", SimpleNamespace(hits=HitWatch())))
+    sample = hit_sample(record)
     assert sample is not None
     assert (sample.believed_tokens, sample.reported_tokens) == (32, 32)

@@ -13,9 +13,7 @@ import pytest
 
 from gateway.contracts.snapshot import PoolEntry
 from gateway.engines.vllm_adapter import EngineUnreachableError
-from gateway.http.json_body import BadBodyError
-from gateway.pool.live_pool import LivePool
-from gateway.requests.prompt import (
+from gateway.formats.prompt import (
     ChatPrompt,
     HashedPrompt,
     Prompt,
@@ -24,6 +22,8 @@ from gateway.requests.prompt import (
     chat_prompt,
     completion_prompt,
 )
+from gateway.http.json_body import BadBodyError
+from gateway.pool.live_pool import LivePool
 from gateway.requests.prompt_keys import PromptKeys
 from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
 

@@ -111,9 +111,10 @@ def test_an_engine_without_a_node_gets_nothing() -> None:
 
 
 def test_what_will_be_loaded_from_the_own_node_is_brought_from_its_ssd() -> None:
-    move = planned(loads(a=60), held=10, fetch=Fetch("", 60, 0.1, "a"))
+    move = planned(loads(a=60), held=10, fetch=Fetch("", 60, 0.1, "a", ssd_blocks=40))
     assert move is not None
-    assert (move.source, move.target, move.keys) == ("a", "a", KEYS[10:60])
+    assert (move.source, move.target, move.keys) == ("a", "a", KEYS[20:60])
+    assert planned(loads(a=60), held=10, fetch=Fetch("", 60, 0.1, "a")) is None
 
 
 def test_a_prompt_that_is_all_fetched_is_moved_for() -> None:

@@ -93,3 +93,24 @@ def test_any_course_of_joining_storing_and_leaving_leaves_what_a_plain_table_hol
         expected = sorted(name for name in complete if asked in plain[name])
         assert held(table, [asked]).get(1, []) == expected
     table.check()
+
+
+def test_it_says_how_much_of_a_prompt_a_node_has_in_dram() -> None:
+    table = holdings(a=[1, 2, 3], b=[1, 2, 3])
+    table.stored("a", [3], dram=False)
+    table.stored("b", [1], dram=False)
+    assert held(table, [1, 2, 3]) == {3: ["a", "b"], 2: []}
+    assert table.in_dram(table.match([1, 2, 3])) == {"a": 2}
+    table.stored("a", [3])
+    assert table.in_dram(table.match([1, 2, 3])) == {"a": 3}
+    table.removed("a", [3])
+    assert table.in_dram(table.match([1, 2, 3])) == {"a": 2}
+    table.check()
+
+
+def test_it_says_where_a_block_lies() -> None:
+    table = holdings(a=[1, 2], b=[1], c=[1, 2])
+    table.stored("c", [1], dram=False)
+    assert (table.where(1), table.where(2), table.where(9)) == ((("a", "b"), ("c",)), (("a", "c"), ()), ((), ()))
+    table.cleared("a")
+    assert table.where(2) == (("c",), ())

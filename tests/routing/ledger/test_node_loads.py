@@ -112,3 +112,23 @@ def test_a_slow_link_is_tried_anew_after_a_while_without_loads() -> None:
     assert ways(made, "e-01", now=100.0 + FORGOTTEN_AFTER_S - 1) == [(10, "c")]
     assert ways(made, "e-01", now=100.0 + 1.2 * FORGOTTEN_AFTER_S) == [(10, "b")]
     assert made.links() == []
+
+
+def test_what_lies_on_ssd_alone_is_dearer_and_its_price_is_learned() -> None:
+    made = loads(b=10, c=10)
+    made.holdings.stored("b", KEYS[4:10], dram=False)
+    assert ways(made, "e-01") == [(10, "c")]
+    made.holdings.stored("c", KEYS[2:10], dram=False)
+    loadable = made.loadable(KEYS, 0.0)
+    assert loadable is not None
+    (load,) = loadable.onto("e-01", 0)
+    assert (load.node, load.ssd_blocks) == ("b", 6)
+    assert load.seconds == pytest.approx(0.002 + 10 * MIB / 1e9 + 0.0002 + 6 * MIB / 2e9)
+    (rest,) = loadable.onto("e-01", 7)
+    assert rest.ssd_blocks == 3
+    for _ in range(200):
+        made.loaded("e-01", "b", 10, 10 * MIB, 0.0125, 0.0)
+        made.loaded("e-01", "b", 10, 10 * MIB, 0.1125, 0.0, 10)
+    assert made.seconds("a", "b", 10) == pytest.approx(0.0125, rel=0.1)
+    assert made.seconds("a", "b", 10, 10) == pytest.approx(0.1125, rel=0.1)
+    assert made.ssd_rate("c").loads == 0

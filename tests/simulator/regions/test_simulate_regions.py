@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +62,47 @@ def test_replicas_can_be_told_per_region(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["tot", "--policy", "ours", "--replicas", "2:0:0", *SHORT]) == 0
     assert main(["tot", "--policy", "ours", "--replicas", "4", *SHORT]) == 0
     assert " 0.0%" in capsys.readouterr().out
+
+
+def rules(path: Path, **rule: Any) -> str:
+    path.write_text(json.dumps({"rules": [{"name": "stays", "allow": False, **rule}]}))
+    return str(path)
+
+
+def test_rules_keep_requests_at_home(tmp_path: Path) -> None:
+    out, file = tmp_path / "out.json", rules(tmp_path / "rules.json", from_regions=["us"])
+    crowded = (
+        "wild",
+        "--policy",
+        "ours",
+        "--replicas",
+        "1:1:1",
+        "--skew",
+        "60:1:1",
+        "--warmup",
+        "0",
+        "--measure",
+        "20",
+    )
+    crossed = []
+    for options in ((), ("--sovereignty", file)):
+        assert main([*crowded, *options, "--json", str(out)]) == 0
+        crossed.append(json.loads(out.read_text())[0]["crossed_share"])
+    assert crossed[0] > 0.2
+    assert crossed[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule", "says"),
+    [
+        ("round_robin", {}, "one central balancer sees every prompt"),
+        ("ours", {"to_regions": ["mars"]}, "unknown: mars"),
+        ("ours", {"to": ["eu"]}, "unknown field"),
+    ],
+)
+def test_rules_that_cannot_hold_are_refused(
+    tmp_path: Path, policy: str, rule: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["wild", "--policy", policy, "--sovereignty", rules(tmp_path / "rules.json", **rule)])
+    assert says in capsys.readouterr().err

@@ -1,8 +1,9 @@
 import random
 from itertools import count, pairwise
 
-from simulator.sessions.agents import ROLES, AgentProject
+from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
 from simulator.sessions.client import NextTurn
+from simulator.sessions.hardware import SERVED_MODELS
 
 
 def project(files: int = 2) -> AgentProject:
@@ -26,14 +27,27 @@ def test_an_engineer_and_a_reviewer_speak_in_turn() -> None:
     assert called == called[:2] * 3
 
 
-def test_the_agent_that_might_be_called_instead_is_advised_too() -> None:
-    called = turns(project(), 5)
-    assert [session.session_id for session in called[4].also_advised] == [called[2].session.session_id]
-    assert not called[3].also_advised
+def test_the_project_manager_is_asked_before_some_files() -> None:
+    called = [turn.agent for turn in turns(project(files=50), 150)[3:]]
+    assert {after for before, after in pairwise(called) if before == "reviewer"} == {"engineer", "project_manager"}
+    assert {after for before, after in pairwise(called) if before == "engineer"} == {"reviewer"}
 
 
-def test_an_advisory_goes_out_when_the_agent_before_starts() -> None:
-    assert [turn.lead_s for turn in turns(project(), 3)] == [0.0, None, None]
+def test_all_requests_of_a_project_name_it() -> None:
+    called = turns(project(files=2), 60)
+    begins = [n for n, turn in enumerate(called) if turn.agent == ROLES[0]]
+    assert len(begins) > 2
+    for begin, end in pairwise(begins):
+        assert len({turn.workflow for turn in called[begin:end]}) == 1
+    assert len({called[n].workflow for n in begins}) == len(begins)
+
+
+def test_the_call_graph_is_that_of_the_projects() -> None:
+    graph = profiled_call_graph(SERVED_MODELS["8b"])
+    assert [each.agent for each in graph.agents["engineer"]] == ["reviewer"]
+    assert [each.agent for each in graph.agents["reviewer"]] == ["engineer", "project_manager"]
+    times = [each.after_s for following in graph.agents.values() for each in following]
+    assert 2 < min(times) <= max(times) < 8
 
 
 def test_a_prompt_holds_the_answer_before_it() -> None:

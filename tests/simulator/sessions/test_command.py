@@ -7,7 +7,7 @@ from simulator.sessions.command import main
 
 FIELDS = {
     "system", "workload", "users", "seed", "norm_ms_per_token", "tpot_ms", "ttft_mean_s", "ttft_p99_s",
-    "requests_per_s", "max_over_mean_kv", "wasted_bytes",
+    "requests_per_s", "max_over_mean_kv", "max_over_median_requests", "disk_busy", "wasted_bytes",
 }  # fmt: skip
 
 

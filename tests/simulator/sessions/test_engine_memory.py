@@ -92,3 +92,17 @@ def test_sums_hold_under_any_operations(order: str) -> None:
             case _ if active:
                 memory.release(active.pop())
         memory.check()
+
+
+def test_a_prefetch_with_priority_takes_the_room_of_others_and_gives_way_last() -> None:
+    memory = EngineMemory(100)
+    assert memory.prefetch(Prefetched(1, 60, 0.0, 9.0))
+    assert not memory.prefetch(Prefetched(2, 60, 1.0, 9.0))
+    assert memory.prefetch(Prefetched(3, 60, 2.0, 9.0, priority=True))
+    assert not memory.prefetch(Prefetched(4, 101, 2.0, 9.0, priority=True))
+    memory.check()
+    assert memory.prefetched[1].held == 40
+    assert memory.reserve(50, now=3.0)
+    memory.check()
+    assert 1 not in memory.prefetched
+    assert memory.prefetched[3].held == 50

@@ -306,3 +306,33 @@ def test_a_pinned_prefetch_lets_a_request_in_once_its_reservation_has_ended() ->
     assert turn.first_token_s is None
     bench.run(10.0)
     assert turn.finished_s is not None
+
+
+@pytest.mark.parametrize("after_s", [0.01, 5.0])
+def test_an_invalidated_advisory_leaves_no_reservation_and_no_prefetch(after_s: float) -> None:
+    bench = Bench("ours")
+    session = bench.session(on_disk=True)
+    bench.fleet.advise(session, 11.0)
+    assert bench.fleet.tiers.fills
+    bench.run(after_s)
+    bench.fleet.invalidate(session)
+    bench.fleet.invalidate(session)
+    assert not len(bench.fleet.advised)
+    assert not bench.fleet.tiers.fills
+    assert not any(engine.memory.prefetched for engine in bench.fleet.engines)
+    turn = bench.ask(session)
+    bench.run(20.0)
+    assert turn.finished_s is not None
+
+
+def test_requests_with_priority_get_memory_first_and_each_class_keeps_its_order() -> None:
+    bench = Bench("recompute", memory_tokens=2 * CONTEXT)
+    bench.keep_busy(0, requests=1)
+    waiting = []
+    for first in (False, True, False, True):
+        session = bench.session()
+        session.priority = first
+        turn = Turn(session, 10, 2, bench.clock.now)
+        bench.fleet.engines[0].wait(turn)
+        waiting.append(turn)
+    assert list(bench.fleet.engines[0].waiting) == [waiting[1], waiting[3], waiting[0], waiting[2]]

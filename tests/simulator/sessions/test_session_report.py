@@ -11,7 +11,9 @@ def answered(arrived_s: float, first_token_s: float | None, finished_s: float | 
 
 
 def report(turns: list[Turn], samples: list[list[int]] | None = None, now: float = 100.0) -> SessionReport:
-    return report_of("ours", "chat", 8, 1, turns, samples or [], now=now, requests_per_s=2.0, wasted_bytes=5.0)
+    return report_of(
+        "ours", "chat", 8, 1, turns, samples or [], samples or [], now=now, requests_per_s=2.0, wasted_bytes=5.0
+    )  # fmt: skip
 
 
 def test_times_are_means_over_requests() -> None:

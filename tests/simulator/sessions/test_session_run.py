@@ -75,3 +75,13 @@ def test_requests_per_second_count_answers_of_requests_that_came_before_the_meas
     """Past saturation, what is answered in the measured time came long before it."""
     saturated = small(system="recompute", users=1_000, dram_gb=0.0)
     assert run_sessions(saturated).requests_per_s > 6.0
+
+
+@pytest.mark.parametrize("system", ["ours", "symphony", "recompute"])
+def test_priority_shortens_the_wait_of_those_who_have_it(system: str) -> None:
+    """Where prefills or memory are contended, the two classes part; without priorities there are no classes."""
+    report = run_sessions(small(system=system, users=260, priority=0.3, hbm_tokens=30_000))
+    assert report.priority_ttft_s is not None
+    assert report.regular_ttft_s is not None
+    assert report.priority_ttft_s < report.regular_ttft_s
+    assert run_sessions(SMALL).priority_ttft_s is None

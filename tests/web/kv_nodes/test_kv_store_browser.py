@@ -12,9 +12,11 @@ from pytest_django.live_server_helper import LiveServer
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
-from tests.web.kv_nodes.some_nodes import all_states
+from tests.controlplane.trials.whatif.installation import live_and_draft
+from tests.web.kv_nodes.some_nodes import all_states, hearing_of
 from tests.web.role_clients import client_of, make_person, make_pool
 from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
+from web.kv_nodes import prefix_rows
 
 __all__ = ["database_beside_playwright"]
 
@@ -23,9 +25,11 @@ PICTURES = os.environ.get("KV_PICTURES", "")
 
 
 @pytest.fixture
-def pool(transactional_db: None) -> Pool:
+def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
     pool = make_pool()
     all_states(pool)
+    live_and_draft(pool)
+    monkeypatch.setattr(prefix_rows, "affinity_hearing", lambda: hearing_of(pool))
     return pool
 
 
@@ -41,7 +45,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_serv
 
 @pytest.mark.parametrize("width", [1440, 390])
 def test_it_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+    page.set_viewport_size({"width": width, "height": 2000 if PICTURES else 900})
     page.goto("/kv")
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png")

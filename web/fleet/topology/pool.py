@@ -16,6 +16,8 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.fleet.topology.drawer import changes_of
 from web.fleet.topology.form import MAX_WHY
+from web.fleet.topology.words import alone_words, owner_words
+from web.live.feed import fleet_feed
 from web.shell.form_field import whole_number
 
 NAME, LIMIT, WEIGHT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "weight", "isolated", "production"
@@ -46,8 +48,12 @@ def pool_drawer(
         PRODUCTION: pool.production,
         "why": "",
     }
+    sample = fleet_feed().latest
+    live = [each for each in sample.pools if each.pool_id == pool.slug] if sample is not None else []
     return {
         "kind": "pool",
+        "owners": [words for each in live for words in owner_words(each)],
+        "alone": [words for each in live for words in alone_words(each)],
         "pool": pool,
         "engine": None,
         "observes": pool.mode == PoolMode.OBSERVE,

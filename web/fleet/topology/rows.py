@@ -12,7 +12,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_roles import role_problems
 from controlplane.fleet.preflight.lifecycle import failed_engines
 from controlplane.platform.format import ago, clock_time, count, iso
-from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample
 from web.fleet.topology.scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.fleet.topology.words import (
     SEVERITY,
@@ -24,6 +24,7 @@ from web.fleet.topology.words import (
     hit_words,
     load_place,
     load_words,
+    owner_words,
 )
 
 _COLUMNS = ("pk", "engine_id", "name", "url", "pool_id", "desired_state", "role")
@@ -190,7 +191,7 @@ def _tree(
     for row in rows:
         states.setdefault(row.pool.pk, Counter())[row.state] += 1
         roles.setdefault(row.pool.pk, Counter())[row.role] += 1
-    versions = {pool.pool_id: pool.policy_version for pool in sample.pools} if sample else {}
+    live = {pool.pool_id: pool for pool in sample.pools} if sample else {}
     placed: list[tuple[Pool, dict[str, Any] | None]] = [(row.pool, line) for row, line in zip(page, lines, strict=True)]
     placed += [(pool, None) for pool in empty]
     placed.sort(key=lambda each: (each[0].region.slug, each[0].slug))
@@ -201,13 +202,13 @@ def _tree(
             tree.append({"kind": "region", "region": pool.region})
         if before is None or before.pk != pool.pk:
             its_states, its_roles = states.get(pool.pk, Counter()), roles.get(pool.pk, Counter())
-            tree.append(_pool_line(pool, its_states, its_roles, versions.get(pool.slug)))
+            tree.append(_pool_line(pool, its_states, its_roles, live.get(pool.slug)))
         tree.append(line or {"kind": "empty", "pool": pool})
         before = pool
     return tree
 
 
-def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], version: int | None) -> dict[str, Any]:
+def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], live: PoolSample | None) -> dict[str, Any]:
     others = role_problems(roles)
     others += [f"{states[state]} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if states[state]]
     facts = [pool.served_model, count(states.total(), "engine")]
@@ -215,6 +216,8 @@ def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], version: i
         facts.append(", ".join(f"{roles[role]} {role}" for role in ("prefill", "decode", "mixed") if roles[role]))
     if pool.key_source == "exact":
         facts.append(f"blocks of {pool.block_tokens}")
-    if version is not None:
-        facts.append(f"policy v{version}")
+    if live is not None:
+        facts.append(f"policy v{live.policy_version}")
+        facts += [f"queue owner {owner}" for owner in owner_words(live)]
+        others += [f"{role.gateway} decides alone" for role in live.roles if role.role == "alone"]
     return {"kind": "pool", "pool": pool, "facts": " · ".join(facts), "others": ", ".join(others)}

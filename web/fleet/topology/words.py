@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, duration, short
-from gateway.contracts.fleet_sample import EngineSample
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, clock_time, duration, short
+from gateway.contracts.fleet_sample import EngineSample, PoolSample
 
 STATE_WORDS = {
     "serving": "Serving",
@@ -26,6 +26,21 @@ SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "dr
 _SCALE_S = 0.5
 _TOP_SLOS = 4
 HEAT_STEPS = 9
+
+
+def owner_words(pool: PoolSample) -> list[str]:
+    """Return which gateway decides for all of them, and its epoch; nothing where one serves the pool by itself."""
+    owned = [role for role in pool.roles if role.owner]
+    if not owned:
+        return []
+    newest = max(owned, key=lambda role: role.epoch)
+    return [f"{newest.owner}, epoch {newest.epoch}"]
+
+
+def alone_words(pool: PoolSample) -> list[str]:
+    """Return which gateways decide alone, why and since when."""
+    alone = [role for role in pool.roles if role.role == "alone"]
+    return [f"{role.gateway}: {role.reason}, since {clock_time(role.since)} UTC" for role in alone]
 
 
 def load_words(engine: EngineSample | None) -> str:

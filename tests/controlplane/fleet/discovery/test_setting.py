@@ -10,12 +10,13 @@ from controlplane.fleet.discovery.setting import DiscoverySource, parse_discover
 def test_each_form_is_read_and_told_again() -> None:
     text = (
         "chat=file:///etc/switchyard/chat.txt code=dns://vllm.internal:8000 "
-        "a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"
+        "s=srv://_vllm._tcp.example.internal a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"
     )
     sources = parse_discovery(text)
     assert sources == (
         DiscoverySource("chat", "file", "/etc/switchyard/chat.txt"),
         DiscoverySource("code", "dns", "vllm.internal", port=8000),
+        DiscoverySource("s", "srv", "_vllm._tcp.example.internal"),
         DiscoverySource("a", "kubernetes", "llm", "app=vllm,tier=gpu", 8000),
         DiscoverySource("b", "inferencepool", "llm", "llama"),
     )
@@ -30,6 +31,8 @@ def test_each_form_is_read_and_told_again() -> None:
         "chat=file://relative.txt",
         "chat=dns://vllm.internal",
         "chat=dns://vllm.internal:8000/path",
+        "chat=srv://vllm.internal",
+        "chat=srv://_vllm._tcp.internal:8000",
         "chat=kubernetes://llm/app=vllm",
         "chat=kubernetes://llm/app=vllm:99999",
         "chat=inferencepool://llm",

@@ -24,6 +24,7 @@ class Example:
 
 _POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
 _ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
+_RULES = {"default": "deny", "rules": []}
 _NODE = {"name": "kv-new", "incarnation": 1, "address": "10.0.9.8:8470"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
 _TOMORROW = (timezone.now() + timedelta(days=1)).isoformat()
@@ -37,6 +38,7 @@ A, V = "policies/policy-a", "policies/policy-a/versions"
 SAFE: dict[str, list[str]] = {
     "Regions": ["regions"],
     "OneRegion": ["regions/here"],
+    "SovereigntyRules": ["sovereignty"],
     "Pools": ["pools"],
     "OnePool": ["pools/pool-a"],
     "OnePoolAutomation": ["pools/pool-a/automation"],
@@ -84,6 +86,8 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OneRegion", "PUT"): Example("PUT", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
     ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
+    ("SovereigntyRules", "PUT"): Example("PUT", "sovereignty", _RULES, guarded=True),
+    ("SovereigntyRules", "PATCH"): Example("PATCH", "sovereignty", {"default": "deny"}, guarded=True),
     ("Pools", "POST"): Example("POST", "pools", {"slug": "new", **_POOL}, 201),
     ("OnePool", "PUT"): Example("PUT", "pools/pool-a", _POOL, guarded=True),
     ("OnePool", "PATCH"): Example("PATCH", "pools/pool-a", {"isolated": True}, guarded=True),

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from controlplane.platform.api.openapi import openapi_document
-from gateway.proxy.endpoints import BY_PATH
+from gateway.formats.endpoints import BY_PATH
 from routing.policy.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes

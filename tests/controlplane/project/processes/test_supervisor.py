@@ -159,6 +159,7 @@ def children() -> set[int]:
 async def standing_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
     """Return what waits until the child works in its n-th life and another stands by, and returns their pids."""
     monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 0.05)
+    monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
     before, supervisor = children(), Supervisor(tmp_path)
     supervisor.start([ChildSpec("a", (sys.executable, "-c", WAITING_CHILD), standby=True)])
 
@@ -180,6 +181,16 @@ async def test_a_standby_takes_the_place_of_a_killed_child_and_gets_one_of_its_o
     assert (tmp_path / "a.log").read_text().count("awake") == 1, "it waits"
     os.kill(first, signal.SIGKILL)
     assert (await standing_by(2))[0] == standby
+
+
+async def test_a_standby_takes_over_also_from_a_child_that_was_killed_young(
+    tmp_path: Path, standing_by: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.project.processes.supervisor.PROVEN_S", 3600.0)
+    monkeypatch.setattr("controlplane.project.processes.supervisor.FIRST_PAUSE_S", 3600.0)
+    first, standby = await standing_by(1)
+    os.kill(first, signal.SIGKILL)
+    assert (await standing_by(2))[0] == standby, "without a pause"
 
 
 async def test_a_standby_that_dies_is_replaced_and_the_child_works_on(standing_by: Callable[[int], Any]) -> None:

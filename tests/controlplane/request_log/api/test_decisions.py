@@ -34,7 +34,7 @@ def recorded(world: World, tmp_path: Path) -> Iterator[World]:
             stored(LATE, START, session=session_digest(SECRET, "s-1")),
             on_time("d-2", START + 1, arm="live"),
             on_time("d-3", START + 2, tenant_id="other", arm="canary"),
-            stored("d-4", START + 3, pool_id="pool-b", late=False, mismatch="", regret=None),
+            stored("d-4", START + 3, pool_id="pool-b", late=False, mismatch="", regret=None, candidates=()),
         )
         yield world
 

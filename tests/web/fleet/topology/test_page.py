@@ -21,7 +21,7 @@ from controlplane.fleet.preflight.steps import FAILED, Step, fresh_steps, replac
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
-from gateway.contracts.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample, PoolRole
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
 from tests.page_text import page_text
@@ -73,6 +73,26 @@ def page(client: Client, query: str = "") -> str:
 def names(text: str) -> list[str]:
     """Return the engines of the table in their order."""
     return re.findall(r"data-drawer>(e-\d+)</a>", text)
+
+
+def test_a_pool_that_gateways_share_names_its_owner_and_who_decides_alone(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    sample = sample_of(make_engines(pool, 1))
+    assert "queue owner" not in page(operator)
+    roles = tuple(
+        PoolRole(gateway=name, role=role, owner=owner, epoch=3, since=time.time(), reason=reason)
+        for name, role, owner, reason in (
+            ("gw-1:8000", "owner", "gw-1:8000", ""),
+            ("gw-2:8000", "alone", "", "the owner is silent"),
+        )
+    )
+    shared = msgspec.structs.replace(sample.pools[0], roles=roles)
+    show(feed, msgspec.structs.replace(sample, pools=(shared,)))
+    shown = page(operator)
+    assert "queue owner gw-1:8000, epoch 3" in shown
+    assert "gw-2:8000 decides alone" in shown
+    assert "gw-2:8000: the owner is silent, since" in page(operator, f"?settings={pool.slug}")
 
 
 def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool, feed: FleetFeed) -> None:

@@ -1,0 +1,23 @@
+"""Projects of agents, by their files and by how many run at once (SYMPHONY Fig. 16)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bench.evidence.measure.sessions.session_cases import FIGURES, Case, cases, measure_cases
+from bench.evidence.store import Result
+
+PROJECTS = ((32, 4), (32, 8), (32, 12), (8, 12), (64, 12))
+"""Projects at once, and the files that each writes."""
+SYSTEMS = ("recompute", "sticky", "symphony", "ours")
+
+
+def asked() -> list[Case]:
+    """Return all cases."""
+    found = [each for users, files in PROJECTS for each in cases(SYSTEMS, (users,), "agents", files=files)]
+    return [msgspec.structs.replace(each, figures=(*FIGURES, "project_s")) for each in found]
+
+
+def measure(jobs: int) -> Result:
+    """Run every case."""
+    return measure_cases("session_agents", asked(), jobs)

@@ -1,0 +1,63 @@
+"""Runs of `simulate_sessions` as cells: a case is run once per seed, and its row has one figure per seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from bench.evidence.cells import run_all
+from bench.evidence.store import Result, Row, measured
+from simulator.sessions.session_run import MEASURED_S, WARM_UP_S, SessionSpec, run_sessions
+
+SEEDS = (8, 9, 10, 11, 12, 13, 14)
+"""Seeds on which no constant of the rules was chosen."""
+FEW, ONE = 3, 1
+"""Seeds of the cases that only a paper's row needs: sign and order, no bar."""
+FIGURES = (
+    "norm_ms_per_token", "tpot_ms", "ttft_mean_s", "ttft_p99_s", "requests_per_s", "max_over_mean_kv",
+    "max_over_median_requests", "wasted_bytes",
+)  # fmt: skip
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One system in one setting."""
+
+    workload: str = "chat"
+    system: str
+    users: int
+    options: dict[str, Any] = {}
+    """Further fields of the run's SessionSpec."""
+    figures: tuple[str, ...] = FIGURES
+    seeds: int = len(SEEDS)
+    """How many of the seeds, from the first."""
+
+
+def cases(
+    systems: Iterable[str], users: Iterable[int], workload: str = "chat", seeds: int = len(SEEDS), **options: Any
+) -> list[Case]:
+    """Return every system at every number of users."""
+    return [
+        Case(workload=workload, system=system, users=each, options=options, seeds=seeds)
+        for each in users
+        for system in systems
+    ]
+
+
+def run_case(case: Case) -> Row:
+    """Run a case with every seed and return its row."""
+    named = {"workload": case.workload, "system": case.system, "users": case.users}
+    reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in SEEDS[: case.seeds]]
+    return {**named, "options": case.options} | {
+        name: [getattr(report, name) for report in reports] for name in case.figures
+    }
+
+
+def measure_cases(name: str, asked: list[Case], jobs: int) -> Result:
+    """Run the cases and return the result of that name."""
+    return measured(
+        name=name,
+        settings={"seeds": list(SEEDS), "warm_up_s": WARM_UP_S, "measured_s": MEASURED_S},
+        rows=run_all(run_case, asked, jobs=jobs, title=name),
+    )

@@ -1,0 +1,24 @@
+"""Conversations of which some have priority (SYMPHONY Fig. 21)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bench.evidence.measure.sessions.session_cases import FIGURES, ONE, Case, cases, measure_cases
+from bench.evidence.store import Result
+
+SHARES = (0.1, 0.3, 0.5)
+USERS = 384
+SYSTEMS = ("recompute", "symphony")
+_BY_CLASS = ("priority_tpot_ms", "priority_ttft_s", "regular_tpot_ms", "regular_ttft_s")
+
+
+def asked() -> list[Case]:
+    """Return all cases."""
+    found = [each for share in SHARES for each in cases(SYSTEMS, (USERS,), seeds=ONE, priority=share)]
+    return [msgspec.structs.replace(each, figures=(*FIGURES, *_BY_CLASS)) for each in found]
+
+
+def measure(jobs: int) -> Result:
+    """Run every case."""
+    return measure_cases("session_priorities", asked(), jobs)

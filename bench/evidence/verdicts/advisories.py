@@ -1,0 +1,93 @@
+"""Bars for our own rules on sessions: `ours` against other systems, and advisories on against off.
+
+A bar *holds* where the median of the seeds' paired ratios meets it, *holds within tolerance* where only the tolerance
+does (3 % up to 768 users, 10 % above, 15 % of mean TTFT), and otherwise *does not hold*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from bench.evidence.measure.sessions.session_agents import PROJECTS
+from bench.evidence.measure.sessions.session_limits import MISSED_USERS, SHORT_MEMORY
+from bench.evidence.measure.sessions.session_loads import BURST_USERS, PREFILL_USERS, USERS, USERS_13B
+from bench.evidence.store import Row
+from bench.evidence.verdicts.session_figures import TTFT_TOLERANCE, case, ratio, ratios, tolerance
+
+HOLDS, WITHIN, FAILS = "holds", "holds within tolerance", "does not hold"
+_NORM, _TTFT = "norm_ms_per_token", "ttft_mean_s"
+_AGAINST_RECOMPUTE = {256: 1.8, 512: 3.5, 768: 6.0}
+_AGAINST_STICKY = {256: 1.0, 512: 1.15, 768: 2.0}
+
+
+def claims() -> dict[str, Any]:
+    """Return each bar with what was measured."""
+    plain = {each: case("ours", each) for each in USERS}
+    ondemand = {each: case("ondemand", each) for each in USERS}
+    return {
+        "recompute": _at_least("recompute", _AGAINST_RECOMPUTE),
+        "sticky": _at_least("sticky", _AGAINST_STICKY),
+        "on_off": _at_most([(plain[each], ondemand[each], 1.02) for each in USERS]),
+        "ttft": _at_most([(plain[each], ondemand[each], 0.7) for each in (768, 1024)], _TTFT),
+        "some_missed": _at_most([(_limit(each, missed=0.1), plain[each], 1.02) for each in MISSED_USERS]),
+        "memory": _figure(_limit(896, hbm_tokens=SHORT_MEMORY), _NORM, 25.0),
+        "never_worse": _never_worse(),
+    }
+
+
+def _at_least(over: str, bars: dict[int, float]) -> dict[str, Any]:
+    pairs = [(case(over, each), case("ours", each)) for each in bars]
+    found = [ratio(*pair, _NORM) for pair in pairs]
+    met = [one >= bar for one, bar in zip(found, bars.values(), strict=True)]
+    nearly = [one >= bar * (1 - tolerance(at)) for one, (at, bar) in zip(found, bars.items(), strict=True)]
+    return _told(pairs, _NORM) | {"bars": list(bars.values()), "users": list(bars), "verdict": _verdict(met, nearly)}
+
+
+def _at_most(pairs: Sequence[tuple[Row, Row, float]], figure: str = _NORM) -> dict[str, Any]:
+    found = [ratio(one, other, figure) for one, other, _ in pairs]
+    slack = [TTFT_TOLERANCE if figure == _TTFT else tolerance(one["users"]) for one, _, _ in pairs]
+    met = [one <= bar for one, (_, _, bar) in zip(found, pairs, strict=True)]
+    nearly = [one <= bar * (1 + more) for one, (_, _, bar), more in zip(found, pairs, slack, strict=True)]
+    return _told([(one, other) for one, other, _ in pairs], figure) | {
+        "users": [one["users"] for one, _, _ in pairs],
+        "verdict": _verdict(met, nearly),
+    }
+
+
+def _figure(row: Row, figure: str, bar: float) -> dict[str, Any]:
+    found = median(row[figure])
+    return {"found": found, "verdict": HOLDS if found <= bar else FAILS}
+
+
+def _never_worse() -> dict[str, Any]:
+    pairs = [
+        *((case("ours", each), case("recompute", each)) for each in USERS[:-1]),
+        *((case("ours", each, model="13b"), case("recompute", each, model="13b")) for each in USERS_13B),
+        *((case("ours", each, "burst"), case("recompute", each, "burst")) for each in BURST_USERS),
+        *((case("ours", each, "prefill"), case("recompute", each, "prefill")) for each in PREFILL_USERS),
+        *(
+            tuple(case(system, each, "agents", "session_agents", files=files) for system in ("ours", "recompute"))
+            for each, files in PROJECTS
+        ),
+    ]
+    found = [ratio(*pair, _NORM) for pair in pairs]
+    return {
+        "worst": max(found),
+        "settings": len(found),
+        "verdict": _verdict([each <= 1.0 for each in found], [each <= 1.03 for each in found]),
+    }
+
+
+def _limit(users: int, system: str = "ours", **options: Any) -> Row:
+    return case(system, users, result="session_limits", **options)
+
+
+def _told(pairs: Sequence[tuple[Row, Row]], figure: str) -> dict[str, Any]:
+    each = [ratios(*pair, figure) for pair in pairs]
+    return {"found": [{"median": median(one), "least": min(one), "most": max(one)} for one in each]}
+
+
+def _verdict(met: Sequence[bool], nearly: Sequence[bool]) -> str:
+    return HOLDS if all(met) else WITHIN if all(nearly) else FAILS

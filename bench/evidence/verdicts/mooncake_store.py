@@ -1,0 +1,114 @@
+"""Mooncake's claims about its store: capacity and sharing (§7.3.1–2), hints and tiers (§5.2), layers (§7.4.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.evidence.measure.capacity.kv_store import (
+    CAPACITIES,
+    DECODED,
+    ENGINES,
+    LENGTHS,
+    LOCAL_TOKENS,
+    MIX_REQUESTS,
+    MIX_SSD_TIMES,
+    POOLED_TOKENS,
+    RATES,
+    RATIOS,
+    SEQUENCES,
+    STRATEGIES,
+)
+from bench.evidence.store import load
+from bench.evidence.verdicts.verdict import Judged, judged
+
+NAMES = {"conversation": "conversation", "toolagent_like": "tool & agent", "both": "both"}
+NEARLY_ALL, HALF = 0.95, 0.5
+"""Of the greatest hit rate: what the pool must reach, and what one machine's memory must not."""
+SIZEABLE = 0.68
+"""More hits by sharing: half of what the paper has at most."""
+MUCH = 1.5
+"""Hits of the hierarchy over plain LRU's."""
+HIDDEN = 0.05
+"""Of the time to the first token, what is left of a transfer behind the prefill."""
+
+
+def claims() -> dict[str, Any]:
+    """Return all claims by name."""
+    return {"capacity": capacity(), "sharing": sharing(), "hints": hints(), "layers": layers()}
+
+
+def capacity() -> Judged:
+    """Hits of one machine's memory and of the pool, over those of an unbounded cache."""
+    shares = {
+        tokens: [
+            load("kv_store").number("hit_rate", kind="capacity", name=name, number=tokens)
+            / load("kv_store").number("hit_rate", kind="capacity", name=name, number=CAPACITIES[-1])
+            for name in SEQUENCES
+        ]
+        for tokens in (LOCAL_TOKENS, POOLED_TOKENS)
+    }
+    local, pooled = shares[LOCAL_TOKENS], shares[POOLED_TOKENS]
+    below, near = sum(each < HALF for each in local), sum(each >= NEARLY_ALL for each in pooled)
+    return {
+        "names": [NAMES[name] for name in SEQUENCES],
+        "local": local,
+        "pooled": pooled,
+        "verdict": judged(reproduced=2 * below > len(local) and near == len(pooled), partly=near == len(pooled)),
+    }
+
+
+def sharing() -> Judged:
+    """Hits and prefill time with a shared store over those with memories of their own."""
+    found = []
+    for trace in RATES:
+        own, shared = (load("kv_store").find(kind="sharing", name=trace, number=each) for each in (0, 1))
+        found.append(
+            {
+                "name": NAMES[trace],
+                "hits": [own["hit_rate"], shared["hit_rate"]],
+                "more": shared["hit_rate"] / own["hit_rate"] - 1,
+                "less": shared["prefill_mean_s"] / own["prefill_mean_s"] - 1,
+            }
+        )
+    better = [each for each in found if each["more"] > 0 and each["less"] < 0]
+    return {
+        "engines": ENGINES,
+        "traces": found,
+        "verdict": judged(
+            reproduced=len(better) == len(found) and max(each["more"] for each in found) >= SIZEABLE,
+            partly=len(better) == len(found),
+        ),
+    }
+
+
+def hints() -> Judged:
+    """Hits of plain LRU, without ephemeral prompts, with SSD and pinned contexts, and of an unbounded store."""
+    lru, filtered, tiers, most = (load("kv_store").number("hit_rate", kind="hints", name=each) for each in STRATEGIES)
+    in_order = lru < filtered < tiers <= most
+    return {
+        "requests": MIX_REQUESTS,
+        "ssd_times": MIX_SSD_TIMES,
+        "hits": [lru, filtered, tiers, most],
+        "more": tiers / lru - 1,
+        "verdict": judged(reproduced=in_order and tiers >= MUCH * lru and filtered < tiers - (filtered - lru),
+                          partly=in_order),
+    }  # fmt: skip
+
+
+def layers() -> Judged:
+    """What a cached prefix saves of a long prompt's prefill, and what is left of its transfer."""
+    rows = {ratio: load("kv_store").find(kind="layers", number=float(LENGTHS[-1]), ratio=ratio) for ratio in RATIOS}
+    none, cached = rows[RATIOS[0]], rows[RATIOS[-1]]
+    left = max(row["transfer_left_s"] / row["ttft_s"] for row in load("kv_store").where(kind="layers") if row["ttft_s"])
+    prefill, ttft = cached["prefill_s"] / none["prefill_s"] - 1, cached["ttft_s"] / none["ttft_s"] - 1
+    return {
+        "tokens": LENGTHS[-1],
+        "lengths": [LENGTHS[0], LENGTHS[-1]],
+        "decoded": DECODED,
+        "prefill": prefill,
+        "ttft": ttft,
+        "parts": [[row["prefill_s"], row["transfer_left_s"], row["decode_s"]] for row in (none, cached)],
+        "left": left,
+        "transfer_s": none["transfer_s"],
+        "verdict": judged(reproduced=prefill < -0.8 and ttft < -0.8 and left < HIDDEN, partly=prefill < -0.5),
+    }

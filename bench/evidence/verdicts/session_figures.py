@@ -1,0 +1,37 @@
+"""Figures of sessions by case, and ratios of two cases, seed by seed."""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import median
+from typing import Any
+
+from bench.evidence.store import Result, Row, load
+
+TOLERANCE, PAST_SATURATION, TTFT_TOLERANCE = 0.03, 0.10, 0.15
+"""Of a median ratio, up to 768 users and above; and of mean TTFT."""
+SIZE = 1.25
+"""Two figures are about the same size within this factor."""
+
+_results = cache(load)
+
+
+def case(system: str, users: int, workload: str = "chat", result: str = "session_loads", **options: Any) -> Row:
+    """Return the row of one case."""
+    found: Result = _results(result)
+    return found.find(workload=workload, system=system, users=users, options=options)
+
+
+def ratios(over: Row, of: Row, figure: str) -> list[float]:
+    """Return one row's figure over the other's for each seed that both have."""
+    return [one / other for one, other in zip(over[figure], of[figure], strict=False)]
+
+
+def ratio(over: Row, of: Row, figure: str) -> float:
+    """Return the median of the seeds' ratios."""
+    return median(ratios(over, of, figure))
+
+
+def tolerance(users: int) -> float:
+    """Return by how much a median ratio may miss a bar at this number of users."""
+    return TOLERANCE if users <= 768 else PAST_SATURATION

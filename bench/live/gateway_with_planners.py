@@ -1,0 +1,26 @@
+"""A gateway in which only some planners may order KV blocks to be moved: its first argument names them, or "none".
+
+For comparisons alone: what an order is worth shows beside a gateway that does not ask for it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from gateway.__main__ import main
+from gateway.kv_orders.kv_orders import KvOrders
+from planning.kv_orders.kv_move import KvMove
+
+_ASK = KvOrders.ask
+
+
+def _only(allowed: frozenset[str]) -> None:
+    def ask(orders: KvOrders, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
+        return move.planner in allowed and _ASK(orders, move, pool_id, block_tokens, now, request_id)
+
+    KvOrders.ask = ask  # type: ignore[method-assign]  # this process is a comparison's
+
+
+if __name__ == "__main__":
+    _only(frozenset(sys.argv.pop(1).split(",")))
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Clients of several regions: open-loop streams of chats, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from bench.live.live_fleet import API_KEY, MODEL
+from bench.live.region_fleet import REGIONS, RegionFleet
+
+PROMPT_TOKENS = 2000
+OUTPUT_TOKENS = 24
+
+
+@dataclass
+class ClientRequest:
+    """One request of a client, as the client saw it."""
+
+    region: str
+    sent_s: float
+    status: int = 0
+    """0: no answer; -1: the connection failed before an answer."""
+    decision_id: str = ""
+    complete: bool = False
+    error_event: bool = False
+    first_s: float | None = None
+
+
+def outcome(request: ClientRequest) -> str:
+    """Return what the client got: completed, broken_off (an error in the stream), silent, or a status."""
+    if request.complete:
+        return "completed"
+    if request.error_event:
+        return "broken_off"
+    return "silent" if request.status == 0 else f"status_{request.status}"
+
+
+@dataclass
+class RegionClients:
+    """Sends; mutable: the requests, and how many per second go to each region's gateway."""
+
+    fleet: RegionFleet
+    session: aiohttp.ClientSession
+    seed: int
+    rates: dict[str, float] = field(default_factory=lambda: dict.fromkeys(REGIONS, 1.0))
+    requests: list[ClientRequest] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Send at the rates until cancelled."""
+        await asyncio.gather(*(self._stream(region, number) for number, region in enumerate(REGIONS)))
+
+    async def finish(self, limit_s: float) -> None:
+        """Wait for what is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _stream(self, region: str, number: int) -> None:
+        rng = random.Random(self.seed * 1000 + number)
+        while True:
+            rate = self.rates[region]
+            await asyncio.sleep(rng.expovariate(rate) if rate else 0.1)
+            if rate:
+                task = asyncio.create_task(self._send(region, rng.randrange(1 << 30), rng.randrange(12)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, region: str, seed: int, shared: int) -> None:
+        made = random.Random(seed)
+        head = random.Random(shared)
+        tokens = [head.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
+        tokens += [made.randrange(30_000) for _ in range(PROMPT_TOKENS // 2)]
+        body = {"model": MODEL, "prompt": tokens, "max_tokens": OUTPUT_TOKENS, "stream": True}
+        request = ClientRequest(region, time.time())
+        self.requests.append(request)
+        headers = {"authorization": f"Bearer {API_KEY}"}
+        try:
+            async with self.session.post(
+                f"{self.fleet.url(region)}/v1/completions", json=body, headers=headers
+            ) as response:
+                request.status = response.status
+                request.decision_id = response.headers.get("x-switchyard-decision", "")
+                async for line in response.content:
+                    request.first_s = request.first_s or time.time()
+                    request.complete = request.complete or line.startswith(b"data: [DONE]")
+                    request.error_event = request.error_event or b'"error"' in line[:64]
+        except (aiohttp.ClientError, OSError):
+            request.status = request.status or -1

@@ -1,0 +1,156 @@
+"""Three regions on loopback: engines and a gateway each, every link between gateways through a fault proxy.
+
+All run in processes of their own but the proxy, which the caller's event loop serves so that it can be told what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.live.live_fleet import API_KEY, MODEL, engine_command, free_ports, wait_for
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
+from simulator.fault_proxy import Link
+
+REGIONS = ("us", "eu", "asia")
+ONE_WAY_S = {frozenset(("us", "eu")): 0.045, frozenset(("us", "asia")): 0.08, frozenset(("eu", "asia")): 0.1}
+_SECRET = "a secret of the regions on loopback"  # noqa: S105 - of a fleet that lives as long as the bench
+
+
+@dataclass
+class RegionFleet:
+    """Where the parts are, and how to hurt them."""
+
+    folder: Path
+    snapshot: Snapshot
+    ports: dict[str, int]
+    peer_ports: dict[str, int]
+    links: dict[tuple[str, str], Link]
+    gateways: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def url(self, region: str) -> str:
+        """Return the public address of a region's gateway."""
+        return f"http://127.0.0.1:{self.ports[region]}"
+
+    def log(self, region: str) -> Path:
+        """Return where a region's gateway logs."""
+        return self.folder / f"{region}.log"
+
+    def start_engines(self, ports: list[list[int]], options: list[str]) -> None:
+        """Start all engines."""
+        self.engines = [subprocess.Popen(engine_command(numbers, options)) for numbers in ports]
+
+    def start_gateway(self, region: str) -> None:
+        """Start a region's gateway."""
+        state_dir = self.folder / region
+        SnapshotStore(state_dir, 3600.0).save(self.snapshot, time.time())
+        peers = ",".join(f"{other}=127.0.0.1:{self.links[region, other].port}" for other in REGIONS if other != region)
+        environment = {
+            **os.environ,
+            "SWITCHYARD_FLEET_SECRET": _SECRET,
+            "SWITCHYARD_REGION": region,
+            "SWITCHYARD_PEER_LISTEN": f"127.0.0.1:{self.peer_ports[region]}",
+            "SWITCHYARD_REGION_PEERS": peers,
+            "SWITCHYARD_LOG_LEVEL": "DEBUG",
+        }
+        command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(self.ports[region])]
+        with self.log(region).open("ab") as log:
+            self.gateways[region] = subprocess.Popen(command, env=environment, stderr=log)
+
+    def kill_gateway(self, region: str) -> None:
+        """End a region's gateway as a crash would."""
+        self.gateways[region].send_signal(signal.SIGKILL)
+        self.gateways[region].wait()
+
+    def cut(self, region: str, other: str, *, cut: bool = True) -> None:
+        """Let no byte pass from one region's gateway to another's; or let them pass again."""
+        self.links[region, other].there.stall(cut)
+        self.links[other, region].back.stall(cut)
+
+    def isolate(self, region: str, *, cut: bool = True) -> None:
+        """Cut a region off from all others, both ways."""
+        for other in REGIONS:
+            if other != region:
+                self.cut(region, other, cut=cut)
+                self.cut(other, region, cut=cut)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield what the gateways logged, each with the region of its gateway, in order of time."""
+        found: list[dict[str, Any]] = []
+        for region in REGIONS:
+            lines = self.log(region).read_text().splitlines()
+            found += [{**json.loads(line), "gateway": region} for line in lines if line.startswith("{")]
+        found.sort(key=lambda event: str(event["at"]))
+        yield from found
+
+
+@asynccontextmanager
+async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.0) -> AsyncIterator[RegionFleet]:
+    """Run the regions with so many engines each; everything ends with the block."""
+    count = len(REGIONS) * engines
+    ports = free_ports(3 * count + 2 * len(REGIONS) + len(REGIONS) * (len(REGIONS) - 1))
+    engine_ports = [ports[3 * number : 3 * number + 3] for number in range(count)]
+    rest = iter(ports[3 * count :])
+    public, peers = {name: next(rest) for name in REGIONS}, {name: next(rest) for name in REGIONS}
+    links = {
+        (one, other): Link(next(rest), f"127.0.0.1:{peers[other]}", ONE_WAY_S[frozenset((one, other))])
+        for one in REGIONS
+        for other in REGIONS
+        if one != other
+    }
+    fleet = RegionFleet(folder, _snapshot(engine_ports, engines, time_scale), public, peers, links)
+    try:
+        fleet.start_engines(engine_ports, ["--time-scale", str(time_scale), "--block-size", "64"])
+        for numbers in engine_ports:
+            await asyncio.to_thread(wait_for, f"http://127.0.0.1:{numbers[0]}/health", 120.0)
+        for link in links.values():
+            link.start()
+        for name in REGIONS:
+            fleet.start_gateway(name)
+        for name in REGIONS:
+            await asyncio.to_thread(wait_for, f"{fleet.url(name)}/ready", 120.0)
+        yield fleet
+    finally:
+        for process in [*fleet.engines, *fleet.gateways.values()]:
+            process.kill()
+            process.wait()
+        for link in links.values():
+            await link.stop()
+
+
+def _snapshot(engine_ports: list[list[int]], engines: int, speed: float) -> Snapshot:
+    key = ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant")
+    return Snapshot(
+        version=1,
+        published_at=time.time(),
+        pools=tuple(
+            PoolEntry(pool_id=name, name=name, region=name, served_model=MODEL, block_tokens=64, policy_version=1)
+            for name in REGIONS
+        ),
+        engines=tuple(
+            EngineEntry(
+                engine_id=f"{REGIONS[number // engines]}-{number % engines + 1}",
+                name=f"e{number + 1}",
+                pool_id=REGIONS[number // engines],
+                url=f"http://127.0.0.1:{http}",
+                kv_events_endpoint=f"tcp://127.0.0.1:{events}",
+                kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+                speed=speed,
+            )
+            for number, (http, events, replay) in enumerate(engine_ports)
+        ),
+        api_keys=(key,),
+    )

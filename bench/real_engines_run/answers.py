@@ -1,0 +1,92 @@
+"""Sends a schedule of streamed chats at its times, whatever comes back, and times the first tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+PATIENCE_S = 300.0
+"""An answer that has not ended by then is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of one request. `ttft_s` is infinite where no token came."""
+
+    ttft_s: float
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class RunFigures(msgspec.Struct, frozen=True):
+    """What one run of one router comes to; seconds, and shares of all requests or prompt tokens."""
+
+    ttft_p50_s: float
+    ttft_p90_s: float
+    cached_share: float
+    on_time_share: float
+    failed: int
+    prompt_tokens: int
+
+
+def figures(answers: Sequence[Answered], objective_s: float) -> RunFigures:
+    """Return what these answers come to; a request without an answer is late, and its time counts as infinite."""
+    times = sorted(each.ttft_s for each in answers)
+    prompt_tokens = sum(each.prompt_tokens for each in answers)
+    return RunFigures(
+        statistics.median(times),
+        times[min(len(times) - 1, int(0.9 * len(times)))],
+        sum(each.cached_tokens for each in answers) / max(prompt_tokens, 1),
+        sum(each <= objective_s for each in times) / len(times),
+        sum(each.prompt_tokens == 0 for each in answers),
+        prompt_tokens,
+    )
+
+
+async def answers_of(
+    urls: Sequence[str], schedule: Sequence[tuple[float, bytes]], headers: dict[str, str]
+) -> list[Answered]:
+    """Send each body at its second, in turns to `urls`, and return what came of each."""
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
+        began = time.monotonic()
+
+        async def send(number: int, at_s: float, body: bytes) -> Answered:
+            await asyncio.sleep(max(began + at_s - time.monotonic(), 0.0))
+            return await _answer(session, urls[number % len(urls)], body)
+
+        return await asyncio.gather(*(send(number, *each) for number, each in enumerate(schedule)))
+
+
+async def _answer(session: aiohttp.ClientSession, url: str, body: bytes) -> Answered:
+    began, first, usage = time.monotonic(), float("inf"), dict[str, object]()
+    sent = {"content-type": "application/json"}
+    try:
+        async with session.post(f"{url}/v1/chat/completions", data=body, headers=sent) as response:
+            if response.status != 200:
+                print(f"{url} answered {response.status}: {(await response.read())[:200]!r}", flush=True)
+                return Answered(float("inf"))
+            async for line in response.content:
+                if not line.startswith(b"data: {"):
+                    continue
+                if line.startswith(b'data: {"error"'):
+                    print(f"{url} broke off: {line[:200]!r}", flush=True)
+                first = min(first, time.monotonic() - began)
+                if b'"usage":{' in line.replace(b'"usage": {', b'"usage":{'):
+                    usage = json.loads(line[6:])["usage"]
+    except (aiohttp.ClientError, TimeoutError):
+        return Answered(float("inf"))
+    if not usage:
+        return Answered(float("inf"))
+    details = usage.get("prompt_tokens_details") or {}
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    prompt = usage["prompt_tokens"]
+    return Answered(first, prompt if isinstance(prompt, int) else 0, cached if isinstance(cached, int) else 0)

@@ -1,0 +1,55 @@
+"""What two engines can do on this machine now: the measure of rates, costs and the objective."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from routing.policy.dispatch_limit_document import BLIND, PushDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from tests.vllm.real_engine import MODEL, RealEngine
+
+CONTEXT = 8192
+
+
+def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
+    """Return the tokens of a prompt that nobody asked before, and the seconds until its first token."""
+    text = " ".join(str(each) for each in random.Random(seed).choices(range(1000), k=words))
+    began = time.monotonic()
+    status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": text, "max_tokens": 1})
+    if status != 200:
+        raise RuntimeError(raw.decode())
+    return json.loads(raw)["usage"]["prompt_tokens"], time.monotonic() - began
+
+
+class Speed:
+    """What the engines can do: seconds to prefill on an idle one, and tokens per second of both together."""
+
+    def __init__(self, engines: Sequence[RealEngine]) -> None:
+        short = [prefill_s(engines[0], 40, seed) for seed in range(5)]
+        long = [prefill_s(engines[0], 2200, seed) for seed in range(100, 103)]
+        (few, base), (many, whole) = (
+            (statistics.median(each) for each in zip(*some, strict=True)) for some in (short, long)
+        )
+        self.per_token_s = max((whole - base) / (many - few), 1e-6)
+        self.base_s = max(base - few * self.per_token_s, 0.0)
+        self.objective_s = 2 * (self.base_s + CONTEXT * self.per_token_s)
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(prefill_s, engines[seed % 2], 1000, seed) for seed in range(200, 212)]
+            tokens = sum(each.result()[0] for each in asked)
+        self.tokens_per_s = tokens / (time.monotonic() - began)
+
+    def policy(self, *, queues: bool) -> RoutingPolicy:
+        """Return the default policy with these costs and the objective."""
+        cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
+        policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost)
+        return (
+            policy
+            if queues
+            else RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, push=PushDocument(mode=BLIND))
+        )

@@ -1,0 +1,135 @@
+"""Demand per region from the request log, in engines that are busy all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from django.db.models import Sum
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.policies.upgrade import live_routing_of
+from controlplane.request_log.models.segment import Retention, Segment
+from controlplane.request_log.store.segments import recorded_span, recorded_traffic
+from gateway.contracts.traffic_row import TrafficRow
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaError
+from routing.values.prepared_struct import prepared
+
+STEP_S = 900.0
+"""As the paper's Fig. 3 has it, about: what is shorter than a quarter of an hour is averaged away."""
+READ_BYTES = 8 << 20
+"""Of a longer log, only every n-th segment is read, and stands for n."""
+MOST_TOGETHER = 256.0
+"""The largest batch that is assumed where an engine's decode cost sets no limit."""
+UNANSWERED = frozenset({"refused", "unanswered", "failed"})
+"""They asked for an answer that the log does not have, so that the pool's mean counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDemand:
+    """What the log holds of a while."""
+
+    regions: dict[str, list[float]]
+    """Busy engines per region and step of STEP_S seconds."""
+    since: float
+    """Unix seconds at which the first step begins."""
+    until: float
+    requests: int
+    """Requests that were read."""
+    every: int
+    """Of so many segments one was read."""
+
+
+@dataclass(slots=True)
+class _PoolWork:
+    """What one pool was asked for. Mutable: seconds per step, and answers that are missing."""
+
+    region: str
+    prefill: PrefillCost
+    decode: DecodeCost
+    tbt_slo_s: float
+    seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By the region of first contact and the step."""
+    missing: dict[tuple[str, int], int] = field(default_factory=dict)
+    answers: int = 0
+    answer_s: float = 0.0
+
+    def add(self, step: int, row: TrafficRow) -> None:
+        """Count one request."""
+        asked = row.region or self.region, step
+        work_s = self.prefill.seconds(row.prompt_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
+        if row.outcome in UNANSWERED:
+            self.missing[asked] = self.missing.get(asked, 0) + 1
+        else:
+            answer_s = row.output_tokens * self._token_s(row.prompt_tokens + row.output_tokens / 2)
+            self.answers, self.answer_s = self.answers + 1, self.answer_s + answer_s
+            work_s += answer_s
+        self.seconds[asked] = self.seconds.get(asked, 0.0) + work_s
+
+    def _token_s(self, context_tokens: float) -> float:
+        """Return an engine's time per token in the largest batch whose step is within the objective."""
+        batch = min(MOST_TOGETHER, max(1.0, self.decode.batch_within(self.tbt_slo_s, context_tokens)))
+        return self.decode.seconds(batch, batch * context_tokens) / batch
+
+    def busy(self) -> dict[tuple[str, int], float]:
+        """Return how many engines the requests of a region and step keep busy."""
+        mean_s = self.answer_s / self.answers if self.answers else 0.0
+        return {
+            asked: (seconds + self.missing.get(asked, 0) * mean_s) / STEP_S for asked, seconds in self.seconds.items()
+        }
+
+
+def logged_demand(now: float, days: float) -> LoggedDemand | None:
+    """Return the demand of the last `days` before `now` (unix seconds); None: the log is empty.
+
+    Whole steps only: those that the log covers from beginning to end. A forwarded request counts in the region of its
+    first contact. Requests of pools that are gone are left out.
+    """
+    span = recorded_span()
+    if span is None:
+        return None
+    first, last = int(max(span[0], now - days * 86_400) // STEP_S) + 1, int(min(span[1], now) // STEP_S)
+    if last <= first:
+        return None
+    pools = {pool.slug: _pool_work(pool) for pool in _pools()}
+    size = Segment.objects.filter(
+        retention=Retention.TRAFFIC, at_ms__gte=first * STEP_S * 1000, at_ms__lte=last * STEP_S * 1000
+    ).aggregate(total=Sum("size"))["total"]
+    every = -(-(size or 0) // READ_BYTES) or 1
+    requests = 0
+    for row in recorded_traffic(first * STEP_S, last * STEP_S, every=every):
+        requests += 1
+        if (pool := pools.get(row.pool)) is not None:
+            pool.add(int(row.at // STEP_S), row)
+    return LoggedDemand(_by_region(pools, first, last, every), first * STEP_S, last * STEP_S, requests, every)
+
+
+def _by_region(pools: Mapping[str, _PoolWork], first: int, last: int, every: int) -> dict[str, list[float]]:
+    regions: dict[str, list[float]] = {pool.region: [0.0] * (last - first) for pool in pools.values()}
+    for pool in pools.values():
+        for (region, step), busy in pool.busy().items():
+            regions.setdefault(region, [0.0] * (last - first))[step - first] += every * busy
+    return regions
+
+
+def _pools() -> list[Pool]:
+    return list(Pool.objects.select_related("region", "policy__live_version").prefetch_related("learned_costs"))
+
+
+def _pool_work(pool: Pool) -> _PoolWork:
+    policy = RoutingPolicy()
+    if pool.policy.live_version is not None:
+        try:
+            policy = live_routing_of(pool.policy.live_version)
+        except (SchemaError, msgspec.ValidationError):
+            policy = RoutingPolicy()
+    prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
+    learned = [msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()]
+    best = max((each for each in learned if each.better), key=lambda each: each.samples, default=None)
+    if best is not None:
+        prefill, decode = best.prefill, best.decode or decode
+    return _PoolWork(pool.region.slug, prefill, decode, policy.tbt_slo_s)

@@ -1,0 +1,74 @@
+"""The capacity plan of this installation: what its request log says that sharing regions would save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from controlplane.capacity.demand import STEP_S, LoggedDemand, logged_demand
+from controlplane.fleet.models.engine import Engine
+from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, capacity_plan
+
+RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
+"""What SkyWalker quotes for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
+UTILIZATION = 0.7
+MAX_DAYS = 30
+DAYS = 7
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What is asked, all with defaults."""
+
+    reserved_per_h: float = RESERVED_PER_H
+    on_demand_per_h: float = ON_DEMAND_PER_H
+    utilization: float = UTILIZATION
+    days: float = DAYS
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationPlan:
+    """The plan, and what it was made of."""
+
+    plan: CapacityPlan
+    demand: LoggedDemand
+    present: dict[str, int]
+    """Engines that are registered, by region."""
+
+    @property
+    def span_s(self) -> float:
+        """How much of the past it saw (s)."""
+        return self.demand.until - self.demand.since
+
+    @property
+    def caveat(self) -> str:
+        """What the data cannot say; empty: it covers a day at least and all of the log was read."""
+        found = []
+        if self.span_s < DAY_S:
+            hours = self.span_s / 3600
+            found.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
+        if self.demand.every > 1:
+            found.append(f"The log is long: one of {self.demand.every} segments was read and stands for the others.")
+        return " ".join(found)
+
+
+def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
+    """Return the plan of the last days before `now` (unix seconds); None: the log covers no whole quarter of an hour.
+
+    Raises ValueError for prices and shares that make no sense.
+    """
+    demand = logged_demand(now, asked.days)
+    if demand is None or not demand.regions:
+        return None
+    question = CapacityQuestion(
+        demand=demand.regions,
+        step_s=STEP_S,
+        reserved_per_h=asked.reserved_per_h,
+        on_demand_per_h=asked.on_demand_per_h,
+        utilization=asked.utilization,
+    )
+    present: dict[str, int] = {}
+    for region in Engine.objects.values_list("pool__region__slug", flat=True):
+        present[region] = present.get(region, 0) + 1
+    return InstallationPlan(capacity_plan(question, Random(0)), demand, present)

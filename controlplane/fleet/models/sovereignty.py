@@ -1,0 +1,44 @@
+"""The sovereignty rules in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.db import models
+from typing_extensions import override
+
+from routing.regions.sovereignty import SovereigntyDocument
+
+
+def as_json(document: SovereigntyDocument) -> dict[str, Any]:
+    """Return the document as it is stored."""
+    return msgspec.json.decode(msgspec.json.encode(document))
+
+
+def allow_all() -> dict[str, Any]:
+    """Return the document without rules."""
+    return as_json(SovereigntyDocument())
+
+
+class Sovereignty(models.Model):
+    """The one row that holds the document; without it all hops are allowed."""
+
+    ONLY = 1
+    public_id_field = "name"
+    name = "rules"
+    in_snapshot = True
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY)
+    document = models.JSONField(default=allow_all)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
+
+    class Meta:
+        constraints = (models.CheckConstraint(condition=models.Q(id=1), name="sovereignty_one_row"),)
+        verbose_name = "sovereignty"
+        verbose_name_plural = "sovereignty"
+
+    @override
+    def __str__(self) -> str:
+        return "sovereignty rules"

@@ -1,0 +1,1 @@
+"""Sovereignty rules: stored and replaced, and what they cost."""

@@ -1,0 +1,69 @@
+"""Reads and replaces the sovereignty rules; a document that cannot mean what it says is refused with its reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.models.sovereignty import Sovereignty, as_json
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.recorded_change import InUseError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from routing.regions.sovereignty import SovereigntyDocument, problems
+from routing.values.prepared_struct import prepared
+
+_PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+
+
+def stored_sovereignty() -> Sovereignty:
+    """Return the row; before the first change, one that is not stored."""
+    return Sovereignty.objects.filter(pk=Sovereignty.ONLY).first() or Sovereignty()
+
+
+def document_in_force() -> SovereigntyDocument:
+    """Return the rules in force."""
+    return msgspec.convert(stored_sovereignty().document, prepared(SovereigntyDocument))
+
+
+def checked_document(given: Mapping[str, Any]) -> SovereigntyDocument:
+    """Return the document; raises InvalidFieldsError with every problem and its path."""
+    try:
+        document = msgspec.convert(dict(given), prepared(SovereigntyDocument))
+    except msgspec.ValidationError as error:
+        text = str(error)
+        found = _PATH.search(text)
+        path = found["path"] if found else ""
+        raise InvalidFieldsError([FieldProblem(path, f"{_PATH.sub('', text)}.")]) from error
+    regions = set(Region.objects.values_list("slug", flat=True))
+    tenants = set(Tenant.objects.values_list("slug", flat=True))
+    if found_wrong := problems(document, regions, tenants):
+        raise InvalidFieldsError(FieldProblem(each.path, f"{each.message}.") for each in found_wrong)
+    return document
+
+
+def replace_sovereignty(
+    row: Sovereignty, given: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Sovereignty:
+    """Put other rules or another default in force everywhere at once; what is not given stays.
+
+    Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+    """
+    require(actor, Role.ADMIN)
+    changes = {"document": as_json(checked_document({**row.document, **given}))}
+    Sovereignty.objects.get_or_create(pk=Sovereignty.ONLY)
+    return recorded_change.change(row, changes, "sovereignty.change", actor=actor, expected=expected, why=why)
+
+
+def refuse_while_named(name: str, *fields: str) -> None:
+    """Raise InUseError while a rule names the region or tenant in one of these fields."""
+    naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, each) for each in fields)]
+    if naming:
+        raise InUseError(f"Sovereignty rules name {name}: {', '.join(naming[:3])}; change these first.")

@@ -1,0 +1,122 @@
+"""What gateways count about advisories, added up; and whether advisories would pay in a pool that ignores them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.format import count, duration
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import hear_gateways
+from gateway.contracts.advisory import TALLY_TOPIC, AdvisoryTallies, PoolTally, SourceTally, decode_tallies
+from gateway.contracts.wire import UnreadableMessageError
+
+MAX_AGE_S = 15.0
+"""A gateway that has been silent for longer has ended."""
+MAX_GATEWAYS = 256
+LEAST_REQUESTS = 50
+"""Requests of sessions without which nothing can be said."""
+LONG_LOAD_S = 0.05
+"""A load that takes this long comes from a disk, or over a slow link: an advisory hides it (research, §4)."""
+LONG_PROMPT_TOKENS = 20_000
+"""Contexts of this length take as long even from DRAM."""
+
+
+class TalliesHeard:
+    """Mutable: the newest tally of each gateway, under a lock: callbacks come in the publisher's thread."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[str, AdvisoryTallies] = {}
+        hear_gateways(bus, TALLY_TOPIC, self._hear)
+
+    def told(self, now: float) -> list[AdvisoryTallies]:
+        """Return the tallies of the gateways that still speak; `now` in unix seconds."""
+        with self._lock:
+            return [each for each in self._told.values() if now - each.at <= MAX_AGE_S]
+
+    def _hear(self, name: str, value: bytes) -> None:
+        try:
+            tallies = decode_tallies(value)
+        except UnreadableMessageError:
+            return
+        with self._lock:
+            self._told[name] = tallies
+            if len(self._told) > MAX_GATEWAYS:
+                del self._told[min(self._told, key=lambda each: self._told[each].at)]
+
+
+@cache
+def _heard() -> TalliesHeard:
+    return TalliesHeard(get_bus())
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """All gateways together: sources, most received first, and pools by id."""
+
+    sources: tuple[SourceTally, ...]
+    pools: tuple[PoolTally, ...]
+
+
+def advised() -> Advised:
+    """Return what the gateways count now."""
+    return together(_heard().told(time.time()))
+
+
+def together(told: Iterable[AdvisoryTallies]) -> Advised:
+    """Return these tallies as one."""
+    sources: dict[tuple[str, str, str], SourceTally] = {}
+    pools: dict[str, PoolTally] = {}
+    for each in told:
+        for source in each.sources:
+            name = source.pool_id, source.tenant_id, source.source
+            sources[name] = _sources_added(sources[name], source) if name in sources else source
+        for pool in each.pools:
+            pools[pool.pool_id] = _pools_added(pools[pool.pool_id], pool) if pool.pool_id in pools else pool
+    by_received = sorted(sources.values(), key=lambda each: (-each.received, each.pool_id, each.tenant_id, each.source))
+    return Advised(tuple(by_received), tuple(pools[pool_id] for pool_id in sorted(pools)))
+
+
+def verdict(pool: PoolTally) -> tuple[bool | None, str]:
+    """Return whether advisories would pay in a pool, None where that cannot be said, and why, in words."""
+    if pool.sessions < LEAST_REQUESTS:
+        return None, f"{count(pool.sessions, 'request')} named a session so far. Send x-session-id or session_id."
+    tokens, load_s = pool.prompt_tokens / pool.requests, pool.load_s / pool.loads if pool.loads else None
+    said = f"Prompts have {count(round(tokens), 'token')} on average"
+    if load_s is not None:
+        said += f", and loads of KV take {duration(load_s)}"
+    if tokens >= LONG_PROMPT_TOKENS or (load_s is not None and load_s >= LONG_LOAD_S):
+        return True, f"{said}: an advisory would hide that time."
+    return False, f"{said}: there is little time to hide."
+
+
+def _sources_added(one: SourceTally, other: SourceTally) -> SourceTally:
+    outcomes = {
+        name: one.outcomes.get(name, 0) + other.outcomes.get(name, 0) for name in {**one.outcomes, **other.outcomes}
+    }
+    return msgspec.structs.replace(
+        one,
+        received=one.received + other.received,
+        outcomes=outcomes,
+        bytes_moved=one.bytes_moved + other.bytes_moved,
+        bytes_useless=one.bytes_useless + other.bytes_useless,
+        saved_tokens=one.saved_tokens + other.saved_tokens,
+        useful_share=min(one.useful_share, other.useful_share),
+        backs_off=one.backs_off or other.backs_off,
+    )
+
+
+def _pools_added(one: PoolTally, other: PoolTally) -> PoolTally:
+    added = {
+        name: getattr(one, name) + getattr(other, name)
+        for name in PoolTally.__struct_fields__
+        if name not in ("pool_id", "rule")
+    }
+    return msgspec.structs.replace(one, **added)

@@ -1,0 +1,50 @@
+"""`manage.py learn_agents`: which agents call which, from the request log, as a file that gateways read."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from typing_extensions import override
+
+from controlplane.request_log.agent_calls import recorded_call_graph
+from routing.advisories.call_graph import CallGraph
+
+
+class Command(BaseCommand):
+    """Learns the call graph of requests that carry x-agent and x-workflow-id."""
+
+    help = "Learn from recorded requests which agents call which (docs/advisories.md#agents)."
+    requires_system_checks = ()
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--out", type=Path, help="file for the call graph; name it in SWITCHYARD_CALL_GRAPH")
+        parser.add_argument("--hours", type=float, default=24.0, help="how far to look back (default 24)")
+        parser.add_argument("--pool", default="", help="id of one pool (default: all)")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the graph, and write it where asked."""
+        now = time.time()
+        try:
+            graph = recorded_call_graph(now - options["hours"] * 3600, now + 1, options["pool"])
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        if not graph.agents:
+            raise CommandError("No recorded request names an agent: send the headers x-agent and x-workflow-id.")
+        self.stdout.write("\n".join(_lines(graph)))
+        if options["out"] is not None:
+            options["out"].write_bytes(msgspec.json.format(msgspec.json.encode(graph)) + b"\n")
+
+
+def _lines(graph: CallGraph) -> list[str]:
+    lines = [f"{'Agent':24}{'Calls':>8}  Next agents: share, seconds later"]
+    for agent, following in graph.agents.items():
+        told = ", ".join(f"{each.agent} {each.probability:.0%} {each.after_s:.1f} s" for each in following)
+        lines.append(f"{agent:24}{graph.calls[agent]:>8}  {told or '(ends)'}")
+    return lines

@@ -1,0 +1,80 @@
+"""`manage.py plan-capacity`: what sharing engines over regions would save, from the request log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from typing_extensions import override
+
+from controlplane.capacity.saving import (
+    DAYS,
+    MAX_DAYS,
+    ON_DEMAND_PER_H,
+    RESERVED_PER_H,
+    UTILIZATION,
+    InstallationPlan,
+    Prices,
+    installation_plan,
+)
+from controlplane.capacity.words import range_words
+
+
+class Command(BaseCommand):
+    """Prints the plan."""
+
+    help = "Compare engines for every region's own peak with engines for the shared peak (docs/capacity.md)."
+    requires_system_checks = ()
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("--days", type=float, default=DAYS, help=f"How much of the log, at most {MAX_DAYS} days.")
+        parser.add_argument(
+            "--reserved", type=float, default=RESERVED_PER_H, help="Price of a reserved engine per hour."
+        )
+        parser.add_argument("--on-demand", type=float, default=ON_DEMAND_PER_H, help="Price of one on demand per hour.")
+        parser.add_argument("--utilization", type=float, default=UTILIZATION, help="Busy share planned at the peak.")
+        parser.add_argument("--json", type=Path, metavar="OUT", help="Write the plan as JSON, too.")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Read the log and print."""
+        if not 0 < options["days"] <= MAX_DAYS:
+            raise CommandError(f"--days must be above 0 and at most {MAX_DAYS}.")
+        asked = Prices(options["reserved"], options["on_demand"], options["utilization"], options["days"])
+        try:
+            found = installation_plan(time.time(), asked)
+        except ValueError as error:
+            raise CommandError(f"{error}.") from error
+        if found is None:
+            raise CommandError("The request log covers no whole quarter of an hour yet; send traffic and try again.")
+        self.stdout.write("\n".join(lines(found)))
+        if options["json"] is not None:
+            options["json"].write_bytes(msgspec.json.format(msgspec.json.encode(found.plan)) + b"\n")
+
+
+def lines(found: InstallationPlan) -> list[str]:
+    """Return the plan as text."""
+    plan = found.plan
+    rows = [
+        f"{region:<20}{found.present.get(region, 0):>9}{peak.own:>10.2f}{peak.at_shared_peak:>16.2f}"
+        for region, peak in plan.regions.items()
+    ]
+    return [
+        f"{found.demand.requests:,} requests of {found.span_s / 3600:.1f} h, in steps of 15 minutes",
+        "",
+        f"{'region':<20}{'engines':>9}{'own peak':>10}{'at shared peak':>16}",
+        *rows,
+        f"{'all':<20}{sum(found.present.values()):>9}{plan.own_peaks:>10.2f}{plan.shared_peak:>16.2f}",
+        "",
+        f"saving              {plan.saving:.1%}; {range_words(plan.range)}",
+        f"reserved, own peaks {plan.own_cost:>12,.2f} per hour",
+        f"reserved, shared    {plan.shared_cost:>12,.2f} per hour",
+        f"on demand, perfect  {plan.on_demand_cost:>12,.2f} per hour",
+        f"cheapest mix        {plan.mixed_cost:>12,.2f} per hour, with {plan.mixed_reserved:.2f} reserved",
+        *([found.caveat] if found.caveat else []),
+    ]

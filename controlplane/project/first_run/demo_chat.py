@@ -1,0 +1,54 @@
+"""The demo's example chat: its address, which the demo's API key lists as an origin, and how its process starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from os import getpid
+
+from controlplane.access.api_keys import change_api_key
+from controlplane.fleet.free_ports import LOOPBACK, free_ports, is_free
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.supervised_ports import engine_ports
+from controlplane.kv_nodes.models.kv_node import KvNode
+from controlplane.platform.actor import program
+from controlplane.platform.models.api_key import ApiKey, hash_api_key
+from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, SERVED_MODEL
+from controlplane.project.first_run.demo_nodes import NODES, node_ports
+from controlplane.project.first_run.secrets import FirstRunSecrets
+from controlplane.project.processes.child_process import ChildSpec
+
+_CHILD = "example-chat"
+_ACTOR = program("first run")
+
+
+def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
+    """Return the chat's address, and have the demo's API key list it as an origin; empty where the key is gone.
+
+    The key remembers the port; a page whose port now belongs to another program moves to a free one.
+    """
+    key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
+    if key is None:
+        return ""
+    if key.origins and is_free(int(key.origins[0].rpartition(":")[2])):
+        return str(key.origins[0])
+    taken = {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
+    taken |= {port for node in KvNode.objects.filter(name__in=NODES) for port in node_ports(node)}
+    (port,) = free_ports(1, start=ports_from, taken=taken)
+    origin = f"http://{LOOPBACK}:{port}"
+    change_api_key(key, {"origins": [origin]}, actor=_ACTOR, why="Address of the example chat")
+    return origin
+
+
+def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[ChildSpec]:
+    """Return how the chat's process starts, where it has an address; it asks Switchyard at `url`."""
+    argv = [
+        *(sys.executable, "-m", "controlplane.project.processes.example_chat_process", str(getpid())),
+        *("--gateway", url, "--model", SERVED_MODEL, "--port", origin.rpartition(":")[2]),
+    ]
+    return [ChildSpec(_CHILD, tuple(argv), env={API_KEY_VARIABLE: secrets.api_key})] if origin else []
+
+
+def chat_address(children: Iterable[ChildSpec]) -> str:
+    """Return where the chat of these children is; empty: there is none."""
+    return next((f"http://{LOOPBACK}:{each.argv[-1]}" for each in children if each.name == _CHILD), "")

@@ -1,0 +1,83 @@
+"""What a decision cost in hindsight: its record's facts, and how much longer waits came out around that moment."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+import msgspec
+
+from gateway.contracts.regret import Course, Option, Regret, regret, rejection_regret
+from gateway.contracts.stored_decision import RUNNING, StoredDecision
+from routing.cost.cost_model import PrefillCost
+from routing.values import reasons
+
+MAX_ENGINES = 4096
+MAX_DRIFTS = 8
+NEAR_S = 10.0
+"""Waits of requests decided within this time of each other came out longer for the same reasons."""
+_UNKNOWN_COST = PrefillCost(0.0, 0.0, 0.0, 0.0)
+
+
+class Hindsight:
+    """Drifts of waits by engine; the engine that is silent longest leaves first.
+
+    Mutable state: the table; one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._drifts: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
+
+    def judged(self, stored: StoredDecision) -> StoredDecision:
+        """Return the record with its regret; one that runs still has none, and one that was judged stays as it is."""
+        if stored.outcome == RUNNING or stored.regret is not None:
+            return stored
+        found = self.regret_of(stored)
+        return stored if found is None else msgspec.structs.replace(stored, regret=found)
+
+    def regret_of(self, stored: StoredDecision) -> Regret | None:
+        """Return what another engine would have spared the ended request; None where nothing can be said."""
+        decision, ttft_s = stored.decision, stored.first_token_after_s
+        decided_at = stored.arrived_at + stored.decided_after_s
+        candidates, length = decision.candidates, decision.prompt_tokens
+        options = [
+            Option(
+                each.engine_id, each.hit_tokens, each.wait_s, each.compute_s, self._drift_s(each.engine_id, decided_at)
+            )
+            for each in candidates
+        ]
+        before_s = stored.decided_after_s + max(0.0, decision.migrated_s - decision.decided_s)
+        if not decision.engine_id:
+            return rejection_regret(options, stored.ttft_slo_s - before_s)
+        if ttft_s is None or not candidates or len(stored.attempts) > 1 + (decision.pair is not None):
+            # After a failed attempt the time went elsewhere; that is the engine's failure, no choice's.
+            return None
+        hit_tokens = decision.hit_tokens if stored.cached_tokens is None else stored.cached_tokens
+        chosen, cost = candidates[0], stored.cost or _UNKNOWN_COST
+        longer_s = (cost.seconds(length, hit_tokens) - cost.seconds(length, chosen.hit_tokens)) / stored.speed
+        course = Course(
+            ttft_s,
+            decision.queued_s,
+            max(0.0, chosen.compute_s + longer_s),
+            hit_tokens,
+            before_s,
+            stored.may_defer and decision.reason != reasons.MIGRATED,
+            min(before_s, stored.asked_after_s),
+            stored.overtaken_s,
+            stored.known[0].report_age_s if stored.known else None,
+        )
+        self._note(chosen.engine_id, decided_at, ttft_s - before_s - course.compute_s - chosen.wait_s)
+        return regret(options, course)
+
+    def _note(self, engine_id: str, decided_at: float, drift_s: float) -> None:
+        drifts = self._drifts.get(engine_id)
+        if drifts is None:
+            drifts = self._drifts[engine_id] = deque(maxlen=MAX_DRIFTS)
+            if len(self._drifts) > MAX_ENGINES:
+                self._drifts.popitem(last=False)
+        else:
+            self._drifts.move_to_end(engine_id)
+        drifts.append((decided_at, drift_s))
+
+    def _drift_s(self, engine_id: str, decided_at: float) -> float:
+        near = [drift for at, drift in self._drifts.get(engine_id, ()) if abs(at - decided_at) <= NEAR_S]
+        return sum(near) / len(near) if near else 0.0

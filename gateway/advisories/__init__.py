@@ -1,0 +1,1 @@
+"""Sessions that announce their next request: what is known of them, what is moved for them, and what that was worth."""

@@ -1,0 +1,319 @@
+"""Takes advisories, has the KV of their sessions moved beside the engine that will get them, and judges both.
+
+An advisory may be lost, repeated, late or wrong: nothing is correct only because of one. The newest of a session wins;
+a request, an invalidation or its time limit ends it. Everything runs on the event loop's thread, and no request waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Set
+from typing import TYPE_CHECKING
+
+import msgspec
+from typing_extensions import override
+
+from gateway.advisories.advisory_tally import AdvisoryTally
+from gateway.advisories.open_advisory import ASKED, CAME, FAILED, OpenAdvisory
+from gateway.advisories.session_table import KnownSession, SessionTable
+from gateway.advisories.source_limits import SourceLimits
+from gateway.contracts.advisory import (
+    IGNORED,
+    REPLACED,
+    SHED,
+    SPURIOUS,
+    UNKNOWN,
+    USEFUL,
+    WITHDRAWN,
+    Advisory,
+    AdvisoryTallies,
+    SourceTally,
+)
+from gateway.contracts.kv_order import MOVED, USELESS, KvOrderRow
+from gateway.pool.request_listener import RequestListener
+from planning.kv_orders.kv_move import ADVISORY, MAX_BLOCKS, KvMove
+from routing.advisories.advised_routing import Staging
+from routing.advisories.advised_sessions import LIFETIME_S
+from routing.policy.policy_document import OFF
+from routing.values.inference_request import InferenceRequest
+
+if TYPE_CHECKING:
+    from gateway.base.loop_lag import LoopLag
+    from gateway.kv_orders.kv_orders import KvOrders
+    from gateway.pool.live_pool import LivePool
+    from gateway.pool.recent_decisions import DecisionRecord
+
+LEAD_S = 6.9
+"""Lead that is expected where nobody tells one: the median of the study's conversations."""
+MAX_OPEN = 50_000
+SPURIOUS_IN_A_ROW = 3
+"""After so many advisories without a request, nothing is moved for a session until one comes."""
+_MAX_MOVES = 4096
+_LEAD_SHARE = 0.1
+
+
+class Advisories(RequestListener):
+    """Mutable: `_open` (session → what stands), `_moving` (session → its source's counts, while an order is under way),
+    `_of_move` (order → the same), `_leads` (tenant → expected lead), and the tables beside.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, LivePool],
+        orders: KvOrders,
+        tally: AdvisoryTally,
+        lag: LoopLag,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pools, self._orders, self.tally, self._lag, self._clock = pools, orders, tally, lag, clock
+        self.sessions = SessionTable()
+        self.limits = SourceLimits()
+        self._open: OrderedDict[str, OpenAdvisory] = OrderedDict()
+        self._moving: OrderedDict[str, SourceTally] = OrderedDict()
+        self._of_move: OrderedDict[str, SourceTally] = OrderedDict()
+        self._leads: OrderedDict[str, float] = OrderedDict()
+        orders.listener = self
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # -- what senders say
+
+    def wait_s(self, advisory: Advisory) -> float:
+        """Take one advisory from its source's allowance; returns after how many seconds to come again, 0: it was taken.
+
+        While the gateway is behind all are shed: requests go first.
+        """
+        now = self._clock()
+        wait_s = 1.0 if self._lag.behind else self.limits.take(advisory.tenant_id, advisory.source, now)
+        if wait_s:
+            self._count(advisory, self._pool_of(advisory), SHED)
+        return wait_s
+
+    def knows(self, advisory: Advisory) -> bool:
+        """Return whether this gateway has served the session lately."""
+        return self.sessions.get(advisory.tenant_id, advisory.session_id) is not None
+
+    def advise(self, advisory: Advisory) -> str:
+        """Act on an advisory; returns its state: prefetching or reserved, or why nothing was done."""
+        now = self._clock()
+        known = self.sessions.get(advisory.tenant_id, advisory.session_id)
+        pool = self._pools.get(known.pool_id) if known is not None else None
+        if known is None or pool is None or advisory.served_model not in ("", pool.entry.served_model):
+            self._count(advisory, "", UNKNOWN)
+            return UNKNOWN
+        self.tally.source(known.pool_id, advisory.tenant_id, advisory.source).received += 1
+        if pool.entry.policy.advisories == OFF:
+            self._count(advisory, known.pool_id, IGNORED)
+            return IGNORED
+        name = _name(advisory.tenant_id, advisory.session_id)
+        before = self._open.pop(name, None)
+        if before is not None:
+            self._count(before.advisory, before.pool_id, REPLACED)
+        lead_s = self._lead_s(advisory)
+        stands = self._advised(advisory, known, pool, before, lead_s, now)
+        if stands is None:
+            return IGNORED
+        self._open[name] = stands
+        if len(self._open) > MAX_OPEN:
+            self._end(next(iter(self._open)), SPURIOUS, now)
+        return stands.state
+
+    def withdraw(self, tenant_id: str, session_id: str) -> bool:
+        """End a session's advisory; returns whether one stood. What was moved for nothing counts as spurious."""
+        name = _name(tenant_id, session_id)
+        if name not in self._open:
+            return False
+        self._end(name, WITHDRAWN, self._clock())
+        return True
+
+    def state(self, tenant_id: str, session_id: str) -> OpenAdvisory | None:
+        """Return the advisory that stands for a session."""
+        return self._open.get(_name(tenant_id, session_id))
+
+    def sweep(self) -> None:
+        """End advisories whose time is over; call it about every second."""
+        now = self._clock()
+        for name in [name for name, each in self._open.items() if each.expires_s <= now]:
+            self._end(name, SPURIOUS, now)
+
+    def tallies(self) -> AdvisoryTallies:
+        """Return what was counted since the gateway began."""
+        now = self._clock()
+        return self.tally.tallies(lambda tenant, source: self.limits.trust(tenant, source, now))
+
+    # -- what requests do
+
+    @override
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
+        if again:
+            return
+        tally = self.tally.pool(record.decision.pool_id)
+        tally.requests += 1
+        tally.prompt_tokens += request.prompt_tokens
+        if not request.session_id:
+            return
+        tally.sessions += 1
+        tally.rule = record.pool.entry.policy.advisories
+        if tally.rule == OFF:
+            return
+        now, session = self._clock(), (request.tenant_id, request.session_id)
+        stands = self._open.pop(_name(*session), None)
+        if stands is not None:
+            self._arrived(stands, record, now)
+        if request.keys:
+            decision, tokens = record.decision, request.prompt_tokens
+            self.sessions.note(*session, decision.pool_id, decision.engine_id, request.keys, tokens, now)
+
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        tally, ttft_s = self.tally.pool(record.decision.pool_id), record.ttft_s
+        if record.load is not None and record.load.loaded_blocks:
+            tally.loads += 1
+            tally.load_s += record.load.seconds
+        if not record.session_id:
+            return
+        if ttft_s is not None and record.advisory is not None:
+            tally.advised += 1
+            tally.advised_ttft_s += ttft_s
+        elif ttft_s is not None:
+            tally.others += 1
+            tally.others_ttft_s += ttft_s
+        known = self.sessions.get(record.tenant_id, record.session_id)
+        if known is not None and record.output_tokens:
+            known.tokens += record.output_tokens
+
+    # -- what orders do
+
+    def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
+        """An order of an advisory has ended."""
+        for name in asked_by:
+            tally = self._moving.pop(name, None)
+            if tally is not None:
+                tally.bytes_moved += row.bytes
+                _keep(self._of_move, row.order_id, tally)
+            stands = self._open.get(name)
+            if stands is not None:
+                stands.move = CAME if row.outcome == MOVED else FAILED
+                stands.moved_blocks, stands.moved_bytes, stands.move_s = row.blocks, row.bytes, row.seconds
+
+    def judged(self, row: KvOrderRow) -> None:
+        """A copy was loaded from for the first time, or left without that."""
+        tally = self._of_move.get(row.order_id)
+        if tally is not None and row.worth == USELESS:
+            tally.bytes_useless += row.bytes
+
+    def used(self, row: KvOrderRow, tokens: int) -> None:
+        """An engine loaded so many tokens from a copy."""
+        tally = self._of_move.get(row.order_id)
+        if tally is not None:
+            tally.saved_tokens += tokens
+
+    # -- inner
+
+    def _advised(
+        self,
+        advisory: Advisory,
+        known: KnownSession,
+        pool: LivePool,
+        before: OpenAdvisory | None,
+        lead_s: float,
+        now: float,
+    ) -> OpenAdvisory | None:
+        asked = InferenceRequest(
+            "",
+            tuple(known.keys),
+            known.tokens,
+            pool.entry.block_tokens,
+            now,
+            pool.entry.policy.ttft_slo_s,
+            tenant_id=advisory.tenant_id,
+            session_id=advisory.session_id,
+        )
+        advised = pool.router.advised.advise(asked, known.engine_id, lead_s, now, self._orders.backlog())
+        if advised is None:
+            return None
+        expires_s = now + max(LIFETIME_S, 2 * lead_s)
+        begun_s = now if before is None else before.at_s
+        stands = OpenAdvisory(advisory, pool.entry.pool_id, advised.engine_id, begun_s, now + lead_s, expires_s)
+        if before is not None and before.engine_id == stands.engine_id and before.move in (ASKED, CAME):
+            # The same burst of typing: what moves, or has moved, stays as it is.
+            return msgspec.structs.replace(before, advisory=advisory, expected_s=stands.expected_s, expires_s=expires_s)
+        if before is not None and before.move == ASKED:
+            self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
+        if advised.staging is not None and known.spurious < SPURIOUS_IN_A_ROW:
+            self._stage(stands, advised.staging, pool, now)
+        return stands
+
+    def _stage(self, stands: OpenAdvisory, staging: Staging, pool: LivePool, now: float) -> None:
+        """Have blocks moved, where the source is believed and the limits of orders allow it."""
+        advisory = stands.advisory
+        tenant, source = advisory.tenant_id, advisory.source
+        if not self.limits.may_move(tenant, source, now):
+            return
+        move = KvMove(
+            ADVISORY,
+            staging.source,
+            staging.target,
+            staging.keys[:MAX_BLOCKS],
+            staging.eta_s,
+            self.limits.rank(tenant, source, advisory.priority, now),
+            stands.expected_s,
+        )
+        name = _name(tenant, advisory.session_id)
+        if self._orders.ask(move, stands.pool_id, pool.entry.block_tokens, now, name):
+            _keep(self._moving, name, self.tally.source(stands.pool_id, tenant, source))
+            stands.move, stands.held_by, stands.moved_to = ASKED, staging.source, staging.target
+
+    def _arrived(self, stands: OpenAdvisory, record: DecisionRecord, now: float) -> None:
+        """Judge an advisory by the request that came; what is still on its way travels no further than its part."""
+        advisory = stands.advisory
+        engine_id = record.decision.engine_id
+        record.advisory = stands.stored(engine_id, now)
+        self._count(advisory, stands.pool_id, record.advisory.outcome)
+        self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
+        if record.advisory.outcome == USEFUL:
+            self.limits.judged(advisory.tenant_id, advisory.source, True, now)
+        lead_s, tenant = now - stands.at_s, advisory.tenant_id
+        known_s = self._leads.pop(tenant, LEAD_S)
+        self._leads[tenant] = known_s + _LEAD_SHARE * (lead_s - known_s)
+        if len(self._leads) > MAX_OPEN:
+            self._leads.popitem(last=False)
+
+    def _end(self, name: str, outcome: str, now: float) -> None:
+        """End an advisory that no request followed."""
+        stands = self._open.pop(name)
+        tenant, session = stands.advisory.tenant_id, stands.advisory.session_id
+        self._count(stands.advisory, stands.pool_id, outcome)
+        pool = self._pools.get(stands.pool_id)
+        if pool is not None:
+            pool.router.advised.invalidate(tenant, session)
+        self._orders.left_queue(name)
+        known = self.sessions.get(tenant, session)
+        if outcome == SPURIOUS or stands.move == CAME:
+            self.limits.judged(tenant, stands.advisory.source, False, now)
+            if known is not None:
+                known.spurious += 1
+
+    def _lead_s(self, advisory: Advisory) -> float:
+        said = advisory.expected_arrival_s
+        return self._leads.get(advisory.tenant_id, LEAD_S) if said is None else said
+
+    def _pool_of(self, advisory: Advisory) -> str:
+        known = self.sessions.get(advisory.tenant_id, advisory.session_id)
+        return known.pool_id if known is not None else ""
+
+    def _count(self, advisory: Advisory, pool_id: str, outcome: str) -> None:
+        self.tally.count(pool_id, advisory.tenant_id, advisory.source, outcome)
+
+
+def _name(tenant_id: str, session_id: str) -> str:
+    """Return by what a tenant's session is known, here and to orders; no request's id looks like it."""
+    return f"session {len(tenant_id)} {tenant_id} {session_id}"
+
+
+def _keep(table: OrderedDict[str, SourceTally], name: str, tally: SourceTally) -> None:
+    table[name] = tally
+    if len(table) > _MAX_MOVES:
+        table.popitem(last=False)

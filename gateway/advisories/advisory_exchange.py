@@ -1,0 +1,93 @@
+"""Advisories of sessions that another gateway served: each gateway hears of those that a peer does not know.
+
+Of several gateways that know a session each acts: copies of blocks do no harm, and a reservation at the wrong gateway
+ends by its time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gateway.advisories.advisories import Advisories
+from gateway.base.event_log import log_event
+from gateway.bus.bus import Bus
+from gateway.contracts.advisory import (
+    FORWARDED,
+    PEER_TOPIC,
+    TALLY_TOPIC,
+    UNKNOWN,
+    Advisory,
+    PeerAdvisory,
+    decode_peer,
+    encode_peer,
+    encode_tallies,
+)
+from gateway.contracts.wire import UnreadableMessageError
+
+SWEEP_S = 1.0
+TALLY_TICKS = 2
+
+
+class AdvisoryExchange:
+    """One gateway's end. Everything but the bus's callback runs on the event loop's thread."""
+
+    def __init__(self, bus: Bus, advisories: Advisories, tag: str) -> None:
+        self._bus, self.advisories, self._tag = bus, advisories, tag
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Hear the other gateways."""
+        self._loop = asyncio.get_running_loop()
+        self._unsubscribe = self._bus.subscribe(PEER_TOPIC, self._on_message)
+
+    def stop(self) -> None:
+        """Hear nobody any more."""
+        self._loop = None
+        self._unsubscribe()
+
+    async def run(self) -> None:
+        """End advisories whose time is over, and tell the console, until cancelled."""
+        ticks = 0
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.advisories.sweep()
+            ticks += 1
+            if ticks % TALLY_TICKS == 0:
+                self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
+
+    def advise(self, advisory: Advisory) -> str:
+        """Act on an advisory here, or let the others hear of it; returns its state."""
+        if not self.advisories.knows(advisory):
+            self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory)))
+            self.advisories.tally.count("", advisory.tenant_id, advisory.source, FORWARDED)
+            return UNKNOWN
+        return self.advisories.advise(advisory)
+
+    def withdraw(self, advisory: Advisory) -> bool:
+        """End a session's advisory wherever it stands; returns whether it stood here."""
+        if self.advisories.withdraw(advisory.tenant_id, advisory.session_id):
+            return True
+        self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, withdrawn=True)))
+        return False
+
+    def _on_message(self, _topic: str, value: bytes) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._take, value)
+
+    def _take(self, value: bytes) -> None:
+        try:
+            heard = decode_peer(value)
+        except UnreadableMessageError as error:
+            log_event("advisory_refused", level=logging.WARNING, reason=str(error))
+            return
+        if heard.sender == self._tag:
+            return
+        advisory = heard.advisory
+        if heard.withdrawn:
+            self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
+        elif self.advisories.knows(advisory):
+            self.advisories.advise(advisory)

@@ -1,0 +1,64 @@
+"""Short-lived tokens by which a browser may send the advisories of one session, and do nothing else.
+
+The customer's backend has one made with its API key. A token says for whom it is and until when; a MAC under the fleet
+secret proves that a gateway made it, so that no gateway keeps any. Tokens are never logged.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+
+import msgspec
+
+PREFIX = "at_"
+MAX_LIFETIME_S = 3600.0
+MAX_TOKEN_BYTES = 2048
+_CONTEXT = b"switchyard advisory token\0"
+_MAC_BYTES = 16
+
+
+class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
+    """What a token allows: advisories of this session alone."""
+
+    tenant_id: str
+    key_id: str
+    session_id: str
+    served_model: str
+    expires_at: float
+    """Unix seconds."""
+
+
+class AdvisoryTokens:
+    """Makes and reads tokens."""
+
+    def __init__(self, fleet_secret: bytes) -> None:
+        self._key = sha256(_CONTEXT + fleet_secret).digest()
+
+    def token(self, claims: TokenClaims) -> str:
+        """Return the token of these claims."""
+        body = urlsafe_b64encode(_encode(claims)).rstrip(b"=")
+        return f"{PREFIX}{body.decode()}.{self._mac(body)}"
+
+    def claims(self, token: str, unix_now: float) -> TokenClaims | None:
+        """Return what a token allows; None: nobody of us made it, or its time is over."""
+        if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_BYTES or not token.isascii():
+            return None
+        body, _, mac = token.removeprefix(PREFIX).partition(".")
+        if not hmac.compare_digest(mac, self._mac(body.encode())):
+            return None
+        try:
+            claims = _decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
+            return None
+        return claims if unix_now < claims.expires_at else None
+
+    def _mac(self, body: bytes) -> str:
+        digest = hmac.new(self._key, body, sha256).digest()[:_MAC_BYTES]
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(TokenClaims).decode

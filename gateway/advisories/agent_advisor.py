@@ -1,0 +1,70 @@
+"""Advises on behalf of agents: when one starts, the sessions of those that may come next (SYMPHONY §3.5).
+
+A request names its agent and its workflow; the call graph says who follows, and when. False branches are withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from typing_extensions import override
+
+from gateway.contracts.advisory import Advisory
+from gateway.pool.request_listener import RequestListener
+from routing.advisories.agent_workflows import AgentHints, AgentWorkflows
+from routing.advisories.call_graph import CallGraph
+
+if TYPE_CHECKING:
+    from gateway.advisories.advisories import Advisories
+    from gateway.pool.recent_decisions import DecisionRecord
+    from routing.values.inference_request import InferenceRequest
+
+VARIABLE = "SWITCHYARD_CALL_GRAPH"
+SOURCE = "agents"
+"""The source that its advisories are counted under."""
+_DECODER = msgspec.json.Decoder(CallGraph)
+
+
+class CallGraphError(ValueError):
+    """The file with the call graph cannot be used; the message says why."""
+
+
+def read_call_graph(path: str) -> CallGraph | None:
+    """Return the call graph in a file; None: no file is named. Raises CallGraphError."""
+    if not path.strip():
+        return None
+    try:
+        return _DECODER.decode(Path(path.strip()).read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CallGraphError(f"{VARIABLE}={path}: {error}") from error
+
+
+class AgentAdvisor(RequestListener):
+    """Hears of each dispatch after `Advisories`, which has ended the session's own advisory by then."""
+
+    def __init__(self, graph: CallGraph, advisories: Advisories) -> None:
+        self._advisories = advisories
+        self._workflows: AgentWorkflows[str] = AgentWorkflows(graph)
+
+    @override
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
+        if again or not record.agent or not record.workflow_id:
+            return
+        tenant_id = request.tenant_id
+        hints = self._workflows.started((tenant_id, record.workflow_id), record.agent, request.session_id)
+        if hints.advise or hints.invalidate:
+            # After the request is on its way.
+            asyncio.get_running_loop().call_soon(self._tell, tenant_id, hints)
+
+    def _tell(self, tenant_id: str, hints: AgentHints[str]) -> None:
+        for session_id in hints.invalidate:
+            self._advisories.withdraw(tenant_id, session_id)
+        for each in hints.advise:
+            advisory = Advisory(
+                tenant_id=tenant_id, session_id=each.session, expected_arrival_s=each.expected_s, source=SOURCE
+            )
+            if not self._advisories.wait_s(advisory):
+                self._advisories.advise(advisory)

@@ -1,0 +1,53 @@
+"""An advisory that stands: what it reserved, what is moved for it, and what it says to the request that follows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.advisory import LATE, OVERRULED, PREFETCHING, RESERVED, USEFUL, Advisory, StoredAdvisory
+
+ASKED, CAME, FAILED = "asked", "came", "failed"
+
+
+class OpenAdvisory(msgspec.Struct):
+    """Mutable: the course of its move fills it in. Moments in monotonic seconds."""
+
+    advisory: Advisory
+    pool_id: str
+    engine_id: str
+    at_s: float
+    """When the first one of the burst came."""
+    expected_s: float
+    expires_s: float
+    move: str = ""
+    """asked, came or failed; empty: nothing has to move."""
+    held_by: str = ""
+    moved_to: str = ""
+    moved_blocks: int = 0
+    moved_bytes: int = 0
+    move_s: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """What the sender is told."""
+        return PREFETCHING if self.move == ASKED else RESERVED
+
+    def outcome_on(self, engine_id: str) -> str:
+        """Return what it was worth to a request that comes now and goes to this engine."""
+        if engine_id != self.engine_id:
+            return OVERRULED
+        return LATE if self.move == ASKED else USEFUL
+
+    def stored(self, engine_id: str, now: float) -> StoredAdvisory:
+        """Return what the request's record keeps of it."""
+        return StoredAdvisory(
+            now - self.at_s,
+            self.engine_id,
+            self.outcome_on(engine_id),
+            self.advisory.expected_arrival_s,
+            self.held_by,
+            self.moved_to,
+            self.moved_blocks,
+            self.moved_bytes,
+            self.move_s,
+        )

@@ -1,0 +1,110 @@
+"""What sessions asked last, per tenant: keys of their prompts' blocks and where they were computed, never text."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+MAX_SESSIONS = 100_000
+MAX_PER_TENANT = 25_000
+MAX_KEYS = 8 << 20
+"""Block keys of all sessions: 64 MiB."""
+MAX_KEYS_PER_TENANT = MAX_KEYS // 4
+
+
+class KnownSession(msgspec.Struct):
+    """One session's last request. Mutable: its answer adds to the tokens."""
+
+    pool_id: str
+    engine_id: str
+    keys: Sequence[int]
+    """Of its prompt; how its answer's blocks are called nobody has told."""
+    tokens: int
+    """Prompt and answer."""
+    at_s: float
+    """Monotonic seconds."""
+    spurious: int = 0
+    """Advisories in a row that no request followed."""
+
+
+class SessionTable:
+    """Mutable: `_tenants` (tenant → session → what is known, the oldest first) and `_keys` (tenant → how many)."""
+
+    def __init__(
+        self,
+        max_sessions: int = MAX_SESSIONS,
+        max_per_tenant: int = MAX_PER_TENANT,
+        max_keys: int = MAX_KEYS,
+        max_keys_per_tenant: int = MAX_KEYS_PER_TENANT,
+    ) -> None:
+        self._max_sessions, self._max_per_tenant = max_sessions, max_per_tenant
+        self._max_keys, self._max_keys_per_tenant = max_keys, max_keys_per_tenant
+        self._tenants: dict[str, OrderedDict[str, KnownSession]] = {}
+        self._keys: dict[str, int] = {}
+        self._sessions = self._all_keys = 0
+
+    def __len__(self) -> int:
+        return self._sessions
+
+    def get(self, tenant_id: str, session_id: str) -> KnownSession | None:
+        """Return what is known of a tenant's session."""
+        sessions = self._tenants.get(tenant_id)
+        return sessions.get(session_id) if sessions is not None else None
+
+    def note(
+        self,
+        tenant_id: str,
+        session_id: str,
+        pool_id: str,
+        engine_id: str,
+        keys: Sequence[int],
+        tokens: int,
+        now: float,
+    ) -> None:
+        """Remember a session's request; over a limit, its tenant's oldest session leaves, or the largest tenant's."""
+        self.forget(tenant_id, session_id)
+        sessions = self._tenants.setdefault(tenant_id, OrderedDict())
+        sessions[session_id] = KnownSession(pool_id, engine_id, array("Q", keys), tokens, now)
+        self._keys[tenant_id] = self._keys.get(tenant_id, 0) + len(keys)
+        self._sessions += 1
+        self._all_keys += len(keys)
+        while tenant_id in self._tenants and (
+            len(sessions) > self._max_per_tenant or self._keys[tenant_id] > self._max_keys_per_tenant
+        ):
+            self.forget(tenant_id, next(iter(sessions)))
+        while self._sessions > self._max_sessions:
+            self._forget_oldest_of(max(self._tenants, key=lambda each: len(self._tenants[each])))
+        while self._all_keys > self._max_keys:
+            self._forget_oldest_of(max(self._keys, key=self._keys.__getitem__))
+
+    def forget(self, tenant_id: str, session_id: str) -> None:
+        """Forget a session; one that is not known changes nothing."""
+        sessions = self._tenants.get(tenant_id)
+        known = sessions.pop(session_id, None) if sessions is not None else None
+        if known is None:
+            return
+        self._sessions -= 1
+        self._all_keys -= len(known.keys)
+        self._keys[tenant_id] -= len(known.keys)
+        if not sessions:
+            del self._tenants[tenant_id], self._keys[tenant_id]
+
+    def check(self) -> None:
+        """Raise AssertionError unless counts and limits hold."""
+        counted = {
+            tenant: sum(len(each.keys) for each in sessions.values()) for tenant, sessions in self._tenants.items()
+        }
+        if counted != self._keys or self._all_keys != sum(counted.values()) or not all(self._tenants.values()):
+            raise AssertionError("keys are miscounted")
+        if self._sessions != sum(map(len, self._tenants.values())):
+            raise AssertionError("sessions are miscounted")
+        if self._sessions > self._max_sessions or self._all_keys > self._max_keys:
+            raise AssertionError("the table is over its limits")
+        if any(len(each) > self._max_per_tenant for each in self._tenants.values()):
+            raise AssertionError("a tenant has more sessions than the limit")
+
+    def _forget_oldest_of(self, tenant_id: str) -> None:
+        self.forget(tenant_id, next(iter(self._tenants[tenant_id])))

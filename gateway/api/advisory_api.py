@@ -1,0 +1,268 @@
+"""`/api/v1/advisories`: a session will ask soon; and tokens by which a browser may say so for one session.
+
+A page sends text/plain with its token in the body, so that the call needs no preflight and survives the page's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, time
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from gateway.access.authentication import INFER, ROUTE, UnauthenticatedError, require_scope
+from gateway.access.key_quota import KeyQuotas
+from gateway.advisories.advisory_token import MAX_LIFETIME_S, AdvisoryTokens, TokenClaims
+from gateway.contracts.advisory import SHED, Advisory
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.http_exchange import JSON, Exchange, Header
+from gateway.http.json_body import BadBodyError, decode_object, reject_nul, typed
+from gateway.http.openai_error import ApiError
+from gateway.http.request_head import RequestHead
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+
+ADVISORIES = "/api/v1/advisories"
+PREFIX = ADVISORIES + "/"
+TOKENS = "/api/v1/advisory_tokens"
+MAX_BATCH = 64
+MAX_BODY = 64 * 1024
+CALLS_PER_REQUEST = 4
+"""Advisories that a key with a limit may send for each request of its minute."""
+_PREFLIGHT: tuple[Header, ...] = (
+    (b"access-control-allow-methods", b"POST, GET, DELETE"),
+    (b"access-control-allow-headers", b"authorization, content-type"),
+    (b"access-control-max-age", b"600"),
+)
+
+SessionId = Annotated[str, Meta(min_length=1, max_length=256)]
+Model = Annotated[str, Meta(max_length=256)]
+
+
+class AdvisoryBody(msgspec.Struct, kw_only=True):
+    """One advisory, as it is sent."""
+
+    session_id: SessionId = ""
+    """May be left out where a token names it."""
+    model: Model = ""
+    expected_arrival_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
+    ordered: bool = False
+    priority: Annotated[int, Meta(ge=0, le=9)] = 1
+
+
+class TokenBody(msgspec.Struct, kw_only=True):
+    """For which session a token is to be, and for how long."""
+
+    session_id: SessionId
+    model: Model = ""
+    expires_in_s: Annotated[float, Meta(ge=1, le=MAX_LIFETIME_S)] = 900.0
+
+
+class AdvisoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about an advisory."""
+
+    session_id: str
+    state: str
+    """prefetching or reserved; unknown: no gateway that was asked knows the session; ignored: the policy takes none."""
+
+
+class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What stands for a session, at the gateway that answers."""
+
+    session_id: str
+    state: str
+    """prefetching, reserved or none."""
+    expected_in_s: float = 0.0
+    expires_in_s: float = 0.0
+    moved_blocks: int = 0
+
+
+class WithdrawnAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an advisory stood, at the gateway that answers."""
+
+    session_id: str
+    withdrawn: bool
+
+
+class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A token for one session's advisories."""
+
+    token: str
+    expires_at: float
+    """Unix seconds."""
+
+
+class _Sender(msgspec.Struct, frozen=True):
+    """Who sends advisories: an API key, or a token of one."""
+
+    key: ApiKeyEntry
+    claims: TokenClaims | None = None
+
+
+class AdvisoryApi:
+    """Takes advisories for tenants' own sessions; nothing that a caller says names another tenant."""
+
+    def __init__(self, gateway: Gateway, caller_of: Callable[[RequestHead], ApiKeyEntry]) -> None:
+        self._gateway, self._caller_of = gateway, caller_of
+        self._tokens = AdvisoryTokens(gateway.fleet_secret)
+        self._quotas = KeyQuotas(gateway.metrics.key_limited, calls="advisories", per_request=CALLS_PER_REQUEST)
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Serve `POST /api/v1/advisories`, one advisory or a batch, and what browsers ask before."""
+        if exchange.method == "OPTIONS":
+            await self._preflight(exchange)
+            return
+        _require("POST", exchange)
+        body = await _object(exchange)
+        token, batch = body.pop("token", None), body.pop("advisories", None)
+        sender = self._sender(exchange, token)
+        cors = self._cors(exchange, sender)
+        if batch is None:
+            answer: Any = self._take(sender, typed(body, AdvisoryBody))
+        else:
+            answer = {"advisories": [self._take(sender, each) for each in _batch(batch)]}
+        await exchange.answer(202, msgspec.json.encode(answer), (JSON, *cors))
+
+    async def serve_session(self, exchange: Exchange) -> None:
+        """Serve `GET` and `DELETE /api/v1/advisories/{session_id}`; a token comes in the Authorization header."""
+        if exchange.method == "OPTIONS":
+            await self._preflight(exchange)
+            return
+        _require("GET or DELETE", exchange)
+        session_id = unquote(exchange.path.removeprefix(PREFIX))
+        sender = self._sender(exchange, None)
+        cors = self._cors(exchange, sender)
+        self._spend(sender)
+        advisory = self._advisory(sender, AdvisoryBody(session_id=session_id))
+        if exchange.method == "DELETE":
+            stood = self._gateway.advisory_exchange.withdraw(advisory)
+            withdrawn = WithdrawnAnswer(session_id=session_id, withdrawn=stood)
+            await exchange.answer(200, msgspec.json.encode(withdrawn), (JSON, *cors))
+            return
+        await exchange.answer(200, msgspec.json.encode(self._state(advisory)), (JSON, *cors))
+
+    async def make_token(self, exchange: Exchange) -> None:
+        """Serve `POST /api/v1/advisory_tokens` for a customer's backend."""
+        _require("POST", exchange)
+        key = self._caller_of(exchange.head)
+        require_scope(key, INFER, ROUTE)
+        self._quotas.spend(key, monotonic())
+        asked = typed(await _object(exchange), TokenBody)
+        expires_at = time() + asked.expires_in_s
+        claims = TokenClaims(key.tenant_id, key.key_id, asked.session_id, asked.model, expires_at)
+        token = self._tokens.token(claims)
+        await exchange.answer(201, msgspec.json.encode(TokenAnswer(token=token, expires_at=expires_at)))
+
+    def _take(self, sender: _Sender, asked: AdvisoryBody) -> AdvisoryAnswer:
+        advisory = self._advisory(sender, asked)
+        self._spend(sender)
+        wait_s = self._gateway.advisories.wait_s(advisory)
+        if wait_s:
+            message = "Advisories come too fast, or the gateway is busy; leave some out. Requests work without them."
+            raise ApiError(429, message, f"advisory_{SHED}", retry_after_s=wait_s)
+        state = self._gateway.advisory_exchange.advise(advisory)
+        return AdvisoryAnswer(session_id=advisory.session_id, state=state)
+
+    def _advisory(self, sender: _Sender, asked: AdvisoryBody) -> Advisory:
+        key, claims = sender.key, sender.claims
+        session_id, model = asked.session_id, asked.model
+        if claims is not None:
+            if session_id not in ("", claims.session_id):
+                raise ApiError(403, "This token is for another session.", "other_session", param="session_id")
+            session_id, model = claims.session_id, claims.served_model
+        if not session_id:
+            raise BadBodyError("bad_field", "Send session_id.", param="session_id")
+        if model and key.served_models and model not in key.served_models:
+            raise ApiError(404, "No pool serves this model to you.", "model_not_found", param="model")
+        return Advisory(
+            tenant_id=key.tenant_id,
+            session_id=session_id,
+            served_model=model,
+            expected_arrival_s=asked.expected_arrival_s,
+            ordered=asked.ordered,
+            priority=asked.priority,
+            source=key.key_id,
+        )
+
+    def _state(self, advisory: Advisory) -> AdvisoryState:
+        stands = self._gateway.advisories.state(advisory.tenant_id, advisory.session_id)
+        if stands is None:
+            return AdvisoryState(session_id=advisory.session_id, state="none")
+        now = monotonic()
+        return AdvisoryState(
+            session_id=advisory.session_id,
+            state=stands.state,
+            expected_in_s=max(0.0, stands.expected_s - now),
+            expires_in_s=max(0.0, stands.expires_s - now),
+            moved_blocks=stands.moved_blocks,
+        )
+
+    def _sender(self, exchange: Exchange, token: object) -> _Sender:
+        """Return who calls: by the token, in the body or the Authorization header, or by an API key there."""
+        offered = exchange.head.headers.get(b"authorization", b"")
+        if token is None and offered[:10].lower() == b"bearer at_":
+            token = offered[7:].strip().decode("latin-1")
+        if token is None:
+            key = self._caller_of(exchange.head)
+            require_scope(key, INFER, ROUTE)
+            return _Sender(key)
+        claims = self._tokens.claims(token, time()) if isinstance(token, str) else None
+        found = self._gateway.key_with_id(claims.key_id) if claims is not None else None
+        if claims is None or found is None or found.tenant_id != claims.tenant_id:
+            raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
+        if found.expires_at is not None and found.expires_at <= time():
+            raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
+        return _Sender(found, claims)
+
+    def _spend(self, sender: _Sender) -> None:
+        self._quotas.spend(sender.key, monotonic())
+
+    def _cors(self, exchange: Exchange, sender: _Sender) -> tuple[Header, ...]:
+        """Return the headers for a page of another origin; raises ApiError 403 where its key does not list it."""
+        origin = exchange.head.headers.get(b"origin")
+        if origin is None or _is_own(origin, exchange.head.headers):
+            return ()
+        if origin.decode("latin-1") not in sender.key.origins:
+            raise ApiError(403, "This origin is not among those of the API key; add it under Access.", "origin")
+        return _allowed(origin)
+
+    async def _preflight(self, exchange: Exchange) -> None:
+        """Answer a preflight, which says nothing of who will call: whatever some key lists is allowed to ask."""
+        origin = exchange.head.headers.get(b"origin", b"")
+        snapshot = self._gateway.snapshot
+        keys: Sequence[ApiKeyEntry] = snapshot.api_keys if snapshot is not None else ()
+        if not any(origin.decode("latin-1") in key.origins for key in keys):
+            raise ApiError(403, "This origin is not among those of any API key; add it under Access.", "origin")
+        await exchange.answer(204, b"", (*_allowed(origin), *_PREFLIGHT))
+
+
+async def _object(exchange: Exchange) -> dict[str, Any]:
+    body = await exchange.body()
+    if len(body) > MAX_BODY:
+        raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
+    reject_nul(body)
+    return decode_object(body)
+
+
+def _batch(value: object) -> list[AdvisoryBody]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_BATCH or not all(isinstance(e, dict) for e in value):
+        raise BadBodyError("bad_field", f"Send 1 to {MAX_BATCH} advisories as objects.", param="advisories")
+    return [typed(each, AdvisoryBody) for each in value]
+
+
+def _require(methods: str, exchange: Exchange) -> None:
+    if exchange.method not in methods:
+        raise ApiError(405, f"Use {methods} here.", "method_not_allowed")
+
+
+def _is_own(origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a page of this gateway calls."""
+    return urlsplit(origin.decode("latin-1")).netloc == headers.get(b"host", b"").decode("latin-1")
+
+
+def _allowed(origin: bytes) -> tuple[Header, ...]:
+    return ((b"access-control-allow-origin", origin), (b"vary", b"origin"))

@@ -1,0 +1,86 @@
+"""Where other gateways reach this one, and by which certificates they know each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from gateway.base.region_addresses import VARIABLE as REGION_PEERS
+from gateway.base.region_addresses import RegionAddresses, region_addresses
+from kvstore.transfer.tls import TlsFiles, tls_files
+
+LISTEN = "SWITCHYARD_PEER_LISTEN"
+REGION = "SWITCHYARD_REGION"
+TLS = ("SWITCHYARD_PEER_TLS_CERTIFICATE", "SWITCHYARD_PEER_TLS_KEY", "SWITCHYARD_PEER_TLS_AUTHORITY")
+_WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - they are refused
+
+
+class PeerSettingsError(ValueError):
+    """A setting is wrong or unsafe; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSettings:
+    """One gateway's end of its links to other gateways."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one."""
+    region: str = ""
+    name: str = ""
+    """This gateway's on the bus."""
+    regions: RegionAddresses = field(default_factory=dict)
+    """The gateways of other regions."""
+    tls: TlsFiles | None = None
+    """None: loopback only."""
+
+
+def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
+    """Return what the environment says; raises PeerSettingsError, and OSError for a file that cannot be read.
+
+    An address that other machines can reach needs certificates.
+    """
+    given = environment.get(LISTEN, "") or "127.0.0.1:0"
+    host, port = _host_and_port(given)
+    if host in _WILDCARDS:
+        raise PeerSettingsError(f"{LISTEN}={given!r} names no host; write the address that other gateways reach.")
+    region = environment.get(REGION, "")
+    try:
+        regions = region_addresses(environment.get(REGION_PEERS, ""), region)
+        tls = tls_files([environment.get(name, "") for name in TLS], TLS)
+        if tls is not None:
+            tls.client()
+    except ValueError as error:
+        raise PeerSettingsError(str(error)) from error
+    if tls is None and not _is_loopback(host):
+        raise PeerSettingsError(
+            f"{LISTEN}={given!r} can be reached from other machines; set {', '.join(TLS)}, or listen on 127.0.0.1."
+        )
+    far = [each for addresses in regions.values() for each in addresses if not _is_loopback(_host(each))]
+    if tls is None and far:
+        raise PeerSettingsError(f"{REGION_PEERS} names {far[0]}, on another machine; set {', '.join(TLS)}.")
+    return PeerSettings(host=host, port=port, region=region, regions=regions, tls=tls)
+
+
+def _host(address: str) -> str:
+    return urlsplit(f"//{address}").hostname or ""
+
+
+def _host_and_port(given: str) -> tuple[str, int]:
+    try:
+        address = urlsplit(f"//{given}")
+        host, port = address.hostname, address.port
+    except ValueError:
+        host = port = None
+    if not host or port is None or given.rpartition(":")[2] != str(port):
+        raise PeerSettingsError(f"{LISTEN}={given!r} is no address; write host:port.")
+    return host, port
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

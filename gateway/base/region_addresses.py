@@ -1,0 +1,37 @@
+"""Where the gateways of other regions listen, as SWITCHYARD_REGION_PEERS says."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+VARIABLE = "SWITCHYARD_REGION_PEERS"
+MAX_GATEWAYS = 64
+
+RegionAddresses = dict[str, tuple[str, ...]]
+"""Region → addresses (host:port) of its gateways."""
+
+
+def region_addresses(text: str, own_region: str) -> RegionAddresses:
+    """Return what `us=host:port,asia=host:port` says; a region may come several times. Raises ValueError."""
+    addresses: RegionAddresses = {}
+    entries = [each.strip() for each in text.split(",") if each.strip()]
+    if entries and not own_region:
+        raise ValueError(f"{VARIABLE} needs SWITCHYARD_REGION, the region of this gateway.")
+    if len(entries) > MAX_GATEWAYS:
+        raise ValueError(f"{VARIABLE} names {len(entries)} gateways; at most {MAX_GATEWAYS} are allowed.")
+    for entry in entries:
+        region, _, address = entry.partition("=")
+        if not region or not _is_address(address):
+            raise ValueError(f"{VARIABLE}: {entry!r} is no peer; write region=host:port.")
+        if region == own_region:
+            raise ValueError(f"{VARIABLE} names this gateway's own region, {region!r}; name only others.")
+        addresses[region] = (*addresses.get(region, ()), address)
+    return addresses
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(f"//{text}")
+        return bool(parts.hostname and parts.port) and parts.netloc == text
+    except ValueError:
+        return False

@@ -1,0 +1,122 @@
+"""Advisories as they travel: between gateways, to the request log, and to the console."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, WireForm
+
+TALLY_TOPIC = "advisory_tallies"
+"""Last-value topic of each gateway; values are encoded AdvisoryTallies."""
+PEER_TOPIC = "advisories"
+"""Stream topic; values are encoded PeerAdvisories."""
+
+USEFUL, LATE, SPURIOUS, OVERRULED = "useful", "late", "spurious", "overruled"
+WITHDRAWN, REPLACED = "withdrawn", "replaced"
+UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
+OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
+"""useful: its request came and found all in place; late: before what was moved for it; overruled: another engine was
+clearly cheaper; spurious: no request came in time; withdrawn: by its sender; replaced: by a newer one; unknown: nobody
+knows the session; shed: over a limit; ignored: the policy takes none; forwarded: to the other gateways."""
+RESERVED = "reserved"
+PREFETCHING = "prefetching"
+"""States of one that stands."""
+
+
+class Advisory(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that a session will ask soon (SYMPHONY Fig. 7)."""
+
+    tenant_id: str
+    session_id: str
+    served_model: str = ""
+    """Empty: whichever it asked last."""
+    expected_arrival_s: float | None = None
+    """Seconds from now; None: nobody knows."""
+    ordered: bool = False
+    """Requests of this source come in the order of their advisories."""
+    priority: int = 1
+    """Lower goes first."""
+    source: str = ""
+    """Id of the API key that sent it, or for which its token was made."""
+
+
+class PeerAdvisory(msgspec.Struct, frozen=True):
+    """What one gateway tells all others of a session that it does not know."""
+
+    sender: str
+    advisory: Advisory
+    withdrawn: bool = False
+
+
+class StoredAdvisory(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What an advisory did for one request. Times in seconds."""
+
+    lead_s: float
+    """From the advisory to the request."""
+    engine_id: str
+    """The engine that was reserved."""
+    outcome: str
+    """useful, late or overruled."""
+    expected_s: float | None = None
+    """The lead that was announced."""
+    held_by: str = ""
+    """Name of the node that had the session's KV; empty: nothing had to move."""
+    moved_to: str = ""
+    """Name of the reserved engine's own node."""
+    moved_blocks: int = 0
+    moved_bytes: int = 0
+    move_s: float = 0.0
+
+
+class SourceTally(msgspec.Struct):
+    """Advisories of one source in one pool. Mutable."""
+
+    pool_id: str
+    tenant_id: str
+    source: str
+    received: int = 0
+    outcomes: dict[str, int] = {}
+    bytes_moved: int = 0
+    bytes_useless: int = 0
+    saved_tokens: int = 0
+    """Prompt tokens that engines loaded from what was moved."""
+    useful_share: float = 1.0
+    backs_off: bool = False
+
+
+class PoolTally(msgspec.Struct):
+    """Requests of known sessions in one pool, and what tells whether advisories would pay there. Mutable."""
+
+    pool_id: str
+    rule: str = "off"
+    advised: int = 0
+    """Requests with a first token that an advisory announced…"""
+    advised_ttft_s: float = 0.0
+    """…and the sum of their TTFTs."""
+    others: int = 0
+    others_ttft_s: float = 0.0
+    sessions: int = 0
+    """Requests that named a session."""
+    requests: int = 0
+    prompt_tokens: int = 0
+    loads: int = 0
+    """Requests that loaded KV from a node…"""
+    load_s: float = 0.0
+    """…and the sum of the seconds that these loads took."""
+
+
+class AdvisoryTallies(msgspec.Struct, frozen=True):
+    """What one gateway counted since it began."""
+
+    gateway: str
+    since: float
+    """Unix seconds."""
+    at: float
+    sources: list[SourceTally]
+    pools: list[PoolTally]
+
+
+_tallies = WireForm(AdvisoryTallies, "a tally of advisories", limit=MIB)
+_peer = WireForm(PeerAdvisory, "a gateway's advisory", limit=MIB)
+encode_tallies, decode_tallies = _tallies.encode, _tallies.decode
+encode_peer, decode_peer = _peer.encode, _peer.decode

@@ -1,0 +1,120 @@
+"""The endpoints of the proxy, one row each: how the prompt is read, what limits the answer, how it is streamed.
+
+How usage is written in each is known to gateway.formats.engine_usage, which reads all forms alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.formats.handoff_bodies import ONE_TOKEN
+from gateway.formats.messages_prompt import messages_prompt
+from gateway.formats.pairs_prompt import pairs_prompt
+from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_prompt
+from gateway.formats.responses_prompt import responses_prompt
+from gateway.http.engine_paths import DETOKENIZE, RERANK, SCORE, TOKENIZE
+from gateway.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPONSES, ErrorFormat
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+_CREATED = frozenset((b"response.created", b"response.queued", b"response.in_progress"))
+_STARTED = frozenset((b"message_start", b"ping"))
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One path, which is the same at the gateway and at its engines."""
+
+    path: str
+    summary: str
+    """What it is called in the API's document."""
+    prompt: Callable[[dict[str, Any]], Prompt]
+    """Reads what is to be routed."""
+    limits: tuple[str, ...] = ()
+    """Fields that limit the answer's tokens; the first one given counts. None: no token is generated."""
+    errors: ErrorFormat = OPENAI
+    asks_for_usage: bool = False
+    """Whether a stream tells its usage only if `stream_options` asks for it."""
+    preamble: frozenset[bytes] = frozenset()
+    """Events of a stream that may come before its engine has made a token."""
+    routed: bool = True
+    """False: any engine will do, and no decision is made."""
+    operation: str = "chat"
+    """GenAI's name of what it does, for spans."""
+    one_token: Mapping[str, Any] | None = None
+    """What makes its body that of a prefill leg; None: it cannot be handed over."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether it decodes, and may therefore be streamed."""
+        return bool(self.limits)
+
+
+def _nothing(_body: dict[str, Any]) -> Prompt:
+    return UnmatchedPrompt(0)
+
+
+def _prompt(body: dict[str, Any]) -> Prompt:
+    return completion_prompt(body.get("prompt"))
+
+
+def _input(body: dict[str, Any]) -> Prompt:
+    """Read the text, the token ids or the messages to embed."""
+    if "messages" not in body:
+        return completion_prompt(body.get("input"), "input")
+    return chat_prompt({"add_generation_prompt": False, **body})
+
+
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_PAIRS = ((RERANK, "Rerank documents.", "rerank"), (SCORE, "Score pairs of texts.", "score"))
+
+ENDPOINTS = (
+    Endpoint(CHAT, "OpenAI's chat completions.", chat_prompt, _LIMITS, asks_for_usage=True, one_token=ONE_TOKEN),
+    Endpoint(
+        COMPLETIONS,
+        "OpenAI's completions.",
+        _prompt,
+        _LIMITS,
+        asks_for_usage=True,
+        operation="text_completion",
+        one_token=ONE_TOKEN,
+    ),
+    Endpoint(
+        "/v1/responses",
+        "OpenAI's responses.",
+        responses_prompt,
+        ("max_output_tokens",),
+        RESPONSES,
+        preamble=_CREATED,
+        one_token={"max_output_tokens": 1, "stream": False, "store": False, "background": False},
+    ),
+    Endpoint(
+        MESSAGES,
+        "Anthropic's messages.",
+        messages_prompt,
+        ("max_tokens",),
+        ANTHROPIC,
+        preamble=_STARTED,
+        one_token={"max_tokens": 1, "stream": False},
+    ),
+    Endpoint("/v1/embeddings", "OpenAI's embeddings.", _input, operation="embeddings"),
+    *(
+        Endpoint(version + path, summary, pairs_prompt, operation=operation)
+        for path, summary, operation in _PAIRS
+        for version in ("", "/v1")
+    ),
+    Endpoint(TOKENIZE, "Turn a prompt into token ids.", _nothing, routed=False, operation="tokenize"),
+    Endpoint(DETOKENIZE, "Turn token ids into text.", _nothing, routed=False, operation="detokenize"),
+    Endpoint(
+        MESSAGES + "/count_tokens",
+        "Count the tokens of Anthropic's messages.",
+        _nothing,
+        errors=ANTHROPIC,
+        routed=False,
+        operation="count_tokens",
+    ),
+)
+BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -1,0 +1,113 @@
+"""The prompt of Anthropic's `/v1/messages` as the chat that an engine makes of it (vLLM 0.32 was read for this)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from gateway.formats.prompt import ChatPrompt, chat_of
+from gateway.http.json_body import BadBodyError
+
+_PARTS = ("text", "image")
+_BILLING = "x-anthropic-billing-header"
+"""How a system block begins that differs in each request, which is why engines leave it out of the prompt."""
+
+
+def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
+    """Read `system`, `messages` and `tools`; raises BadBodyError."""
+    asked = body.get("messages")
+    if not isinstance(asked, list) or not asked or not all(isinstance(each, dict) for each in asked):
+        raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
+    messages: list[dict[str, Any]] = []
+    if system := _system(body.get("system")):
+        messages.append({"role": "system", "content": system})
+    for message in asked:
+        messages.extend(_chat(message))
+    return chat_of(messages, body, tools=_tools(body.get("tools")))
+
+
+def _system(system: object) -> str:
+    if isinstance(system, str):
+        return system
+    texts = [block["text"] for block in _blocks(system) if block.get("type") == "text" and _is_text(block.get("text"))]
+    return "".join(text for text in texts if not text.startswith(_BILLING))
+
+
+def _chat(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what one message becomes: tool results come before the rest of it."""
+    role, content = message.get("role"), message.get("content")
+    if role == "system":
+        if text := _system(content):
+            yield {"role": role, "content": text}
+        return
+    if not isinstance(content, list):
+        yield {"role": role, "content": content}
+        return
+    blocks = list(_blocks(content))
+    if role == "user":
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                yield from _result(block)
+    told = {"role": role, **_told(blocks)}
+    if "content" in told or role != "user":
+        yield told
+
+
+def _told(blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what else a message of these blocks says."""
+    told: dict[str, Any] = {}
+    if thoughts := [block["thinking"] for block in blocks if _is_text(block.get("thinking"))]:
+        told["reasoning"] = "".join(thoughts)
+    if calls := [_call(block) for block in blocks if block.get("type") == "tool_use"]:
+        told["tool_calls"] = calls
+    parts = [block for block in blocks if block.get("type") in _PARTS]
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        told["content"] = parts[0].get("text")
+    elif parts:
+        told["content"] = [_part(block) for block in parts]
+    return told
+
+
+def _part(block: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "text", "text": block.get("text")} if block["type"] == "text" else block
+
+
+def _call(block: dict[str, Any]) -> dict[str, Any]:
+    arguments = msgspec.json.encode(block.get("input") or {}).decode()
+    function = {"name": block.get("name") or "", "arguments": arguments}
+    return {"id": block.get("id") or "", "type": "function", "function": function}
+
+
+def _result(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    content = block.get("content")
+    text = content if isinstance(content, str) else ""
+    parts = list(_blocks(content))
+    if parts:
+        text = "\n".join(part["text"] for part in parts if part.get("type") == "text" and _is_text(part.get("text")))
+    yield {"role": "tool", "tool_call_id": block.get("tool_use_id") or "", "content": text}
+    if images := [part for part in parts if part.get("type") == "image"]:
+        yield {"role": "user", "content": images}
+
+
+def _tools(tools: object) -> list[dict[str, Any]]:
+    told = []
+    for tool in _blocks(tools):
+        function = {
+            "name": tool.get("name"),
+            "description": tool.get("description"),
+            "parameters": tool.get("input_schema"),
+        }
+        if tool.get("strict") is not None:
+            function["strict"] = tool["strict"]
+        told.append({"type": "function", "function": function})
+    return told
+
+
+def _blocks(value: object) -> Iterator[dict[str, Any]]:
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""

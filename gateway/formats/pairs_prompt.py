@@ -1,0 +1,42 @@
+"""What `/score` and `/rerank` make an engine read: pairs of texts, each pair a prompt of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.formats.prompt import UnmatchedPrompt
+from gateway.http.json_body import BadBodyError
+
+_FIRST = ("query", "queries", "text_1", "data_1")
+_SECOND = ("documents", "items", "text_2", "data_2")
+
+
+def pairs_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
+    """Read the lengths of all pairs, of texts in the names that vLLM gives them; raises BadBodyError.
+
+    One text is paired with each of the others; two lists are paired one by one.
+    """
+    firsts, seconds = _sizes(body, _FIRST), _sizes(body, _SECOND)
+    if len(firsts) == 1:
+        firsts *= len(seconds)
+    pairs = [first + second for first, second in zip(firsts, seconds, strict=False)]
+    longest = max(pairs)
+    return UnmatchedPrompt(longest, sum(pairs) - longest)
+
+
+def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
+    for name in names:
+        value = body.get(name)
+        if value is not None and value != []:
+            return [_bytes(each) for each in value] if isinstance(value, list) else [_bytes(value)]
+    shown = f"{', '.join(names[:-1])} or {names[-1]}"
+    raise BadBodyError("bad_field", f"Send {shown} as a text or a non-empty list of texts.", param=names[0])
+
+
+def _bytes(value: Any) -> int:
+    """Return the bytes of the texts in a value, whatever holds them."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict):
+        return sum(_bytes(each) for each in value.values())
+    return sum(_bytes(each) for each in value) if isinstance(value, list) else 0

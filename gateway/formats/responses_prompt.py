@@ -1,0 +1,98 @@
+"""The prompt of OpenAI's `/v1/responses` as the chat that an engine makes of it (vLLM 0.32 was read for this)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.formats.prompt import ChatPrompt, chat_of
+from gateway.http.json_body import BadBodyError
+
+_TEXTS = ("input_text", "output_text")
+_CALLS = ("function_call", "custom_tool_call")
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+def responses_prompt(body: dict[str, Any]) -> ChatPrompt:
+    """Read `instructions`, `input` and `tools`; raises BadBodyError.
+
+    What an engine remembers of an earlier response (`previous_response_id`) is not seen here.
+    """
+    messages: list[dict[str, Any]] = []
+    instructions = body.get("instructions")
+    if instructions and isinstance(instructions, str):
+        messages.append({"role": "system", "content": instructions})
+    asked = body.get("input")
+    if isinstance(asked, str):
+        messages.append({"role": "user", "content": asked})
+    elif isinstance(asked, list) and asked and all(isinstance(item, dict) for item in asked):
+        for item in asked:
+            _append(messages, item)
+    else:
+        raise BadBodyError("bad_field", "Send input as a string or a non-empty list of objects.", param="input")
+    return chat_of(messages, body, tools=_tools(body.get("tools")))
+
+
+def _append(messages: list[dict[str, Any]], item: dict[str, Any]) -> None:
+    """Add an item; calls and reasoning belong to the assistant's message before them."""
+    kind, role = item.get("type", "message"), item.get("role")
+    if kind in _CALLS:
+        _assistant(messages).setdefault("tool_calls", []).append(_call(item))
+    elif kind in _RESULTS:
+        messages.append({"role": "tool", "content": item.get("output"), "tool_call_id": item.get("call_id")})
+    elif kind == "reasoning":
+        _fill(messages, "reasoning", _first_text(item.get("content")) or _first_text(item.get("summary")) or "")
+    elif role == "assistant":
+        content = item.get("content")
+        _fill(messages, "content", content if isinstance(content, str) else _first_text(content) or "")
+    elif isinstance(role, str):
+        messages.append({"role": role, "content": _content(item.get("content"))})
+
+
+def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant"})
+    return messages[-1]
+
+
+def _fill(messages: list[dict[str, Any]], name: str, text: str) -> None:
+    message = _assistant(messages)
+    if message.get(name) is not None:
+        message = {"role": "assistant"}
+        messages.append(message)
+    message[name] = text
+
+
+def _first_text(parts: object) -> str | None:
+    first = parts[0] if isinstance(parts, list) and parts else None
+    text = first.get("text") if isinstance(first, dict) else None
+    return text if isinstance(text, str) else None
+
+
+def _content(content: object) -> object:
+    if not isinstance(content, list):
+        return content
+    return [
+        {"type": "text", "text": part.get("text")} if isinstance(part, dict) and part.get("type") in _TEXTS else part
+        for part in content
+    ]
+
+
+def _call(item: dict[str, Any]) -> dict[str, Any]:
+    arguments = item.get("arguments")
+    if arguments is None:
+        arguments = msgspec.json.encode({"input": item.get("input") or ""}).decode()
+    return {
+        "id": item.get("call_id"),
+        "type": "function",
+        "function": {"name": item.get("name"), "arguments": arguments},
+    }
+
+
+def _tools(tools: object) -> list[dict[str, Any]]:
+    return [
+        {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and tool.get("type") == "function"
+    ]

@@ -1,0 +1,1 @@
+"""One gateway per pool decides for all of a region: its queue owner."""

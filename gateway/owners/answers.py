@@ -1,0 +1,125 @@
+"""What a pool's owner does for the other gateways: decides, queues, and accounts for their requests like its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.owners.owner_messages import (
+    COMPLETED,
+    FAILED,
+    FIRST_TOKEN,
+    HANDED_OVER,
+    Answered,
+    Ask,
+    Epoch,
+    Told,
+    Took,
+    Withdraw,
+    received,
+)
+from routing.values.decision import Dispatched, Rejected
+from routing.values.observation import Completed, Failed, FirstToken, HandedOver, Observation
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+
+class Answers:
+    """One pool's answers. Mutable state: whose request each id is, and those that wait for an engine."""
+
+    def __init__(self, pool: LivePool, send: Callable[[str, Answered], bool]) -> None:
+        self._pool = pool
+        self._send = send
+        self._of: dict[str, str] = {}
+        """Request id → tag of the gateway that relays it."""
+        self._queued: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def ask(self, peer: str, ask: Ask, epoch: Epoch) -> None:
+        """Decide about a peer's request; the answer goes out when there is one."""
+        now = time.monotonic()
+        request = received(ask.request, now)
+        name = request.request_id
+        try:
+            outcome = self._pool.driver.begin(
+                request, hold=ask.hold, excluded=frozenset(ask.excluded), salted=ask.salted
+            )
+        except ValueError:
+            # Its id is under way here; whoever asks twice decides the second time alone.
+            self.refuse(peer, ask, Epoch())
+            return
+        if not isinstance(outcome, asyncio.Future):
+            self._answer(peer, ask, epoch, outcome)
+            return
+        self._of[name] = peer
+        self._queued[name] = outcome
+        self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch))
+
+        def dispatched(done: asyncio.Future[Dispatched | Rejected]) -> None:
+            if self._queued.get(name) is done:
+                del self._queued[name], self._of[name]
+                if not done.cancelled():
+                    self._answer(peer, ask, epoch, done.result())
+
+        outcome.add_done_callback(dispatched)
+
+    def refuse(self, peer: str, ask: Ask, seen: Epoch) -> None:
+        """Say that we do not decide for the pool, or not under this epoch, and which one we know."""
+        self._send(peer, Answered(ask.ask_id, ask.pool_id, seen))
+
+    def _answer(self, peer: str, ask: Ask, epoch: Epoch, outcome: Dispatched | Rejected) -> None:
+        if isinstance(outcome, Rejected):
+            self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, rejected=outcome))
+            return
+        name = ask.request.request_id
+        self._of[name] = peer
+        age_s = time.monotonic() - outcome.decision.decided_s
+        if not self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s)):
+            self._end(name)
+
+    def withdraw(self, peer: str, message: Withdraw) -> None:
+        """Give back what a request holds that its gateway needs no more."""
+        if self._of.get(message.request_id) == peer:
+            self._end(message.request_id)
+
+    def told(self, peer: str, message: Told) -> None:
+        """Take note of what happened to a peer's request."""
+        name = message.request_id
+        if self._of.get(name) != peer:
+            return
+        if message.moment in (COMPLETED, FAILED):
+            del self._of[name]
+        self._pool.driver.observe(_OBSERVATIONS[message.moment](message))
+
+    def took(self, peer: str, message: Took) -> None:
+        """Account for a request that a peer has given to an engine without us."""
+        request = received(message.request, time.monotonic())
+        adopted = self._pool.driver.adopt(request, message.engine_id, message.salted, decoding=message.decoding)
+        if adopted is not None:
+            self._of[request.request_id] = peer
+
+    def forget(self, peers: frozenset[str] | None = None) -> None:
+        """Give back what the requests of these gateways hold, which have ended; None: of all, who have a new owner."""
+        for name in [name for name, peer in self._of.items() if peers is None or peer in peers]:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        self._of.pop(name, None)
+        queued = self._queued.pop(name, None)
+        if queued is not None and not queued.done():
+            queued.cancel()
+        else:
+            self._pool.driver.observe(Failed(name))
+
+
+_OBSERVATIONS: dict[int, Callable[[Told], Observation]] = {
+    FIRST_TOKEN: lambda told: FirstToken(told.request_id),
+    HANDED_OVER: lambda told: HandedOver(told.request_id),
+    COMPLETED: lambda told: Completed(told.request_id, told.cached_tokens),
+    FAILED: lambda told: Failed(told.request_id),
+}

@@ -1,0 +1,228 @@
+"""One gateway's requests to a pool that another gateway owns: asked there, accounted for in both, relayed from here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from gateway.owners.owner_messages import (
+    COMPLETED,
+    FAILED,
+    FIRST_TOKEN,
+    HANDED_OVER,
+    Afresh,
+    Answered,
+    Ask,
+    Epoch,
+    Told,
+    Took,
+    Withdraw,
+    sent,
+)
+from routing.ledger.reservations import DECODING, WAITING
+from routing.values.decision import ALONE, Decision, Dispatched, Rejected
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken, HandedOver, Observation
+
+if TYPE_CHECKING:
+    from gateway.base.metrics import GatewayMetrics
+    from gateway.owners.ownership import Ownership
+    from gateway.pool.live_pool import LivePool
+
+ANSWER_S = 0.25
+"""An owner that has not said within this time what becomes of a request is not asked for a while."""
+MAX_WAITING = 65_536
+MAX_TOOK_KEYS = 262_144
+"""Block keys that a new owner is told of running requests; beyond it only their lengths."""
+
+ANSWERED, QUEUED_WITHDRAWN, LATE, REFUSED, UNREACHABLE = "answered", "withdrawn", "late", "refused", "unreachable"
+"""How asks end, as the metric names it."""
+
+
+class Desk(Protocol):
+    """What all pools of a gateway share (PoolOwners)."""
+
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+    def send(self, tag: str, message: Ask | Withdraw | Told | Took | Afresh) -> bool:
+        """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
+
+    def name_of(self, tag: str) -> str:
+        """Return the name of the gateway with this tag."""
+
+
+class _Asked:
+    __slots__ = ("acknowledged", "asked_s", "epoch", "future", "request_id")
+
+    def __init__(self, request_id: str, epoch: Epoch, future: asyncio.Future[Answered | None], now: float) -> None:
+        self.request_id = request_id
+        self.epoch = epoch
+        self.future = future
+        self.asked_s = now
+        self.acknowledged = False
+
+
+class Asks:
+    """One pool's requests, while another gateway may own it. `epoch` is whom to ask; None: nobody can be asked.
+
+    Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
+    """
+
+    def __init__(self, pool: LivePool, desk: Desk, ownership: Ownership, metrics: GatewayMetrics) -> None:
+        self.epoch: Epoch | None = None
+        self._pool = pool
+        self._desk = desk
+        self._ownership = ownership
+        self._metrics = metrics
+        self._waiting: dict[int, _Asked] = {}
+        self._next_id = 0
+
+    async def place(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
+    ) -> Dispatched | Rejected:
+        """Return what the owner decides; cancelling withdraws the request. Without an owner the own router decides."""
+        epoch = self.epoch
+        while epoch is not None:
+            answer = await self._ask(epoch, request, hold, excluded, salted)
+            if answer is not None:
+                return self._taken(epoch, request, answer, salted)
+            epoch = self.epoch if self.epoch != epoch else None
+        outcome = await self._pool.driver.place(request, hold=hold, excluded=excluded, salted=salted)
+        if isinstance(outcome, Rejected):
+            return outcome
+        if self.epoch is not None:
+            # The owner came while it waited here.
+            moment = sent(request, time.monotonic())
+            self._tell(Took(self._pool.entry.pool_id, self.epoch, moment, outcome.decision.engine_id, False, salted))
+        return Dispatched(msgspec.structs.replace(outcome.decision, decided_by=ALONE))
+
+    def observe(self, observation: Observation) -> None:
+        """Take note of what happened to a request, here and at the owner."""
+        self._pool.driver.observe(observation)
+        epoch = self.epoch
+        if epoch is not None:
+            moment, cached = FAILED, None
+            if isinstance(observation, Completed):
+                moment, cached = COMPLETED, observation.cached_tokens
+            elif isinstance(observation, FirstToken):
+                moment = FIRST_TOKEN
+            elif isinstance(observation, HandedOver):
+                moment = HANDED_OVER
+            self._tell(Told(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
+
+    def follow(self, epoch: Epoch | None, own: Callable[[str], bool]) -> None:
+        """Ask this owner from now on, which hears of all our running requests first; None: ask nobody.
+
+        `own` tells by its id whether a request is this gateway's.
+        """
+        self.epoch = epoch
+        if epoch is not None:
+            self._tell(Afresh(self._pool.entry.pool_id, epoch))
+            keys_left = MAX_TOOK_KEYS
+            now = time.monotonic()
+            for each in list(self._pool.router.reservations):
+                request = each.request
+                if each.phase is WAITING or not own(request.request_id):
+                    continue
+                engine_id = self._pool.router.view.roster.engine_ids[each.target]
+                keys_left -= len(request.keys)
+                told = request if keys_left >= 0 else msgspec.structs.replace(request, keys=())
+                self._tell(Took(self._pool.entry.pool_id, epoch, sent(told, now), engine_id, each.phase is DECODING))
+        for asked in list(self._waiting.values()):
+            if asked.epoch != epoch:
+                self._give_up(asked, REFUSED)
+
+    def answered(self, answer: Answered) -> None:
+        """Take in what the owner says; of an ask that has ended it is ignored, for that was withdrawn."""
+        asked = self._waiting.get(answer.ask_id)
+        if asked is None or asked.future.done():
+            return
+        if answer.epoch != asked.epoch:
+            self._give_up(asked, REFUSED)
+        elif answer.decision is None and answer.rejected is None:
+            asked.acknowledged = True
+        else:
+            self._count(ANSWERED)
+            asked.future.set_result(answer)
+
+    def look(self, now: float) -> None:
+        """Give up asks that have no answer in time."""
+        overdue = [each for each in self._waiting.values() if not each.acknowledged and now - each.asked_s >= ANSWER_S]
+        for asked in overdue:
+            if not asked.future.done():
+                self._give_up(asked, LATE)
+        if overdue:
+            self._ownership.late(self._desk.clock())
+
+    async def _ask(
+        self, epoch: Epoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
+    ) -> Answered | None:
+        """Return the owner's answer; None: it gives none, and has been told that the request needs it no more."""
+        if len(self._waiting) >= MAX_WAITING:
+            return None
+        self._next_id += 1
+        ask_id, pool_id = self._next_id, self._pool.entry.pool_id
+        future: asyncio.Future[Answered | None] = asyncio.get_running_loop().create_future()
+        asked = _Asked(request.request_id, epoch, future, self._desk.clock())
+        out = tuple(sorted(excluded | self._pool.out_here))
+        ask = Ask(ask_id, pool_id, epoch, sent(request, time.monotonic()), hold, out, salted)
+        if not self._desk.send(epoch.owner, ask):
+            self._count(UNREACHABLE)
+            self._ownership.late(self._desk.clock())
+            return None
+        self._waiting[ask_id] = asked
+        answer: Answered | None = None
+        try:
+            answer = await future
+            return answer
+        except asyncio.CancelledError:
+            self._count(QUEUED_WITHDRAWN)
+            raise
+        finally:
+            del self._waiting[ask_id]
+            if answer is None:
+                self._desk.send(epoch.owner, Withdraw(ask_id, pool_id, epoch, request.request_id))
+
+    def _taken(self, epoch: Epoch, request: InferenceRequest, answer: Answered, salted: bool) -> Dispatched | Rejected:
+        """Account for the owner's decision here too, and return it on this machine's clock."""
+        if answer.rejected is not None:
+            return answer.rejected
+        decision = answer.decision
+        if decision is None:
+            raise RuntimeError("an answer without a decision has ended a wait")
+        incarnation = self._pool.driver.adopt(request, decision.engine_id, salted)
+        return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation))
+
+    def _as_ours(self, decision: Decision, epoch: Epoch, age_s: float, incarnation: int | None) -> Decision:
+        decided_s = time.monotonic() - age_s
+        engines, pair = self._pool.engines, decision.pair
+        if incarnation is None:
+            incarnation = engines[decision.engine_id].incarnation if decision.engine_id in engines else 0
+        if pair is not None and pair.engine_id in engines:
+            pair = msgspec.structs.replace(pair, incarnation=engines[pair.engine_id].incarnation)
+        migrated_s = decision.migrated_s and decided_s + decision.migrated_s - decision.decided_s
+        return msgspec.structs.replace(
+            decision,
+            decided_s=decided_s,
+            incarnation=incarnation,
+            migrated_s=migrated_s,
+            pair=pair,
+            decided_by=f"{self._desk.name_of(epoch.owner)}, epoch {epoch.number}",
+        )
+
+    def _give_up(self, asked: _Asked, outcome: str) -> None:
+        self._count(outcome)
+        if not asked.future.done():
+            asked.future.set_result(None)
+
+    def _tell(self, message: Told | Took | Afresh) -> None:
+        if self.epoch is not None:
+            self._desk.send(self.epoch.owner, message)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.owner_asks.count((self._pool.entry.pool_id, outcome))

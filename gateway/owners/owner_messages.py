@@ -1,0 +1,120 @@
+"""What gateways of one region say to each other about a pool: keys, lengths and deadlines, never a prompt.
+
+Times in a request on its way are seconds from the moment of sending, since each machine's clock is its own; the
+time on the way itself is not known.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, WireForm
+from routing.values.decision import Decision, Rejected
+from routing.values.inference_request import InferenceRequest
+
+FIRST_TOKEN, HANDED_OVER, COMPLETED, FAILED = 0, 1, 2, 3
+
+
+class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One owner's time with a pool; of two the greater counts."""
+
+    number: int = 0
+    """0: the pool never had an owner."""
+    owner: str = ""
+    """The tag of the gateway's ids."""
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
+    """Choose an engine for this request."""
+
+    ask_id: int
+    pool_id: str
+    epoch: Epoch
+    request: InferenceRequest
+    hold: bool
+    excluded: tuple[str, ...]
+    salted: bool
+
+
+class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """The request needs no engine any more, or has one from elsewhere."""
+
+    ask_id: int
+    pool_id: str
+    epoch: Epoch
+    request_id: str
+
+
+class Told(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """What happened to a dispatched request: one of the four moments above."""
+
+    pool_id: str
+    epoch: Epoch
+    request_id: str
+    moment: int
+    cached_tokens: int | None = None
+
+
+class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """The sender has given this request to this engine, and no owner of this epoch knew."""
+
+    pool_id: str
+    epoch: Epoch
+    request: InferenceRequest
+    engine_id: str
+    decoding: bool
+    salted: bool = False
+
+
+class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """Forget all requests of the sender; those that run follow."""
+
+    pool_id: str
+    epoch: Epoch
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+    """An ask's answer. Neither decision nor rejection: it is queued where `epoch` is the ask's, else refused."""
+
+    ask_id: int
+    pool_id: str
+    epoch: Epoch
+    decision: Decision | None = None
+    age_s: float = 0.0
+    """Seconds since `decision.decided_s` on the owner's clock."""
+    rejected: Rejected | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """What goes to one gateway within one turn of the loop."""
+
+    to: str
+    """The gateway's tag: another process may have taken its address over."""
+    messages: list[Ask | Withdraw | Told | Took | Afresh | Answered]
+
+
+class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
+    """One pool in an owner's heartbeat."""
+
+    pool_id: str
+    epoch: Epoch
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True):
+    """An owner's heartbeat, or a proposal to own these pools; answered where an epoch in it is stale."""
+
+    pools: list[OwnedPool]
+
+
+BATCH: WireForm[Batch] = WireForm(Batch, "a batch about queues", limit=4 * MIB)
+BEAT: WireForm[Beat] = WireForm(Beat, "a heartbeat", limit=MIB)
+
+
+def sent(request: InferenceRequest, now: float) -> InferenceRequest:
+    """Return the request as it travels: its moments from now on."""
+    return msgspec.structs.replace(request, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
+
+
+def received(request: InferenceRequest, now: float) -> InferenceRequest:
+    """Return the request on this machine's clock."""
+    return msgspec.structs.replace(request, arrived_s=request.arrived_s + now, give_up_s=request.give_up_s + now)

@@ -1,0 +1,101 @@
+"""Which gateways there are in this region and where: each announces its address on the bus, its last value counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import hear_gateways
+from gateway.contracts.wire import UnreadableMessageError, WireForm
+from gateway.peers.peer_link import PeerIdentity, PeerLinks
+
+TOPIC = "peer"
+ANNOUNCE_S = 1.0
+FORGET_S = 30.0
+"""A peer without a connection that has announced nothing for so long has left, where the bus would have told."""
+MAX_PEERS = 64
+
+
+class PeerAddress(msgspec.Struct, frozen=True):
+    """Where one gateway is reached by others."""
+
+    who: PeerIdentity
+    address: str
+    """host:port."""
+
+
+_FORM: WireForm[PeerAddress] = WireForm(PeerAddress, "a peer's address", limit=4096)
+
+
+class PeerDirectory:
+    """Follows the announcements and keeps the links to those of our region. Mutable: who is known, since when heard.
+
+    What is known stays while the bus is away.
+    """
+
+    def __init__(self, bus: Bus, links: PeerLinks) -> None:
+        self._bus = bus
+        self._links = links
+        self._known: dict[str, PeerAddress] = {}
+        self._heard_s: dict[str, float] = {}
+        self._announced_s = float("-inf")
+        self._own = b""
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of all known peers, in their order."""
+        return sorted(each.who.tag for each in self._known.values())
+
+    def name(self, tag: str) -> str:
+        """Return the name of the gateway with this tag; its tag where it has no name."""
+        me = self._links.me
+        who = [me, *(each.who for each in self._known.values())]
+        return next((each.name for each in who if each.tag == tag and each.name), tag)
+
+    def start(self, address: str) -> None:
+        """Announce ourselves from now on, and hear the others; runs on the event loop."""
+        self._own = _FORM.encode(PeerAddress(self._links.me, address))
+        loop = asyncio.get_running_loop()
+
+        def heard(name: str, value: bytes) -> None:
+            loop.call_soon_threadsafe(self._hear, name, value)
+
+        self._unsubscribe = hear_gateways(self._bus, TOPIC, heard)
+
+    def stop(self) -> None:
+        """Hear nothing more."""
+        self._unsubscribe()
+
+    def tick(self, now: float) -> None:
+        """Announce ourselves when it is time, and forget who left."""
+        if now - self._announced_s >= ANNOUNCE_S:
+            self._announced_s = now
+            self._bus.publish(TOPIC, self._own)
+        for name in list(self._known):
+            tag = self._known[name].who.tag
+            heard_s = self._heard_s.setdefault(name, now)
+            if not self._bus.connected or self._links.connected(tag):
+                self._heard_s[name] = now
+            elif now - heard_s > FORGET_S:
+                del self._known[name], self._heard_s[name]
+                self._connect()
+
+    def _hear(self, name: str, value: bytes) -> None:
+        try:
+            told = _FORM.decode(value)
+        except UnreadableMessageError:
+            return
+        me = self._links.me
+        if told.who.tag == me.tag or told.who.region != me.region or (name and name == me.name):
+            return
+        self._heard_s.pop(name, None)
+        if self._known.get(name) != told and (name in self._known or len(self._known) < MAX_PEERS):
+            self._known[name] = told
+            self._connect()
+
+    def _connect(self) -> None:
+        self._links.set_peers({each.who.tag: each.address for each in self._known.values()}, TOPIC)

@@ -1,0 +1,332 @@
+"""Which gateway decides for each pool: leases, elections, heartbeats, and the messages between owners and the others.
+
+A pool's owner holds its lease on the bus and an epoch above all that a peer has seen. While the bus is away the
+owner stays, and nobody is elected. Without peers there is no owner, and nothing here is on the way of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import xxhash
+
+from gateway.base.event_log import log_event
+from gateway.base.metrics import GatewayMetrics
+from gateway.bus.bus import Bus, BusAwayError
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.owners.answers import Answers
+from gateway.owners.asks import Asks
+from gateway.owners.owner_messages import (
+    BATCH,
+    BEAT,
+    Afresh,
+    Answered,
+    Ask,
+    Batch,
+    Beat,
+    Epoch,
+    OwnedPool,
+    Told,
+    Took,
+    Withdraw,
+)
+from gateway.owners.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Ownership
+from gateway.owners.peer_directory import PeerDirectory
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
+from gateway.pool.live_pool import LivePool
+
+TICK_S = 0.1
+BEAT_S = 0.25
+ELECT_S = 0.3
+"""Peers have so long to say which epoch they have seen; who is silent is not waited for."""
+MAX_BATCH = 256
+"""Messages that go out before the loop's turn ends."""
+BATCHES, BEATS, PROPOSALS = "owner batch", "owner beat", "owner proposal"
+
+Message = Ask | Withdraw | Told | Took | Afresh | Answered
+
+
+class SharedPool:
+    """One pool that several gateways may share: who owns it, our asks and our answers."""
+
+    def __init__(self, pool: LivePool, asks: Asks, answers: Answers, ownership: Ownership) -> None:
+        self.pool = pool
+        self.asks = asks
+        self.answers = answers
+        self.ownership = ownership
+        self.claiming = False
+
+
+class PoolOwners:
+    """One gateway's part. Everything runs on its event loop.
+
+    Mutable state: one SharedPool for each pool, messages of this turn by peer, and when the last heartbeat went out.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        links: PeerLinks,
+        directory: PeerDirectory,
+        pools: Callable[[], Iterable[LivePool]],
+        metrics: GatewayMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory = directory
+        self.shared: dict[str, SharedPool] = {}
+        self._me = links.me.tag
+        self._bus, self._links, self._pools, self._metrics = bus, links, pools, metrics
+        self.clock = clock
+        """Monotonic seconds."""
+        self._outgoing: dict[str, list[Message]] = {}
+        self._beat_s = float("-inf")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone: frozenset[str] = frozenset()
+        links.on_notice(BATCHES, self._on_batch)
+        links.on_notice(BEATS, self._on_beat)
+        links.on_call(PROPOSALS, self._on_proposal)
+
+    async def run(self) -> None:
+        """Look after all pools until cancelled."""
+        while True:
+            self.tick(self.clock())
+            await asyncio.sleep(TICK_S)
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def tick(self, now: float) -> None:
+        """Do what time makes due: announce, settle who owns what, claim, and let owners be heard."""
+        self.directory.tick(now)
+        self._follow_pools(now)
+        around = self._around()
+        if around.gone != self._gone:
+            self._gone = around.gone
+            for shared in self.shared.values():
+                shared.answers.forget(around.gone)
+        for pool_id, shared in self.shared.items():
+            shared.asks.look(now)
+            self._settle(shared, around, now)
+            rank = self._rank(pool_id, around)
+            claims, instead_of = shared.ownership.claims(around, rank, now)
+            if claims and not shared.claiming:
+                shared.claiming = True
+                self._start(self._claim(pool_id, shared, instead_of, now))
+        if now - self._beat_s >= BEAT_S:
+            self._beat_s = now
+            self._beat(around, now)
+
+    def _follow_pools(self, now: float) -> None:
+        pools = {pool.entry.pool_id: pool for pool in self._pools() if not pool.observes}
+        for pool_id in [each for each, shared in self.shared.items() if pools.get(each) is not shared.pool]:
+            del self.shared[pool_id]
+        for pool_id, pool in pools.items():
+            if pool_id not in self.shared:
+                ownership = Ownership(self._me, now)
+                asks = Asks(pool, self, ownership, self._metrics)
+                self.shared[pool_id] = SharedPool(pool, asks, Answers(pool, self.send), ownership)
+
+    def _around(self) -> Around:
+        tags = frozenset(self.directory.tags)
+        return Around(
+            tags,
+            frozenset(tag for tag in tags if self._links.connected(tag)),
+            frozenset(tag for tag in tags if self._links.refused(tag)),
+            self._bus.connected,
+        )
+
+    def _rank(self, pool_id: str, around: Around) -> int:
+        """Return our place in the order in which gateways claim this pool, so that pools spread over them."""
+        tags = (self._me, *around.connected)
+        return sorted(tags, key=lambda tag: xxhash.xxh3_64_intdigest(f"{pool_id}\n{tag}".encode())).index(self._me)
+
+    # -- who owns what
+
+    def _settle(self, shared: SharedPool, around: Around, now: float) -> None:
+        ownership, pool = shared.ownership, shared.pool
+        before = ownership.role
+        changed = ownership.settle(around, now)
+        asked = ownership.seen if ownership.role == ASKS else None
+        if changed or asked != shared.asks.epoch:
+            if before == OWNER:
+                shared.answers.forget()
+            if ownership.role in (ASKS, ALONE):
+                pool.decide_by(shared.asks.place, shared.asks.observe, at_once=False)
+            else:
+                pool.decide_by(pool.driver.place, pool.driver.observe, at_once=True)
+            shared.asks.follow(asked, lambda name: name.endswith(self._me))
+            self._tell(shared)
+
+    def _tell(self, shared: SharedPool) -> None:
+        ownership, pool_id = shared.ownership, shared.pool.entry.pool_id
+        self._metrics.owner_epoch.set(pool_id, value=ownership.seen.number)
+        log_event(
+            "pool_owner",
+            pool_id=pool_id,
+            role=ownership.role,
+            owner=self.directory.name(ownership.seen.owner) if ownership.seen.owner else "",
+            epoch=ownership.seen.number,
+            reason=ownership.reason,
+        )
+
+    async def _claim(self, pool_id: str, shared: SharedPool, instead_of: str, now: float) -> None:
+        """Renew our lease, or try to get one and be elected."""
+        ownership = shared.ownership
+        try:
+            ownership.claimed(now)
+            claim = self._bus.claim(
+                f"owner/{self._links.me.region}/{pool_id}", self._me, instead_of=instead_of, seconds=LEASE_S
+            )
+            async with asyncio.timeout(LEASE_S):
+                held = await asyncio.wrap_future(claim)
+            if held != self._me:
+                ownership.lost(self.clock())
+            elif ownership.owns(self.clock()):
+                ownership.renewed(now)
+            else:
+                await self._elect(pool_id, ownership, now)
+            self._settle(shared, self._around(), self.clock())
+            if self._beat_s < 0:
+                self._beat(self._around(), self.clock())
+        except (BusAwayError, TimeoutError):
+            return
+        finally:
+            shared.claiming = False
+
+    async def _elect(self, pool_id: str, ownership: Ownership, claimed_s: float) -> None:
+        """Find an epoch above all that peers have seen, and let them know; nobody else holds the lease meanwhile."""
+        highest = max(ownership.seen, ownership.promised).number
+        while self.clock() < claimed_s + LEASE_S:
+            epoch = Epoch(highest + 1, self._me)
+            body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
+            peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
+            told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
+            highest = max([epoch.number, *(each.number for each in told if each > epoch)])
+            if highest == epoch.number and ownership.promise(epoch) == epoch:
+                ownership.elected(epoch, claimed_s)
+                self._beat_s = float("-inf")
+                return
+            highest = max(highest, ownership.promised.number)
+
+    async def _propose(self, tag: str, body: bytes) -> Epoch:
+        try:
+            answer = BEAT.decode(await self._links.ask(tag, PROPOSALS, body, ELECT_S))
+            return answer.pools[0].epoch
+        except (PeerGoneError, PeerSilentError, PeerFailedError, UnreadableMessageError, IndexError):
+            return Epoch()
+
+    async def _on_proposal(self, _peer: PeerIdentity, body: bytes) -> bytes:
+        known = []
+        for each in BEAT.decode(body).pools:
+            shared = self.shared.get(each.pool_id)
+            known.append(each if shared is None else OwnedPool(each.pool_id, shared.ownership.promise(each.epoch)))
+        return BEAT.encode(Beat(known))
+
+    def _heard(self, told: OwnedPool, speaker: str) -> Epoch:
+        """Take in an epoch, and return the highest that we know."""
+        shared = self.shared.get(told.pool_id)
+        if shared is None:
+            return told.epoch
+        now = self.clock()
+        before = shared.ownership.seen
+        shared.ownership.hear(told.epoch, speaker, now)
+        if shared.ownership.seen != before or shared.ownership.role == ALONE:
+            self._settle(shared, self._around(), now)
+        return shared.ownership.seen
+
+    def _beat(self, around: Around, now: float) -> None:
+        owned = [
+            OwnedPool(pool_id, shared.ownership.seen)
+            for pool_id, shared in self.shared.items()
+            if shared.ownership.owns(now)
+        ]
+        if owned and around.connected:
+            body = BEAT.encode(Beat(owned))
+            for tag in around.connected:
+                self._links.tell(tag, BEATS, body)
+
+    def _on_beat(self, peer: PeerIdentity, body: bytes) -> None:
+        stale = []
+        try:
+            for each in BEAT.decode(body).pools:
+                seen = self._heard(each, peer.tag)
+                if seen > each.epoch:
+                    stale.append(OwnedPool(each.pool_id, seen))
+        except UnreadableMessageError:
+            return
+        if stale:
+            self._links.tell(peer.tag, BEATS, BEAT.encode(Beat(stale)))
+
+    # -- messages
+
+    def name_of(self, tag: str) -> str:
+        """Return the name of the gateway with this tag."""
+        return self.directory.name(tag)
+
+    def send(self, tag: str, message: Message) -> bool:
+        """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
+        if not self._links.connected(tag):
+            return False
+        waiting = self._outgoing.setdefault(tag, [])
+        waiting.append(message)
+        if len(waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._flush, tag)
+        elif len(waiting) >= MAX_BATCH:
+            self._flush(tag)
+        return True
+
+    def _flush(self, tag: str) -> None:
+        messages = self._outgoing.pop(tag, None)
+        if messages:
+            self._links.tell(tag, BATCHES, BATCH.encode(Batch(tag, messages)))
+
+    def _on_batch(self, peer: PeerIdentity, body: bytes) -> None:
+        try:
+            batch = BATCH.decode(body)
+        except UnreadableMessageError as error:
+            log_event("peer_message_refused", peer=peer.tag, reason=str(error))
+            return
+        if batch.to != self._me:
+            return
+        now = self.clock()
+        for message in batch.messages:
+            shared = self.shared.get(message.pool_id)
+            if shared is None:
+                if isinstance(message, Ask):
+                    self.send(peer.tag, Answered(message.ask_id, message.pool_id, Epoch()))
+            elif isinstance(message, Answered):
+                self._take_answer(shared, message, peer.tag)
+            elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
+                _take(shared, message, peer.tag)
+            elif isinstance(message, Ask):
+                shared.answers.refuse(peer.tag, message, shared.ownership.seen)
+
+    def _take_answer(self, shared: SharedPool, message: Answered, speaker: str) -> None:
+        if message.epoch.number:
+            self._heard(OwnedPool(message.pool_id, message.epoch), speaker)
+        shared.asks.answered(message)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="claim of a pool")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _take(shared: SharedPool, message: Message, peer: str) -> None:
+    answers = shared.answers
+    if isinstance(message, Ask):
+        answers.ask(peer, message, shared.ownership.seen)
+    elif isinstance(message, Told):
+        answers.told(peer, message)
+    elif isinstance(message, Withdraw):
+        answers.withdraw(peer, message)
+    elif isinstance(message, Took):
+        answers.took(peer, message)
+    elif isinstance(message, Afresh):
+        answers.forget(frozenset((peer,)))

@@ -1,0 +1,219 @@
+"""Which part of each API key's limits is whose: the gateways' parts add up to the limit and follow its calls.
+
+The owner of the first pool gives the parts out. A part is raised only by what others have given back, so that the sum
+holds at every moment. Without other gateways all of it is ours, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gateway.access.key_quota import KeyPart, KeyQuotas
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.owners.ownership import ASKS, OWNER
+from gateway.owners.pool_owners import PoolOwners
+from gateway.peers.peer_link import PeerIdentity, PeerLinks
+
+TELL_S = 0.5
+EVEN = 0.1
+"""Part of a limit that is shared evenly, whoever asks, so that a first call finds something."""
+WORTH_MOVING = 0.05
+JOINS_S = 5.0
+"""A gateway that finds others so soon after its start has joined them, and begins with empty buckets."""
+CUT_OFF_S = 20.0
+CUT_OFF_PART = 0.1
+"""A gateway that no peer has reached for so long keeps this of its parts: others are about to have them."""
+USES, PARTS = "quota use", "quota parts"
+
+
+class KeyUse(msgspec.Struct, frozen=True, array_like=True):
+    """What one gateway wants of one key's limits, and what it has."""
+
+    key_id: str
+    calls: float
+    """Calls since the last word, rejected ones included, half of those before, and so on."""
+    in_flight: float
+    """Requests that run or were rejected for want of a slot, likewise."""
+    has: KeyPart
+
+
+class KeyUses(msgspec.Struct, frozen=True, array_like=True):
+    """All keys that one gateway was asked with."""
+
+    keys: list[KeyUse]
+
+
+_USES: WireForm[KeyUses] = WireForm(KeyUses, "the use of keys", limit=MIB)
+_PARTS: WireForm[dict[str, KeyPart]] = WireForm(dict[str, KeyPart], "parts of keys", limit=MIB)
+
+
+class QuotaShares:
+    """One gateway's end. Mutable: what was told by whom, what was given to whom, and since when nobody reaches us."""
+
+    def __init__(self, owners: PoolOwners, links: PeerLinks, quotas: Sequence[KeyQuotas]) -> None:
+        """`quotas` share the parts; the first one says what was asked."""
+        self._owners = owners
+        self._links = links
+        self._quotas = quotas
+        self._told: dict[str, dict[str, KeyUse]] = {}
+        self._given: dict[str, dict[str, KeyPart]] = {}
+        self._wanted: dict[str, tuple[float, float]] = {}
+        self._cut_off_s: float | None = None
+        self._began_s: float | None = None
+        links.on_notice(USES, self._on_uses)
+        links.on_notice(PARTS, self._on_parts)
+
+    async def run(self) -> None:
+        """Tell and give out until cancelled."""
+        while True:
+            self.tick(self._owners.clock())
+            await asyncio.sleep(TELL_S)
+
+    def tick(self, now: float) -> None:
+        """Say what we want, or, as who gives the parts out, give them."""
+        known = self._owners.directory.tags
+        connected = [tag for tag in known if self._links.connected(tag)]
+        gone = [tag for tag in known if self._links.refused(tag)]
+        gateways = sorted([self._links.me.tag, *(tag for tag in known if tag not in gone)])
+        self._settle(gateways, connected, now)
+        uses = self._uses()
+        giver = self._giver()
+        if giver == self._links.me.tag:
+            self._told[giver] = {each.key_id: each for each in uses}
+            self._give(gateways)
+        else:
+            self._told.clear()
+            self._given.clear()
+            if giver and len(gateways) > 1:
+                self._links.tell(giver, USES, _USES.encode(KeyUses(uses)))
+
+    def _giver(self) -> str:
+        """Return the tag of the gateway that gives parts out; empty: nobody now, and all keep what they have."""
+        pool_id = min(self._owners.shared, default="")
+        if not pool_id:
+            return ""
+        known = self._owners.shared[pool_id].ownership
+        return known.owner if known.role in (OWNER, ASKS) else ""
+
+    def _settle(self, gateways: list[str], connected: list[str], now: float) -> None:
+        """Know our place among the gateways, by which limits are parted that nobody has given out."""
+        place = (gateways.index(self._links.me.tag), len(gateways))
+        self._began_s = now if self._began_s is None else self._began_s
+        joins = place[1] > 1 and self._quotas[0].place[1] == 1 and now - self._began_s < JOINS_S
+        for quotas in self._quotas:
+            quotas.share_with(place, now, empty=joins)
+        if connected or place[1] == 1:
+            self._cut_off_s = None
+        elif self._cut_off_s is None:
+            self._cut_off_s = now
+        elif now - self._cut_off_s >= CUT_OFF_S:
+            self._cut_off_s = math.inf
+            self._take({name: part.scaled(CUT_OFF_PART) for name, part in self._parts().items()})
+
+    def _take(self, parts: Mapping[str, KeyPart]) -> None:
+        for quotas in self._quotas:
+            quotas.take_parts(parts, self._owners.clock())
+
+    def _parts(self) -> dict[str, KeyPart]:
+        """Return our part of every limited key."""
+        first = self._quotas[0]
+        return {name: first.part_of(key) for name, key in first.limited.items()}
+
+    def _uses(self) -> list[KeyUse]:
+        first = self._quotas[0]
+        asked = first.asked_since()
+        wanted = {}
+        for name in self._wanted.keys() | asked.keys():
+            calls, slots = self._wanted.get(name, (0.0, 0.0))
+            more, running = asked.get(name, (0, 0))
+            now_calls, now_slots = calls / 2 + more, max(slots / 2, float(running))
+            if name in first.limited and now_calls + now_slots > 0.01:
+                wanted[name] = (now_calls, now_slots)
+        self._wanted = wanted
+        names = wanted.keys() | first.parts.keys()
+        return [
+            KeyUse(name, *wanted.get(name, (0.0, 0.0)), first.held(first.limited[name]))
+            for name in sorted(names)
+            if name in first.limited
+        ]
+
+    def _on_uses(self, peer: PeerIdentity, body: bytes) -> None:
+        try:
+            self._told[peer.tag] = {each.key_id: each for each in _USES.decode(body).keys}
+        except UnreadableMessageError:
+            return
+
+    def _on_parts(self, peer: PeerIdentity, body: bytes) -> None:
+        if peer.tag != self._giver():
+            return
+        try:
+            parts = _PARTS.decode(body)
+        except UnreadableMessageError:
+            return
+        self._take(parts)
+
+    def _give(self, gateways: list[str]) -> None:
+        """Give out the parts of all keys that anybody asked with, once all gateways have said what they have."""
+        if any(tag not in self._told for tag in gateways):
+            return
+        for gone in [tag for tag in self._told if tag not in gateways]:
+            self._told.pop(gone)
+            self._given.pop(gone, None)
+        limited = self._quotas[0].limited
+        sent: dict[str, dict[str, KeyPart]] = {tag: {} for tag in gateways}
+        for name in sorted({name for told in self._told.values() for name in told}):
+            key = limited.get(name)
+            if key is not None:
+                for tag, part in self._parted(key, gateways).items():
+                    sent[tag][name] = part
+        for tag, parts in sent.items():
+            self._given[tag] = parts
+            if tag == self._links.me.tag:
+                self._take(parts)
+            elif parts:
+                self._links.tell(tag, PARTS, _PARTS.encode(parts))
+
+    def _parted(self, key: ApiKeyEntry, gateways: list[str]) -> dict[str, KeyPart]:
+        """Return each gateway's new part: less at once, more as far as the others have given back."""
+        count = len(gateways)
+        even = [KeyPart.even(key, place, count) for place in range(count)]
+        uses = [self._told[tag].get(key.key_id) for tag in gateways]
+        has = [use.has if use is not None else even[place] for place, use in enumerate(uses)]
+        given = [self._given.get(tag, {}).get(key.key_id, has[place]) for place, tag in enumerate(gateways)]
+        held = [KeyPart(max(a.rate, b.rate), max(a.slots, b.slots)) for a, b in zip(has, given, strict=True)]
+        rates = shared_out([use.calls if use else 0.0 for use in uses])
+        slots = whole_slots([use.in_flight if use else 0.0 for use in uses], key.max_in_flight or 0)
+        free = 1.0 - math.fsum(each.rate for each in held)
+        free_slots = (key.max_in_flight or 0) - sum(each.slots for each in held)
+        parts = {}
+        for place, tag in enumerate(gateways):
+            rate, slot = held[place].rate, held[place].slots
+            if abs(rates[place] - rate) > WORTH_MOVING or rates[place] < rate:
+                more = min(max(free, 0.0), rates[place] - rate)
+                free -= max(more, 0.0)
+                rate += more
+            more_slots = min(max(free_slots, 0), slots[place] - slot)
+            free_slots -= max(more_slots, 0)
+            parts[tag] = KeyPart(rate, slot + more_slots)
+        return parts
+
+
+def shared_out(wanted: Sequence[float]) -> list[float]:
+    """Return each one's part of 1: most by what it wants, a little evenly."""
+    total, count = math.fsum(wanted), len(wanted)
+    return [(1.0 - EVEN) * each / total + EVEN / count if total else 1.0 / count for each in wanted]
+
+
+def whole_slots(wanted: Sequence[float], limit: int) -> list[int]:
+    """Return each one's part of `limit` whole slots, by the largest remainder; the first of equals gets more."""
+    exact = [part * limit for part in shared_out(wanted)]
+    slots = [math.floor(each) for each in exact]
+    order = sorted(range(len(exact)), key=lambda place: (slots[place] - exact[place], place))
+    for place in order[: limit - sum(slots)]:
+        slots[place] += 1
+    return slots

@@ -1,0 +1,126 @@
+"""What one gateway shares with others: the links to them, who owns which pool's queue, and the other regions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import aiohttp
+
+from gateway.access.key_quota import KeyQuotas
+from gateway.base import background
+from gateway.base.metrics import GatewayMetrics
+from gateway.base.peer_settings import PeerSettings
+from gateway.bus.bus import Bus
+from gateway.contracts.region_sample import RegionSample
+from gateway.contracts.snapshot import EngineEntry, Snapshot
+from gateway.owners.peer_directory import PeerDirectory
+from gateway.owners.pool_owners import PoolOwners
+from gateway.owners.quota_shares import QuotaShares
+from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.pool.live_pool import LivePool
+from gateway.regions.regions import Regions
+
+
+class Peering:
+    """One gateway's part in its fleet. `settings` None: it knows of no others, and then all else is None too."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: PeerSettings | None,
+        tag: str,
+        fleet_secret: bytes,
+        state_dir: Path,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._bus, self._settings, self._state_dir, self._metrics = bus, settings, state_dir, metrics
+        self.links = _links(settings, tag, fleet_secret) if settings is not None else None
+        self._address = ""
+        self.owners: PoolOwners | None = None
+        self._quota_shares: QuotaShares | None = None
+        self.regions: Regions | None = None
+        """None: this gateway serves all regions alike."""
+
+    def share(
+        self,
+        pools: Callable[[], Iterable[LivePool]],
+        snapshot: Callable[[], Snapshot | None],
+        session: Callable[[], aiohttp.ClientSession | None],
+        changed: Callable[[], None],
+        quotas: Sequence[KeyQuotas],
+    ) -> None:
+        """Say what is shared; `changed` is called when the regions that this gateway serves are others."""
+        links, settings = self.links, self._settings
+        if links is None or settings is None:
+            return
+        self.owners = PoolOwners(self._bus, links, PeerDirectory(self._bus, links), pools, self._metrics)
+        self._quota_shares = QuotaShares(self.owners, links, quotas)
+        if settings.region:
+            self.regions = Regions(
+                links,
+                settings.regions,
+                pools=pools,
+                engines_of=lambda region: _engines_of(snapshot(), region),
+                session=session,
+                sovereignty=lambda: now.sovereignty if (now := snapshot()) is not None else None,
+                changed=changed,
+                state_dir=self._state_dir,
+            )
+
+    def serves(self, region: str) -> bool:
+        """Return whether this gateway sends requests to the engines of a region."""
+        return self.regions is None or self.regions.serves(region)
+
+    @property
+    def home(self) -> str | None:
+        """The gateway's own region; None: all are alike."""
+        return self.regions.region if self.regions is not None else None
+
+    def region_samples(self) -> tuple[RegionSample, ...]:
+        """Return what the fleet sample says of regions."""
+        return (self.regions.traffic.sample(),) if self.regions is not None else ()
+
+    async def listen(self) -> None:
+        """Be there for others; returns once those of other regions have told where they are, or do not."""
+        settings = self._settings
+        if self.links is not None and settings is not None:
+            port = await self.links.start(settings.host, settings.port)
+            self._address = f"[{settings.host}]:{port}" if ":" in settings.host else f"{settings.host}:{port}"
+        if self.regions is not None:
+            await self.regions.peers.start()
+
+    def join(self) -> list[asyncio.Task[None]]:
+        """Announce this gateway to those of its region; returns what runs until it leaves."""
+        if self.owners is None or self._quota_shares is None:
+            return []
+        self.owners.directory.start(self._address)
+        return [
+            background.start("pool owners", self.owners.run),
+            background.start("quota shares", self._quota_shares.run),
+        ]
+
+    async def leave(self) -> None:
+        """Close all links."""
+        if self.regions is not None:
+            await self.regions.stop()
+        if self.links is not None and self.owners is not None:
+            self.owners.directory.stop()
+            await self.owners.stop()
+            await self.links.stop()
+
+
+def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]:
+    """Return the engines of a region, whoever serves them."""
+    if snapshot is None:
+        return ()
+    pools = {pool.pool_id for pool in snapshot.pools if pool.region == region}
+    return [engine for engine in snapshot.engines if engine.pool_id in pools]
+
+
+def _links(settings: PeerSettings, tag: str, fleet_secret: bytes) -> PeerLinks:
+    me = PeerIdentity(tag, settings.region, settings.name)
+    if settings.tls is None:
+        return PeerLinks(me, fleet_secret)
+    return PeerLinks(me, fleet_secret, server_tls=settings.tls.server(), client_tls=settings.tls.client())

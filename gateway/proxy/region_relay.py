@@ -1,0 +1,125 @@
+"""Relays the answer of another region, byte for byte and at once, to the client whose first contact this gateway is.
+
+Until the first byte has gone to the client another place can still serve the request; after that, a stream whose
+region fails ends with an error event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gateway.base.event_log import log_event
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.engines.breaker import BROKEN_STREAM
+from gateway.engines.engine_rejection import passed_headers
+from gateway.formats.endpoints import Endpoint
+from gateway.http.http_exchange import Exchange
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
+from gateway.regions.forward_client import ForwardFailedError, signed_head
+from gateway.regions.region_routing import Elsewhere
+from gateway.regions.region_traffic import FORWARDED
+from gateway.requests.lifecycle import CLIENT_ERROR
+from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from gateway.base.metrics import GatewayMetrics
+    from gateway.regions.regions import Regions
+
+_PASSED = frozenset((b"content-type", b"x-session-id", b"traceparent", b"tracestate", b"x-request-id"))
+_PASSED_PREFIXES = (b"x-switchyard-", b"x-llm-d-slo-", b"x-sgl-", b"anthropic-")
+"""Objectives and hints; the client's credentials stay here."""
+
+
+class RegionRelay:
+    """One forward after the other; keeps no state between them."""
+
+    def __init__(self, regions: Regions, metrics: GatewayMetrics) -> None:
+        self._regions = regions
+        self._metrics = metrics
+
+    async def relay(
+        self,
+        exchange: Exchange,
+        record: DecisionRecord,
+        elsewhere: Elsewhere,
+        caller: ApiKeyEntry,
+        endpoint: Endpoint,
+        original: bytes,
+    ) -> bool:
+        """Relay one answer; False: the region did not serve the request, and nothing has gone to the client."""
+        gateway, hop = elsewhere.gateway, elsewhere.hop
+        if gateway is None:
+            raise ValueError("the request is for a pool of this gateway")
+        age_s = monotonic() - record.arrived_s + gateway.one_way_s
+        head = signed_head(record.decision.decision_id, hop, caller, original, age_s=age_s)
+        outcome = CANCELLED
+        self._regions.traffic.note(FORWARDED, hop.destination)
+        log_event(
+            "forwarded",
+            level=logging.DEBUG,
+            decision_id=record.decision.decision_id,
+            destination=hop.destination,
+            heard_s_ago=round(elsewhere.heard_s_ago, 3),
+        )
+        try:
+            async with self._regions.client.answer(
+                gateway, endpoint.path, original, _headers(exchange.head.headers), head
+            ) as response:
+                await self._pass_on(exchange, record, response)
+                outcome = COMPLETED if response.status == 200 else CLIENT_ERROR
+        except ForwardFailedError as error:
+            outcome = FAILED
+            log_event(
+                "forward_failed",
+                decision_id=record.decision.decision_id,
+                destination=hop.destination,
+                cause=str(error),
+                begun=exchange.started,
+            )
+            if not exchange.started:
+                return False
+            message = "The region that serves the request failed during the answer; retry the request."
+            await exchange.chunk(endpoint.errors.event(502, message, BROKEN_STREAM))
+            await exchange.end()
+        finally:
+            self._metrics.forwards.inc(hop.destination, outcome)
+            record.outcome, record.finished_s = outcome, monotonic()
+        return True
+
+    async def _pass_on(self, exchange: Exchange, record: DecisionRecord, response: aiohttp.ClientResponse) -> None:
+        headers = passed_headers(response)
+        if response.status != 200 or response.content_type != "text/event-stream":
+            await exchange.answer(response.status, await _whole(response), headers)
+            return
+        async for chunk in response.content.iter_any():
+            if not exchange.started:
+                record.first_token_s = monotonic()
+                await exchange.start(200, headers)
+            await exchange.chunk(chunk)
+        if not exchange.started:
+            raise ForwardFailedError("empty")
+        await exchange.end()
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_WHOLE_ANSWER:
+            raise ForwardFailedError("too_long")
+    return bytes(body)
+
+
+def _headers(client_headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    passed = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in client_headers.items()
+        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not name.startswith(b"x-switchyard-peer")
+    }
+    return {**passed, "accept-encoding": "identity", "user-agent": "switchyard"}

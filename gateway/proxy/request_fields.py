@@ -1,0 +1,86 @@
+"""What a proxied request asks for, read from its body and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.contracts.hop import Hop
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.endpoints import Endpoint
+from gateway.http.http_exchange import Exchange
+from gateway.http.json_body import BadBodyError, reject_nul_name
+from gateway.requests.agents import agent_of, session_of_agent
+from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.requests.priority_ceiling import allowed_priority
+from gateway.requests.wanted import Wanted
+
+MAX_SALT = 1024
+MAX_SEQUENCES = 128
+"""Answers to one prompt that are counted; engines allow fewer."""
+
+
+def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
+    """Return the session that the request names, empty for none; raises BadBodyError."""
+    session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
+    reject_nul_name(session, "session_id")
+    if isinstance(session, str) and session:
+        return session[:256]
+    return session_of_agent(*agent_of(headers))
+
+
+def wanted_of(
+    decision_id: str,
+    caller: ApiKeyEntry,
+    body: dict[str, Any],
+    exchange: Exchange,
+    arrived_s: float,
+    endpoint: Endpoint,
+    hop: Hop | None,
+) -> Wanted:
+    """Return what the request asks for; raises BadBodyError."""
+    headers = exchange.head.headers
+    agent, workflow_id = agent_of(headers)
+    priority = _whole_number(body, "priority")
+    return Wanted(
+        decision_id,
+        caller.tenant_id,
+        arrived_s,
+        ttft_slo_s(headers),
+        next((limit for name in endpoint.limits if (limit := _whole_number(body, name))), 0),
+        session_of(body, headers),
+        None if priority is None else allowed_priority(caller, priority),
+        tbt_slo_s(headers),
+        slo_class(headers),
+        caller.slo_class,
+        proxied=True,
+        agent=agent,
+        workflow_id=workflow_id,
+        sequences=_sequences(body) if endpoint.generates else 0,
+        hop=hop,
+    )
+
+
+def _sequences(body: dict[str, Any]) -> int:
+    """Return how many answers are decoded for the prompt; what no engine takes for a number counts as one."""
+    asked = [value for name in ("n", "best_of") if isinstance(value := body.get(name), int)]
+    return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
+
+
+def own_salt(body: dict[str, Any]) -> str | None:
+    """Return the salt by which the caller sets this prompt apart from its others; None: it does not."""
+    salt = body.get("cache_salt")
+    if salt is None or (isinstance(salt, str) and len(salt) <= MAX_SALT):
+        return salt
+    raise BadBodyError(
+        "bad_field", f"Send cache_salt as a string of at most {MAX_SALT} characters.", param="cache_salt"
+    )
+
+
+def _whole_number(body: dict[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+        raise BadBodyError("bad_field", f"Send {name} as a whole number.", param=name)
+    return value

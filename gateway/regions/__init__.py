@@ -1,0 +1,1 @@
+"""Several regions: what their gateways tell each other, who gets a request, and how it travels."""

@@ -1,0 +1,31 @@
+"""What one region's gateway tells another's of a request that it forwards; the peer's proof signs it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.hop import Hop
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.wire import WireForm
+
+PATH = "/forward"
+"""Below it, on the peers' port, the path of the client's request."""
+MAX_HOPS = 1
+MAX_AGE_S = 3600.0
+
+
+class ForwardHead(msgspec.Struct, frozen=True):
+    """Beside the client's own body and headers. Its credentials do not travel: the first contact has checked them."""
+
+    decision_id: str
+    hop: Hop
+    caller: ApiKeyEntry
+    """Without its quotas, which the first contact keeps."""
+    age_s: float
+    """Since the request arrived at the first contact; the deadline counts from there."""
+    body: str
+    """BLAKE2b of the body, hex."""
+    hops: int = 1
+
+
+forward_heads = WireForm(ForwardHead, "the head of a forwarded request", limit=64 << 10)

@@ -1,0 +1,140 @@
+"""Takes requests that gateways of other regions forward, and serves them as if they had arrived here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import nullcontext
+from hashlib import blake2b
+from typing import Any
+
+from aiohttp import web
+
+from gateway.contracts.wire import MIB, UnreadableMessageError
+from gateway.peers.peer_link import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER
+from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, ForwardHead, forward_heads
+from gateway.regions.region_peers import RegionPeers
+
+SCOPE_KEY = "switchyard.forwarded"
+"""Where the app finds the ForwardHead of a request that another gateway has checked."""
+MAX_BODY_BYTES = 256 * MIB
+"""First contacts keep their own limit, which is lower."""
+MAX_REMEMBERED = 65_536
+"""Forwarded requests that are known, so that none is served twice."""
+_OURS = frozenset({IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
+
+App = Callable[
+    [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]
+]
+
+
+class ForwardServer:
+    """One route of the peers' port. Mutable state: the ids of the last requests."""
+
+    def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
+        """`note` hears of each request, with the region of its first contact."""
+        self._peers = peers
+        self._note = note
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self.app: App | None = None
+        """Serves the ASGI scope of a request; set before the port opens."""
+        peers.links.app.router.add_post(PATH + "{path:/.*}", self._serve)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        peer = self._peers.links.proved(request.headers)
+        if peer is None or self.app is None:
+            return _refused(401, "unproved")
+        try:
+            head = forward_heads.decode(bytes.fromhex(request.headers.get(SIGNED_HEADER, "")))
+        except (UnreadableMessageError, ValueError):
+            return _refused(400, "unreadable")
+        body = await _read(request)
+        if problem := self._problem(head, body):
+            return _refused(409, problem)
+        self._remember(head.decision_id)
+        self._note(head.hop.origin)
+        bridge = _Bridge(request, body)
+        origin = self._peers.by_tag(peer.tag)
+        try:
+            async with origin.while_heard() if origin is not None else nullcontext():
+                await self.app(_scope(request, head), bridge.receive, bridge.send)
+        except TimeoutError:
+            # The first contact is silent: it takes the request back, so that nobody must go on with it here.
+            if request.transport is not None:
+                request.transport.abort()
+        return bridge.response or _refused(500, "unanswered")
+
+    def _problem(self, head: ForwardHead, body: bytes) -> str:
+        """Return why the request is not served here, as a code; empty: it is."""
+        if head.hops > MAX_HOPS or not 0 <= head.age_s <= MAX_AGE_S:
+            return "too_many_hops" if head.hops > MAX_HOPS else "too_old"
+        if blake2b(body, digest_size=16).hexdigest() != head.body:
+            return "another_body"
+        if not self._peers.epochs.serves(head.hop.destination):
+            return "not_served_here"
+        return "served_before" if head.decision_id in self._seen else ""
+
+    def _remember(self, decision_id: str) -> None:
+        self._seen[decision_id] = None
+        if len(self._seen) > MAX_REMEMBERED:
+            self._seen.popitem(last=False)
+
+
+async def _read(request: web.Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
+    return bytes(body)
+
+
+def _refused(status: int, code: str) -> web.Response:
+    return web.json_response({"code": code}, status=status)
+
+
+def _scope(request: web.Request, head: ForwardHead) -> dict[str, Any]:
+    """Return the ASGI scope of the client's request."""
+    headers = [
+        (name.lower(), value) for name, value in request.raw_headers if name.decode("latin-1").lower() not in _OURS
+    ]
+    path = request.match_info["path"]
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": headers,
+        "client": None,
+        SCOPE_KEY: head,
+    }
+
+
+class _Bridge:
+    """ASGI on aiohttp. Mutable state: the body until it is read, and the response once it has begun."""
+
+    def __init__(self, request: web.Request, body: bytes) -> None:
+        self._request = request
+        self._body: bytes | None = body
+        self.response: web.StreamResponse | None = None
+
+    async def receive(self) -> dict[str, Any]:
+        body, self._body = self._body, None
+        if body is None:
+            # Who forwarded it leaves by closing the connection, which cancels the handler.
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.response = web.StreamResponse(status=message["status"])
+            for name, value in message["headers"]:
+                self.response.headers[name.decode("latin-1")] = value.decode("latin-1")
+            await self.response.prepare(self._request)
+        elif self.response is not None:
+            if message.get("body"):
+                await self.response.write(message["body"])
+            if not message.get("more_body", False):
+                await self.response.write_eof()

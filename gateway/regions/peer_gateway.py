@@ -1,0 +1,89 @@
+"""What is known of one gateway of another region: its last heartbeat, how far away it is, what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from gateway.regions.prefix_snapshot import HeldPrefixes
+from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall
+
+SILENCE_S = 2.0
+"""A gateway whose last heartbeat is older is unavailable."""
+LEASE_MARGIN_S = 0.5
+"""After this long beyond SILENCE_S the first contact takes a request back: by then whoever had it has given it up."""
+_SMOOTHING = 0.2
+MAX_UNTOLD = 4096
+
+
+class PeerGateway:
+    """One address of another region. Times are monotonic seconds.
+
+    Mutable state: the last heartbeat and when it was asked for, what it told of prefixes, our own forwards that
+    no heartbeat counts yet, and the limits of the work that ends with it.
+    """
+
+    def __init__(self, name: str, region: str, address: str) -> None:
+        self.name, self.region, self.address = name, region, address
+        self.heartbeat: Heartbeat | None = None
+        self.heard_s = float("-inf")
+        """When the last heartbeat was asked for: its facts are younger."""
+        self.one_way_s = 0.0
+        self.clock_offset_s = 0.0
+        """Its clock less ours."""
+        self.held = HeldPrefixes()
+        self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
+        self._limits: dict[asyncio.Timeout, float] = {}
+
+    def question(self, epochs: Mapping[str, Epoch]) -> HeartbeatCall:
+        """Return what to ask it next."""
+        tag = self.heartbeat.tag if self.heartbeat is not None else ""
+        return HeartbeatCall(tag, self.held.version, dict(epochs))
+
+    def hear(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
+        """Take a heartbeat; one that was asked for before the last one changes nothing."""
+        if asked_s <= self.heard_s:
+            return
+        before = self.heartbeat
+        if before is None or before.tag != heartbeat.tag:
+            self.held = HeldPrefixes()
+        measured_s = (now - asked_s) / 2
+        # The shortest way there and back is the network's; the rest is somebody's queue.
+        nearer = before is None or measured_s < self.one_way_s
+        self.one_way_s = measured_s if nearer else self.one_way_s + _SMOOTHING * (measured_s - self.one_way_s)
+        self.clock_offset_s = heartbeat.at - (wall - measured_s)
+        self.held.apply(heartbeat.prefixes)
+        self.heartbeat, self.heard_s = heartbeat, asked_s
+        while self._forwarded and self._forwarded[0][0] <= asked_s:
+            self._forwarded.popleft()
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether it was heard of within the last SILENCE_S."""
+        return now - self.heard_s <= SILENCE_S
+
+    def forwarded(self, region: str, now: float) -> None:
+        """Count a request that was just sent there, for an engine of `region`."""
+        self._forwarded.append((now, region))
+
+    def untold(self, region: str) -> int:
+        """Return our forwards for the region that no heartbeat counts yet."""
+        return sum(1 for _, each in self._forwarded if each == region)
+
+    @asynccontextmanager
+    async def while_heard(self, margin_s: float = 0.0) -> AsyncIterator[None]:
+        """Raise TimeoutError in the block once it has been silent for SILENCE_S and the margin."""
+        async with asyncio.timeout(None) as limit:
+            self._limits[limit] = margin_s
+            try:
+                yield
+            finally:
+                del self._limits[limit]
+
+    def end_overdue(self, now: float) -> None:
+        """End the work that must not outlast its silence."""
+        silent_s = now - self.heard_s
+        for limit, margin_s in self._limits.items():
+            if silent_s > SILENCE_S + margin_s and not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())

@@ -1,0 +1,113 @@
+"""The bounded prefix snapshot of a gateway, which heartbeats carry as deltas: the block keys its engines used last.
+
+A key stands for its whole prefix, so of a long prompt only some depths are kept: every one up to 16 blocks, and
+ever fewer beyond, at the same places for all prompts, so that a match is told to an eighth of its length.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+SNAPSHOT_KEYS = 2048
+"""Keys of a snapshot: 18 KB on the wire."""
+_FINE = 16
+"""Blocks up to which every depth is kept; 8 to 16 of each doubling beyond."""
+
+
+class PrefixDelta(msgspec.Struct, frozen=True):
+    """What changed in a snapshot since `base`; base 0: it is the whole of it."""
+
+    base: int
+    version: int
+    added: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+
+
+def kept_depths(blocks: int) -> Iterator[int]:
+    """Yield the depths of a prompt of so many blocks that snapshots keep, deepest first."""
+    depth = blocks
+    while depth > 0:
+        yield depth
+        step = max(1, 1 << max(0, (depth - 1).bit_length() - _FINE.bit_length() + 1))
+        depth = (depth - 1) // step * step
+
+
+class PrefixSnapshot:
+    """What this gateway publishes. Mutable state: keys by their last use, and when each came and went."""
+
+    def __init__(self, limit: int = SNAPSHOT_KEYS) -> None:
+        self._limit = limit
+        self.version = 1
+        self._used: OrderedDict[int, None] = OrderedDict()
+        self._added: OrderedDict[int, int] = OrderedDict()
+        self._removed: OrderedDict[int, int] = OrderedDict()
+        self._oldest_base = 1
+        """Versions before this one cannot be told what was removed since."""
+
+    def note(self, keys: Sequence[int]) -> None:
+        """Note a prompt that an engine got; what many prompts share is used again by each of them."""
+        self.version += 1
+        for depth in kept_depths(len(keys)):
+            key = keys[depth - 1]
+            if key not in self._used:
+                self._added[key] = self.version
+                self._removed.pop(key, None)
+            self._used[key] = None
+            self._used.move_to_end(key)
+        while len(self._used) > self._limit:
+            key, _ = self._used.popitem(last=False)
+            del self._added[key]
+            self._removed[key] = self.version
+        while len(self._removed) > self._limit:
+            _, self._oldest_base = self._removed.popitem(last=False)
+
+    def since(self, base: int) -> PrefixDelta:
+        """Return what a peer that knows version `base` needs: the delta, or the whole."""
+        if not self._oldest_base <= base <= self.version:
+            return PrefixDelta(0, self.version, tuple(self._added))
+        return PrefixDelta(base, self.version, _newer(self._added, base), _newer(self._removed, base))
+
+    def check(self) -> None:
+        """Raise AssertionError unless all parts agree."""
+        if self._used.keys() != self._added.keys() or self._used.keys() & self._removed.keys():
+            raise AssertionError("a key is both held and removed, or neither")
+        if len(self._used) > self._limit or len(self._removed) > self._limit:
+            raise AssertionError("the snapshot is over its bounds")
+
+
+def _newer(versions: OrderedDict[int, int], base: int) -> tuple[int, ...]:
+    newer = []
+    for key, version in reversed(versions.items()):
+        if version <= base:
+            break
+        newer.append(key)
+    return tuple(newer)
+
+
+class HeldPrefixes:
+    """A peer's snapshot as its deltas told it. Mutable state: version and keys."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.keys: set[int] = set()
+
+    def apply(self, delta: PrefixDelta) -> None:
+        """Take a delta; one that is older, or whose base we do not know, changes nothing."""
+        if delta.version <= self.version:
+            return
+        if not delta.base:
+            self.keys = set(delta.added)
+        elif delta.base <= self.version:
+            self.keys.difference_update(delta.removed)
+            self.keys.update(delta.added)
+        else:
+            return
+        self.version = delta.version
+
+    def matched_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of a prompt the snapshot tells of."""
+        held = self.keys
+        return next((depth for depth in kept_depths(len(keys)) if keys[depth - 1] in held), 0)

@@ -1,0 +1,144 @@
+"""Who serves each region's engines: epochs, and who may take over from a region whose gateways have died.
+
+A region serves its own engines. Where its gateways have ended (their addresses refuse connections; silence proves
+nothing) the nearest living region claims the next epoch, which most of the other regions must grant. The region's
+own gateway takes the epoch after that when it is back; of two claims the one with the higher number holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from gateway.base.event_log import log_event
+from gateway.regions.region_facts import Epoch
+
+
+class RegionEpochs:
+    """What one gateway knows of epochs. Mutable state: the highest of each region, and what it has granted."""
+
+    def __init__(
+        self, tag: str, region: str, others: Collection[str], changed: Callable[[], None], path: Path | None = None
+    ) -> None:
+        """`changed` is called when this gateway begins or ceases to serve a region.
+
+        `path` is where it remembers over restarts what it knew and granted; None: it does not.
+        """
+        self._tag, self._region, self._path = tag, region, path
+        self._governed = frozenset({region, *others})
+        remembered = _read(path)
+        self._granted = remembered.granted
+        self._changed = changed
+        self.known = remembered.known
+        """Region → the highest epoch that was heard of."""
+        own = self.known.setdefault(region, Epoch(1, tag, region))
+        if own.region != region:
+            self._set(region, own.number + 1, "taken_back")
+
+    def serves(self, region: str) -> bool:
+        """Return whether this gateway dispatches to engines of the region; all do where no region's gateway is known.
+
+        Gateways of one region serve it together.
+        """
+        epoch = self.known.get(region)
+        if region == self._region:
+            return epoch is None or epoch.region == region
+        return region not in self._governed or (epoch is not None and epoch.holder == self._tag)
+
+    @property
+    def adopted(self) -> tuple[str, ...]:
+        """The other regions that this gateway serves."""
+        return tuple(sorted(name for name, epoch in self.known.items() if self._took(name, epoch)))
+
+    def holds(self, region: str, tag: str, home: str) -> bool:
+        """Return whether a gateway of region `home` is who serves the region."""
+        epoch = self.known.get(region)
+        if epoch is None:
+            return home == region
+        return epoch.region == home and (home == region or epoch.holder == tag)
+
+    def hear(self, epochs: Mapping[str, Epoch]) -> None:
+        """Take what a peer knows; the higher epoch holds, and this gateway's own region is taken back."""
+        served = {region: self.serves(region) for region in self._governed}
+        for region, epoch in epochs.items():
+            known = self.known.get(region)
+            ahead = epoch.number - (known.number if known is not None else 0)
+            if region not in self._governed or epoch.holder == self._tag:
+                continue
+            if ahead > 0 or (ahead == 0 and known is not None and epoch.holder > known.holder):
+                self.known[region] = epoch
+                self._save()
+        own = self.known[self._region]
+        if own.region != self._region:
+            self._set(self._region, own.number + 1, "taken_back")
+        if served != {region: self.serves(region) for region in self._governed}:
+            self._changed()
+
+    def next_number(self, region: str) -> int:
+        """Return the number that a claim of the region must have."""
+        epoch = self.known.get(region)
+        return 1 + max(epoch.number if epoch is not None else 1, self._granted.get(region, 0))
+
+    def grant(self, region: str, number: int, dead: bool) -> bool:
+        """Return whether another gateway may have this epoch; each number is granted once."""
+        if region == self._region or not dead or number < self.next_number(region):
+            return False
+        self._granted[region] = number
+        self._save()
+        return True
+
+    def take(self, region: str, number: int) -> None:
+        """Serve the region from now on: its claim was granted."""
+        known = self.known.get(region)
+        if known is None or number > known.number:
+            self._set(region, number, "taken_over")
+            self._changed()
+
+    def _took(self, region: str, epoch: Epoch) -> bool:
+        return region != self._region and epoch.holder == self._tag
+
+    def _set(self, region: str, number: int, how: str) -> None:
+        self.known[region] = Epoch(number, self._tag, self._region)
+        self._save()
+        log_event("region_epoch", level=logging.WARNING, region_name=region, number=number, holder=self._tag, how=how)
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self._path.with_suffix(".new")
+            beside.write_bytes(msgspec.json.encode(_Remembered(self.known, self._granted)))
+            beside.replace(self._path)
+        except OSError as error:
+            log_event("region_epochs_not_saved", level=logging.ERROR, reason=error.strerror or type(error).__name__)
+
+
+class _Remembered(msgspec.Struct):
+    known: dict[str, Epoch] = {}
+    granted: dict[str, int] = {}
+
+
+_DECODER = msgspec.json.Decoder(_Remembered)
+
+
+def _read(path: Path | None) -> _Remembered:
+    """Return what a gateway of this state directory knew; nothing of a file that is missing or unreadable."""
+    if path is None:
+        return _Remembered()
+    try:
+        return _DECODER.decode(path.read_bytes())
+    except FileNotFoundError:
+        return _Remembered()
+    except (OSError, msgspec.DecodeError) as error:
+        log_event("region_epochs_unreadable", level=logging.ERROR, error=type(error).__name__)
+        return _Remembered()
+
+
+def is_granted(votes: Iterable[bool]) -> bool:
+    """Return whether a claim has most of the votes, its own among them."""
+    cast = list(votes)
+    return 2 * sum(cast) > len(cast)

@@ -1,0 +1,72 @@
+"""What gateways of different regions tell each other: the question every 100 ms, and its answer, the heartbeat.
+
+Whoever wants to know asks, and dates the answer by the moment of its question: an answer that a stalled connection
+held back is as old as it is, and both ways of the connection are known to work.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, WireForm
+from gateway.regions.prefix_snapshot import PrefixDelta
+
+KIND = "regions/heartbeat"
+SCHEMA_VERSION = 1
+
+
+class Epoch(msgspec.Struct, frozen=True, order=True):
+    """Who serves a region's engines, since when: of two claims the one with the higher number holds."""
+
+    number: int
+    holder: str
+    """Tag of the gateway."""
+    region: str
+    """Where the holder is."""
+
+
+class HeartbeatCall(msgspec.Struct, frozen=True):
+    """Asks a peer for its facts."""
+
+    tag: str = ""
+    """The peer's, as far as the caller knows it."""
+    prefixes: int = 0
+    """Version of the peer's prefix snapshot that the caller has; 0: none."""
+    epochs: dict[str, Epoch] = {}
+    """As in Heartbeat: who comes back is heard of at once."""
+
+
+class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
+    """The engines of one served model in one region, as the gateway that serves them sees them."""
+
+    region: str
+    served_model: str
+    engines: int
+    """Those that take work."""
+    available: int
+    """Those that would start another request at once."""
+    queued: int
+    in_flight: int
+    """Requests dispatched and not complete."""
+    policy_version: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """One gateway's facts at one moment."""
+
+    tag: str
+    region: str
+    at: float
+    """Unix seconds by its own clock."""
+    services: tuple[ServiceFacts, ...]
+    epochs: dict[str, Epoch]
+    """Region → who serves it, as far as this gateway knows."""
+    one_way_s: dict[str, float]
+    """Region → seconds to it, as this gateway measured last."""
+    prefixes: PrefixDelta
+    snapshot_version: int = 0
+    schema_version: int = SCHEMA_VERSION
+
+
+heartbeat_calls = WireForm(HeartbeatCall, "a call for a heartbeat", limit=4096)
+heartbeats = WireForm(Heartbeat, "a heartbeat", limit=MIB)

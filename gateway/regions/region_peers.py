@@ -1,0 +1,187 @@
+"""This gateway's end of all regions: asks other regions' gateways for heartbeats, and answers theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.base import background
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
+from gateway.regions.peer_gateway import SILENCE_S, PeerGateway
+from gateway.regions.prefix_snapshot import PrefixSnapshot
+from gateway.regions.region_epochs import RegionEpochs
+from gateway.regions.region_facts import KIND, Heartbeat, HeartbeatCall, ServiceFacts, heartbeat_calls, heartbeats
+from routing.region_loads import pool_load
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+HEARTBEAT_S = 0.1
+MAX_ASKED = 32
+"""Questions to one gateway that wait for their answer."""
+SETTLE_S = 1.0
+"""How long a gateway that starts waits for the first word of others, which may serve its region."""
+
+
+class RegionPeers:
+    """The gateways of other regions. Mutable state: what is known of each, and this gateway's own prefix snapshot."""
+
+    def __init__(
+        self,
+        links: PeerLinks,
+        addresses: Mapping[str, Sequence[str]],
+        pools: Callable[[], Iterable[LivePool]],
+        *,
+        changed: Callable[[], None] = lambda: None,
+        epochs_path: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.region = links.me.region
+        self.links = links
+        self.prefixes = PrefixSnapshot()
+        self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, changed, epochs_path)
+        self.gateways = {
+            name: PeerGateway(name, region, address)
+            for region, listed in sorted(addresses.items())
+            for address in listed
+            for name in [f"{region}={address}"]
+        }
+        self.after_heartbeat: list[Callable[[float], None]] = []
+        """Called after each heartbeat that came, and at least every HEARTBEAT_S, with the time."""
+        self._pools = pools
+        self.clock, self._wall = clock, wall
+        self._asking: dict[str, int] = dict.fromkeys(self.gateways, 0)
+        self._questions: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        links.on_call(KIND, self._answer)
+
+    async def start(self) -> None:
+        """Ask from now on; returns when all that can be reached have answered, within SETTLE_S."""
+        self.links.set_peers({name: each.address for name, each in self.gateways.items()}, "regions")
+        self._task = background.start("heartbeats of regions", self._run)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                while any(
+                    each.heartbeat is None and not self.links.refused(each.name) for each in self.gateways.values()
+                ):
+                    self._news.clear()
+                    await self._news.wait()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        tasks = [*self._questions, *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what is known
+
+    def of_region(self, region: str) -> list[PeerGateway]:
+        """Return the gateways of a region."""
+        return [each for each in self.gateways.values() if each.region == region]
+
+    def by_tag(self, tag: str) -> PeerGateway | None:
+        """Return the gateway that last called itself so."""
+        known = (each for each in self.gateways.values() if each.heartbeat is not None and each.heartbeat.tag == tag)
+        return next(known, None)
+
+    def is_up(self, gateway: PeerGateway, now: float) -> bool:
+        """Return whether requests may be sent there: a stale gateway never gets one."""
+        return gateway.is_fresh(now) and self.links.connected(gateway.name)
+
+    def is_dead(self, region: str) -> bool:
+        """Return whether no process listens at any address of the region; silence is not death."""
+        gateways = self.of_region(region)
+        return bool(gateways) and all(self.links.refused(each.name) for each in gateways)
+
+    def serving(self, served_model: str, now: float) -> dict[str, list[tuple[PeerGateway, ServiceFacts]]]:
+        """Return, for each other region whose engines can be reached, who serves the model there, and its facts."""
+        found: dict[str, list[tuple[PeerGateway, ServiceFacts]]] = {}
+        for gateway in self.gateways.values():
+            heartbeat = gateway.heartbeat
+            if heartbeat is None or not self.is_up(gateway, now):
+                continue
+            for facts in heartbeat.services:
+                if (
+                    facts.served_model == served_model
+                    and facts.region != self.region
+                    and self.epochs.holds(facts.region, heartbeat.tag, gateway.region)
+                ):
+                    found.setdefault(facts.region, []).append((gateway, facts))
+        return found
+
+    # -- heartbeats
+
+    async def _run(self) -> None:
+        while True:
+            now = self.clock()
+            for gateway in self.gateways.values():
+                gateway.end_overdue(now)
+                if self.links.connected(gateway.name) and self._asking[gateway.name] < MAX_ASKED:
+                    task = asyncio.create_task(self._ask(gateway), name=f"heartbeat of {gateway.name}")
+                    self._questions.add(task)
+                    task.add_done_callback(self._questions.discard)
+            self._tell(now)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _ask(self, gateway: PeerGateway) -> None:
+        asked_s = self.clock()
+        question = heartbeat_calls.encode(gateway.question(self.epochs.known))
+        self._asking[gateway.name] += 1
+        try:
+            heartbeat = heartbeats.decode(await self.links.ask(gateway.name, KIND, question, SILENCE_S))
+        except (PeerGoneError, PeerSilentError, PeerFailedError, UnreadableMessageError):
+            return
+        finally:
+            self._asking[gateway.name] -= 1
+        if heartbeat.region != gateway.region:
+            # The address is another region's: what it says of itself holds, not what the setting calls it.
+            return
+        now = self.clock()
+        gateway.hear(heartbeat, asked_s, now, self._wall())
+        self.epochs.hear(heartbeat.epochs)
+        self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        self._news.set()
+        for hear in self.after_heartbeat:
+            hear(now)
+
+    async def _answer(self, _peer: PeerIdentity, body: bytes) -> bytes:
+        call = heartbeat_calls.decode(body)
+        self.epochs.hear(call.epochs)
+        return heartbeats.encode(self.heartbeat(call))
+
+    def heartbeat(self, call: HeartbeatCall) -> Heartbeat:
+        """Return this gateway's facts for a peer that knows so much of them."""
+        now = self.clock()
+        return Heartbeat(
+            self.links.me.tag,
+            self.region,
+            self._wall(),
+            tuple(service_facts(self._pools(), self.epochs.serves, now)),
+            self.epochs.known,
+            {each.region: each.one_way_s for each in self.gateways.values() if each.heartbeat is not None},
+            self.prefixes.since(call.prefixes if call.tag == self.links.me.tag else 0),
+        )
+
+
+def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
+    """Return what regions are told of the pools that this gateway serves, one for each region and model."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for pool in pools:
+        if pool.observes or not serves(pool.entry.region):
+            continue
+        load = pool_load(pool.router, now)
+        counts = sums.setdefault((pool.entry.region, pool.entry.served_model), [0, 0, 0, 0, 0])
+        for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
+            counts[at] += count
+        counts[4] = max(counts[4], pool.entry.policy_version)
+    return [ServiceFacts(region, model, *counts) for (region, model), counts in sorted(sums.items())]

@@ -1,0 +1,292 @@
+"""The first stage of routing: whether a request stays in its region or goes to another one, now or while it waits.
+
+The pool's region rule chooses between its own engines and other regions. Where it chooses an engine or that the
+request waits, the pool's own placement and queue go on. A waiting request is asked about again with each heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import xxhash
+
+from gateway.contracts.hop import Hop
+from gateway.regions.peer_gateway import PeerGateway
+from gateway.regions.region_facts import ServiceFacts
+from gateway.regions.region_peers import RegionPeers
+from routing.region_loads import engine_loads, pool_load
+from routing.regions.region_rule import RegionRule
+from routing.regions.region_view import PeerLoad, RegionChoice, RegionView
+from routing.regions.registry import build_region_rule
+from routing.values import reasons
+from routing.values.decision import Dispatched, Rejected
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Failed
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+QUEUE_BUFFER = 4
+"""τ: a region whose queue is longer takes nothing from others (SkyWalker Algorithm 1, line 12)."""
+_OVERLOAD = frozenset({
+    reasons.NO_ENGINE, reasons.QUEUE_FULL, reasons.WAIT_EXPIRED, reasons.INFEASIBLE, reasons.PREFILL_OVERLOAD,
+    reasons.DECODE_OVERLOAD, reasons.GATEWAY_LATE,
+})  # fmt: skip
+"""Rejections that say that there is no room here."""
+
+
+class Verdict(Protocol):
+    """What a sovereignty document says of one hop."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may go there."""
+        ...
+
+    @property
+    def rule(self) -> str:
+        """The rule that says so."""
+        ...
+
+
+class Sovereignty(Protocol):
+    """Which tenants' requests may go where."""
+
+    def verdict(self, tenant: str, origin: str, destination: str) -> Verdict:
+        """Return whether the request may go from the region of its first contact to another."""
+        ...
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Another region gets the request: through a gateway there, or through its pool where this gateway serves it."""
+
+    hop: Hop
+    gateway: PeerGateway | None = None
+    pool: LivePool | None = None
+    heard_s_ago: float = 0.0
+    """When the region was chosen."""
+
+
+class _Target(msgspec.Struct, frozen=True):
+    load: PeerLoad
+    gateway: PeerGateway | None = None
+    pool: LivePool | None = None
+    rule: str = ""
+
+
+class _Waiting(msgspec.Struct):
+    """A request that waits in a pool of this region. Mutable: it is told once where it goes instead."""
+
+    pool: LivePool
+    rule: RegionRule
+    request: InferenceRequest
+    avoided: frozenset[str]
+    elsewhere: asyncio.Future[Elsewhere]
+
+
+class RegionRouting:
+    """Asks the pools' region rules. Mutable state: the requests that wait, in order of their coming, and the turn."""
+
+    def __init__(
+        self,
+        peers: RegionPeers,
+        pools_of: Callable[[str], Sequence[LivePool]],
+        sovereignty: Callable[[], Sovereignty | None],
+    ) -> None:
+        """`pools_of` returns all pools of a served model, whichever region they are of."""
+        self.peers = peers
+        self._pools_of, self._sovereignty = pools_of, sovereignty
+        self._waiting: dict[str, _Waiting] = {}
+        self._turn = 0
+        peers.after_heartbeat.append(self._scan)
+
+    async def place(
+        self,
+        pool: LivePool,
+        request: InferenceRequest,
+        place: Callable[[], Awaitable[Dispatched | Rejected]],
+        avoided: frozenset[str],
+    ) -> Dispatched | Rejected | Elsewhere:
+        """Return what `place` returns, or that another region gets the request; cancelling withdraws it.
+
+        `avoided` are regions that have failed it.
+        """
+        rule, now = build_region_rule(pool.entry.policy), self.peers.clock()
+        if pool.entry.region != self.peers.region:
+            # Another region's pool: whether the request may go there is for the rules to say.
+            gone = self._ask(rule, pool, request, avoided, now) if rule is not None else None
+            return gone or _no_engine(pool, request)
+        if rule is None or self._is_alone(pool.entry.served_model):
+            return await place()
+        if len(self._waiting) < rule.look_ahead and (chosen := self._ask(rule, pool, request, avoided, now)):
+            return chosen
+        waiting = _Waiting(pool, rule, request, avoided, asyncio.get_running_loop().create_future())
+        outcome = await self._while_waiting(waiting, place)
+        if isinstance(outcome, Rejected) and outcome.code in _OVERLOAD:
+            return self._ask(rule, pool, request, avoided, self.peers.clock(), rejected=True) or outcome
+        return outcome
+
+    async def _while_waiting(
+        self, waiting: _Waiting, place: Callable[[], Awaitable[Dispatched | Rejected]]
+    ) -> Dispatched | Rejected | Elsewhere:
+        """Return what the pool says, or the region that `_scan` finds meanwhile."""
+        self._waiting[waiting.request.request_id] = waiting
+        placing = asyncio.ensure_future(place())
+        try:
+            await asyncio.wait((placing, waiting.elsewhere), return_when=asyncio.FIRST_COMPLETED)
+            await _withdraw(placing)
+        except asyncio.CancelledError:
+            await _withdraw(placing)
+            if not placing.cancelled():
+                # Its engine was chosen in the very moment in which the client left.
+                waiting.pool.observe(Failed(waiting.request.request_id))
+            raise
+        finally:
+            del self._waiting[waiting.request.request_id]
+        # It was withdrawn, unless its engine was chosen meanwhile.
+        return waiting.elsewhere.result() if placing.cancelled() else placing.result()
+
+    def _is_alone(self, served_model: str) -> bool:
+        return not self.peers.gateways and len(self._pools_of(served_model)) == 1
+
+    def _scan(self, now: float) -> None:
+        """Ask again about the requests that have waited longest, as far as their rules look ahead."""
+        for at, waiting in enumerate(self._waiting.values()):
+            if at >= waiting.rule.look_ahead:
+                return
+            if waiting.elsewhere.done():
+                continue
+            chosen = self._ask(waiting.rule, waiting.pool, waiting.request, waiting.avoided, now)
+            if chosen is not None:
+                waiting.elsewhere.set_result(chosen)
+
+    def _ask(
+        self,
+        rule: RegionRule,
+        pool: LivePool,
+        request: InferenceRequest,
+        avoided: frozenset[str],
+        now: float,
+        *,
+        rejected: bool = False,
+    ) -> Elsewhere | None:
+        """Return where the rule sends the request; None: it stays."""
+        targets = self._targets(pool, request, avoided, now)
+        if not targets:
+            return None
+        home = self.peers.region
+        engines = engine_loads(pool.router, request, now) if pool.entry.region == home else ()
+        if rejected:
+            engines = tuple([msgspec.structs.replace(each, has_room=False) for each in engines])
+        loads = tuple([target.load for target in targets])
+        if not engines:
+            choice = _without_engines(loads)
+        else:
+            load = pool_load(pool.router, now)
+            self._turn += 1
+            view = RegionView(
+                request.prompt_tokens,
+                xxhash.xxh3_64_intdigest((request.session_id or request.request_id).encode()),
+                math.inf if rejected else now - request.arrived_s,
+                self._turn,
+                (load.in_flight + load.queued) / len(engines),
+                engines,
+                loads,
+            )
+            choice = rule.choose(view)
+        if choice.peer is None:
+            return None
+        target = targets[choice.peer]
+        if target.gateway is not None:
+            target.gateway.forwarded(target.load.region, now)
+        hop = Hop(home, target.load.region, choice.reason, target.rule)
+        heard_s_ago = now - target.gateway.heard_s if target.gateway is not None else 0.0
+        return Elsewhere(hop, target.gateway, target.pool, heard_s_ago)
+
+    def _targets(self, pool: LivePool, request: InferenceRequest, avoided: frozenset[str], now: float) -> list[_Target]:
+        """Return the other regions that may get the request: sovereignty rules first, then whom heartbeats know."""
+        home, model, rules = self.peers.region, pool.entry.served_model, self._sovereignty()
+        pools = {each.entry.region: each for each in self._pools_of(model) if self._serves_for_another(each)}
+        remote = self.peers.serving(model, now)
+        targets: list[_Target] = []
+        for region in sorted((pools.keys() | remote.keys()) - avoided - {home}):
+            allowed_by = ""
+            if rules is not None:
+                verdict = rules.verdict(request.tenant_id, home, region)
+                if not verdict.allowed:
+                    continue
+                allowed_by = verdict.rule
+            if region in pools:
+                target = self._served_here(pools[region], request, now)
+            else:
+                # The prompt passes through the gateway that serves the region, wherever that stands.
+                serving = [
+                    each
+                    for each in remote[region]
+                    if rules is None or rules.verdict(request.tenant_id, home, each[0].region).allowed
+                ]
+                target = _remote(region, serving, request)
+            if target is not None:
+                targets.append(msgspec.structs.replace(target, rule=allowed_by))
+        return targets
+
+    def _serves_for_another(self, pool: LivePool) -> bool:
+        return pool.entry.region != self.peers.region and not pool.observes and bool(pool.engines)
+
+    def _served_here(self, pool: LivePool, request: InferenceRequest, now: float) -> _Target | None:
+        """Return another region whose engines this gateway serves, as one whose gateway has died."""
+        load = pool_load(pool.router, now)
+        if not load.engines:
+            return None
+        region = pool.entry.region
+        held = max((each.matched_tokens for each in engine_loads(pool.router, request, now)), default=0)
+        one_way_s = min((each.one_way_s for each in self.peers.of_region(region)), default=0.0)
+        in_flight = (load.in_flight + load.queued) / load.engines
+        has_room = load.available > 0 and load.queued <= QUEUE_BUFFER
+        return _Target(PeerLoad(region, held, has_room, in_flight, one_way_s), pool=pool)
+
+
+def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
+    """Return a region as its gateways tell of it together, to be reached through the least loaded of them."""
+    engines = max((facts.engines for _, facts in serving), default=0)
+    if not engines:
+        return None
+    queued = sum(facts.queued for _, facts in serving)
+    untold = sum(gateway.untold(region) for gateway, _ in serving)
+    in_flight = sum(facts.in_flight for _, facts in serving) + queued + untold
+    available = max(facts.available for _, facts in serving)
+    blocks = max(gateway.held.matched_blocks(request.keys) for gateway, _ in serving)
+    gateway, _ = min(serving, key=lambda each: (each[1].queued, each[1].in_flight, each[0].one_way_s, each[0].name))
+    load = PeerLoad(
+        region,
+        min(blocks * request.block_tokens, request.prompt_tokens),
+        available > 0 and queued <= QUEUE_BUFFER,
+        in_flight / engines,
+        gateway.one_way_s,
+    )
+    return _Target(load, gateway)
+
+
+async def _withdraw(placing: asyncio.Future[Dispatched | Rejected]) -> None:
+    if not placing.done():
+        placing.cancel()
+        await asyncio.wait((placing,))
+
+
+def _no_engine(pool: LivePool, request: InferenceRequest) -> Rejected:
+    rejected = Rejected(request.request_id, reasons.NO_ENGINE, 1.0)
+    pool.router.count_outcome(rejected)
+    return rejected
+
+
+def _without_engines(peers: tuple[PeerLoad, ...]) -> RegionChoice:
+    """Return the region for a request that no engine here can serve: one with room, nearest, first."""
+    at = min(
+        range(len(peers)),
+        key=lambda at: (not peers[at].has_room, -peers[at].matched_tokens, peers[at].one_way_s, at),
+    )
+    return RegionChoice(reasons.NO_LOCAL_ENGINE, peer=at)

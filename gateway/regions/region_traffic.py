@@ -1,0 +1,62 @@
+"""Where this gateway's requests went over the last seconds: served here, sent to other regions, or taken from them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+from gateway.contracts.region_sample import RegionLink, RegionSample
+from gateway.regions.region_peers import RegionPeers
+
+LOCAL, FORWARDED, RECEIVED = "local", "forwarded", "received"
+WINDOW_S = 15.0
+MAX_NOTED = 32_768
+
+
+class RegionTraffic:
+    """Counts over a window. Mutable state: what happened when; of more than MAX_NOTED the newest."""
+
+    def __init__(self, peers: RegionPeers, clock: Callable[[], float] = time.monotonic) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._noted: deque[tuple[float, str, str]] = deque(maxlen=MAX_NOTED)
+
+    def note(self, kind: str, region: str) -> None:
+        """Note one request: LOCAL, FORWARDED to a region or RECEIVED from it."""
+        self._noted.append((self._clock(), kind, region))
+
+    def sample(self) -> RegionSample:
+        """Return what the console shows of this gateway."""
+        now, peers = self._clock(), self._peers
+        while self._noted and self._noted[0][0] < now - WINDOW_S:
+            self._noted.popleft()
+        span_s = max(1.0, now - self._noted[0][0]) if len(self._noted) == MAX_NOTED else WINDOW_S
+        counts = Counter((kind, region) for _, kind, region in self._noted)
+
+        def rates(kind: str) -> dict[str, float]:
+            return {region: count / span_s for (each, region), count in sorted(counts.items()) if each == kind}
+
+        return RegionSample(
+            region=peers.region,
+            tag=peers.links.me.tag,
+            local_per_s=rates(LOCAL).get(peers.region, 0.0),
+            forwarded_per_s=rates(FORWARDED),
+            received_per_s=rates(RECEIVED),
+            links=tuple(self._link(name, now) for name in sorted(peers.gateways)),
+            epochs={region: (epoch.number, epoch.region) for region, epoch in sorted(peers.epochs.known.items())},
+            serves=(*((peers.region,) if peers.epochs.serves(peers.region) else ()), *peers.epochs.adopted),
+        )
+
+    def _link(self, name: str, now: float) -> RegionLink:
+        gateway = self._peers.gateways[name]
+        heard = gateway.heartbeat is not None
+        return RegionLink(
+            region=gateway.region,
+            address=gateway.address,
+            up=self._peers.is_up(gateway, now),
+            dead=self._peers.links.refused(name),
+            heard_s_ago=now - gateway.heard_s if heard else None,
+            one_way_s=gateway.one_way_s,
+            clock_offset_s=gateway.clock_offset_s,
+        )

@@ -1,0 +1,48 @@
+"""Who was dispatched before whom: the prefills that later requests took before an earlier one of the same engine."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from gateway.pool.recent_decisions import DecisionRecord
+
+MAX_ENGINES = 4096
+MAX_DISPATCHES = 512
+
+_Dispatch = tuple[float, float, float]
+"""Dispatched, arrived (monotonic seconds), estimated prefill seconds."""
+
+
+class Overtaken:
+    """Dispatches after a wait, by engine; the engine that is silent longest leaves first.
+
+    Mutable state: the table; one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._dispatches: OrderedDict[str, deque[_Dispatch]] = OrderedDict()
+
+    def dispatched(self, record: DecisionRecord) -> None:
+        """Note a dispatch; of those at once nobody was overtaken by."""
+        decision = record.decision
+        if decision.queued_s <= 0.0:
+            return
+        dispatches = self._dispatches.get(decision.engine_id)
+        if dispatches is None:
+            dispatches = self._dispatches[decision.engine_id] = deque(maxlen=MAX_DISPATCHES)
+            if len(self._dispatches) > MAX_ENGINES:
+                self._dispatches.popitem(last=False)
+        else:
+            self._dispatches.move_to_end(decision.engine_id)
+        dispatches.append((record.arrived_s + decision.queued_s, record.arrived_s, decision.compute_s))
+
+    def seconds(self, record: DecisionRecord) -> float:
+        """Return the estimated prefills of requests that came later than this one and were dispatched before it."""
+        if record.decision.queued_s <= 0.0:
+            return 0.0
+        dispatched_s = record.arrived_s + record.decision.queued_s
+        return sum(
+            compute_s
+            for other_s, arrived_s, compute_s in self._dispatches.get(record.decision.engine_id, ())
+            if arrived_s > record.arrived_s and arrived_s <= other_s < dispatched_s
+        )

@@ -1,0 +1,15 @@
+"""One tier of a node: its free slots, and the order in which blocks leave it."""
+
+from __future__ import annotations
+
+from kvstore.tiers.eviction import EvictionOrder
+from kvstore.tiers.free_slots import FreeSlots
+
+
+class Tier:
+    """Mutable; changed by the catalog alone."""
+
+    def __init__(self, slots: int, order: EvictionOrder) -> None:
+        self.free = FreeSlots(slots)
+        self.order = order
+        self.evicted = 0

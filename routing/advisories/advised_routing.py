@@ -1,0 +1,224 @@
+"""Which engine a session that announced its next request should get, and whether it still gets it when that comes.
+
+A pool routes fully without advisories: they only reserve an engine softly and name blocks that had better be moved.
+`gated` chooses by cost, moves what would be there in time, and lets the arrival overrule it (research on advisories,
+§5). `symphony` is the rule as published: the engine with the fewest requests, any move, no way back. `sticky` keeps a
+session on its last engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from routing.advisories.advised_sessions import EXPECTED_SHARE, LIFETIME_S, AdvisedSession, AdvisedSessions
+from routing.advisories.prefetch_gate import prefetch_starts
+from routing.advisories.session_cost import EngineOffer, EngineSpeed, SessionCost, at_arrival, cheapest, cost_of
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.fleet_view import FleetView
+from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
+from routing.policy.policy_document import GATED, OFF, STICKY, SYMPHONY, RoutingPolicy
+from routing.values import reasons
+from routing.values.decision import Candidate, Choice
+from routing.values.inference_request import InferenceRequest
+
+OVERRULE_S = 0.3
+"""An arrival takes another engine than the reserved one where that is cheaper by more."""
+ANSWER_TOKENS = 264
+"""Mean answer of the study's conversations; what this one's will be nobody knows when the advisory comes."""
+STICKY_S = 3600.0
+"""How long a session keeps to its last engine, where policies keep it there."""
+_KEPT = 4
+_NOWHERE = float("inf")
+
+
+class Staging(NamedTuple):
+    """Blocks of a session that should lie beside the engine before its request comes."""
+
+    source: str
+    """Name of the node that holds them; the target's own: they may lie on its SSD and should be in DRAM."""
+    target: str
+    keys: tuple[int, ...]
+    eta_s: float
+    """Seconds until they would be there, the backlog of the link included."""
+
+
+class Advised(NamedTuple):
+    """What an advisory led to."""
+
+    engine_id: str
+    staging: Staging | None
+    """None: nothing has to move, nothing could be there in time, or computing is quicker."""
+
+
+class _Option(NamedTuple):
+    target: int
+    held: int
+    prefill: Prefill
+    cost: SessionCost
+
+
+def session_key(tenant_id: str, session_id: str) -> int:
+    """Return the number by which a tenant's session is known among reservations."""
+    name = f"{len(tenant_id)}:{tenant_id}{session_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
+
+
+class AdvisedRouting:
+    """Soft reservations of one pool, and what they do to decisions. Mutable: `sessions` and the policy's part."""
+
+    def __init__(self, view: FleetView, policy: RoutingPolicy) -> None:
+        self._view, self.rule = view, policy.advisories
+        self.sessions = AdvisedSessions()
+        self.adopt(policy)
+
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Follow this policy from now on; another rule for advisories ends the reservations of the one before."""
+        prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
+        self._speed = EngineSpeed(
+            prefill_s_per_token=prefill.per_token_s,
+            attention_s_per_token_pair=prefill.per_token_squared_s,
+            read_s_per_token=decode.per_context_token_s,
+            step_s_per_request=decode.per_sequence_s,
+            answer_tokens=ANSWER_TOKENS,
+        )
+        self.sticks = policy.advisories == STICKY
+        """Whether sessions stay on their last engine, announced or not."""
+        if self.rule != policy.advisories:
+            self.rule, self.sessions = policy.advisories, AdvisedSessions()
+
+    def advise(
+        self, request: InferenceRequest, last_engine: str, lead_s: float, now: float, backlog: dict[str, float]
+    ) -> Advised | None:
+        """Reserve an engine for a session; None: the rule is off, or no engine takes work.
+
+        `request` stands for the one to come: the keys that are known, and the tokens that its context has at least.
+        `backlog`: node → seconds until what is to be moved there already has come.
+        """
+        view = self._view
+        self.sessions.expire(now)
+        if self.rule == OFF or not view.roster.accepting:
+            return None
+        session = session_key(request.tenant_id, request.session_id)
+        self.sessions.release(session)
+        options = self._options(request, view, now)
+        chosen = self._chosen(options, last_engine)
+        lifetime_s = STICKY_S if self.rule == STICKY else LIFETIME_S
+        self.sessions.reserve(
+            AdvisedSession(
+                session_id=session,
+                engine_id=chosen.target,
+                tokens=request.prompt_tokens,
+                expected_s=now + lead_s,
+                expires_s=now + max(lifetime_s, 2 * lead_s),
+            )
+        )
+        staging = self._staging(request, chosen, now, backlog)
+        if staging is not None and self.rule == GATED and not prefetch_starts(staging.eta_s, lead_s):
+            staging = None
+        return Advised(view.roster.engine_ids[chosen.target], staging)
+
+    def arrive(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Choice:
+        """Return the choice for an announced request: the reserved engine, unless the placement's is clearly cheaper.
+
+        `choice` is the placement's, which stands where nothing was reserved.
+        """
+        reserved = self.sessions.release(session_key(request.tenant_id, request.session_id))
+        if reserved is None or reserved.expires_s <= now or reserved.engine_id not in view.roster.accepting:
+            return choice
+        options = {each.target: each for each in self._options(request, view, now)}
+        held = options[reserved.engine_id]
+        if self.rule == GATED:
+            best = at_arrival([each.cost for each in options.values()], held.target, OVERRULE_S)
+            if best.engine_id != held.target:
+                return choice
+        others = sorted(options.values(), key=lambda each: (each.cost.total_s, each.target))
+        kept = [_candidate(each, view, now) for each in [held, *(each for each in others if each is not held)][:_KEPT]]
+        return Choice(held.target, reasons.ADVISED, tuple(kept), held.prefill.fetch)
+
+    def keep(self, request: InferenceRequest, target: int, now: float) -> None:
+        """Note where a session's request went; a sticky session stays there, without counting as expected."""
+        if request.session_id:
+            session = session_key(request.tenant_id, request.session_id)
+            end = now + STICKY_S
+            self.sessions.reserve(
+                AdvisedSession(session_id=session, engine_id=target, tokens=0, expected_s=end, expires_s=end)
+            )
+
+    def invalidate(self, tenant_id: str, session_id: str) -> bool:
+        """End a session's reservation; returns whether one stood."""
+        return self.sessions.release(session_key(tenant_id, session_id)) is not None
+
+    def _options(self, request: InferenceRequest, view: FleetView, now: float) -> list[_Option]:
+        """Return what each engine would cost the session."""
+        loadable = what_loads(request, view.nodes, now) if view.nodes is not None else None
+        prefills = Prefills(request, view, loadable) if loadable is not None else None
+        held = _held(request, view)
+        options = []
+        for target in view.roster.accepting:
+            blocks, wait_s = held.get(target, 0), view.wait_s(target, now)
+            if prefills is not None:
+                prefill = prefills.on(target, blocks)
+            else:
+                hit = view.hit_tokens(request, target, blocks)
+                prefill = Prefill(view.compute_s(request, target, hit), hit, None)
+            offer = EngineOffer(
+                engine_id=target,
+                load_s=wait_s + prefill.seconds if prefill.hit_tokens else _NOWHERE,
+                prefill_backlog_s=wait_s,
+                resident_tokens=view.load.active_blocks[target] * request.block_tokens
+                + EXPECTED_SHARE * self.sessions.tokens_at(target),
+                requests=view.load.in_flight_requests[target] + EXPECTED_SHARE * self.sessions.sessions_at(target),
+            )
+            cost = cost_of(offer, request.prompt_tokens, self._speed, may_recompute=False)
+            options.append(_Option(target, blocks, prefill, cost))
+        return options
+
+    def _chosen(self, options: Sequence[_Option], last_engine: str) -> _Option:
+        view = self._view
+        if self.rule == STICKY:
+            ids = view.roster.engine_ids
+            home = next((each for each in options if ids[each.target] == last_engine), None)
+            if home is not None:
+                return home
+        if self.rule == SYMPHONY:
+            requests, expected = view.load.in_flight_requests, self.sessions.sessions_at
+            return min(options, key=lambda each: (requests[each.target] + expected(each.target), each.target))
+        best = cheapest(each.cost for each in options)
+        return next(each for each in options if each.target == best.engine_id)
+
+    def _staging(
+        self, request: InferenceRequest, chosen: _Option, now: float, backlog: dict[str, float]
+    ) -> Staging | None:
+        """Return what has to move to the chosen engine's own node, as far as loading it beats computing it."""
+        nodes, fetch = self._view.nodes, chosen.prefill.fetch
+        if nodes is None or fetch is None or not fetch.node:
+            return None
+        home = nodes.homes[self._view.roster.engine_ids[chosen.target]]
+        loadable = nodes.loadable(request.keys, now)
+        if loadable is None or (self.rule == STICKY and fetch.node != home):
+            return None
+        own = max((blocks for blocks, names in loadable.groups if home in names), default=0)
+        # Only the delta travels; what lies on the own node's SSD is for that node to know.
+        first = chosen.held if fetch.node == home else max(chosen.held, own)
+        keys = request.keys[first : fetch.blocks]
+        if not keys:
+            return None
+        eta_s = nodes.seconds(home, fetch.node, len(keys)) + backlog.get(home, 0.0)
+        return Staging(fetch.node, home, keys, eta_s)
+
+
+def _held(request: InferenceRequest, view: FleetView) -> dict[int, int]:
+    held: dict[int, int] = {}
+    for blocks, mask in view.match(request).groups:
+        for target in view.roster.accepting:
+            if mask >> target & 1:
+                held[target] = blocks
+    return held
+
+
+def _candidate(option: _Option, view: FleetView, now: float) -> Candidate:
+    name, prefill = view.roster.engine_ids[option.target], option.prefill
+    wait_s = view.wait_s(option.target, now)
+    return Candidate(name, prefill.hit_tokens, wait_s, prefill.seconds, option.cost.total_s, option.held)

@@ -1,0 +1,79 @@
+"""Workflows of agents under way: when an agent starts, which sessions to advise, and which advisories were false.
+
+The sessions of all next agents are advised, because nobody knows the branch; those of branches that are not taken are
+invalidated once another agent starts (SYMPHONY §3.5).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from routing.advisories.call_graph import CallGraph
+
+Session = TypeVar("Session", bound=Hashable)
+LEAST_PROBABILITY = 0.1
+"""A next agent below it is not advised: most such advisories would be for nobody."""
+
+
+class NextSession(msgspec.Struct, Generic[Session], frozen=True):
+    """A session that may be asked for next."""
+
+    session: Session
+    expected_s: float
+    """From now."""
+
+
+class AgentHints(msgspec.Struct, Generic[Session], frozen=True):
+    """What the start of an agent tells."""
+
+    advise: tuple[NextSession[Session], ...] = ()
+    """The most probable first."""
+    invalidate: tuple[Session, ...] = ()
+
+
+class _Workflow(Generic[Session]):
+    """One workflow: each agent's session, and whose advisories stand."""
+
+    __slots__ = ("advised", "sessions")
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.advised: dict[str, Session] = {}
+
+
+class AgentWorkflows(Generic[Session]):
+    """The workflows that are known, at most `limit`: the one that was silent longest gives way.
+
+    Mutable state: `_workflows`. What is forgotten costs an advisory.
+    """
+
+    def __init__(self, graph: CallGraph, limit: int = 10_000) -> None:
+        self.graph = graph
+        self._limit = limit
+        self._workflows: OrderedDict[Hashable, _Workflow[Session]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._workflows)
+
+    def started(self, workflow: Hashable, agent: str, session: Session) -> AgentHints[Session]:
+        """Note that an agent's request has come, and return which sessions may follow and which will not."""
+        if agent not in self.graph.agents:
+            return AgentHints()
+        known = self._workflows.pop(workflow, None) or _Workflow()
+        self._workflows[workflow] = known
+        if len(self._workflows) > self._limit:
+            self._workflows.popitem(last=False)
+        known.sessions[agent] = session
+        standing, known.advised = known.advised, {}
+        advise = []
+        for each in self.graph.agents[agent]:
+            following = known.sessions.get(each.agent)
+            if following is not None and following != session and each.probability >= LEAST_PROBABILITY:
+                known.advised[each.agent] = following
+                advise.append(NextSession(following, each.after_s))
+        kept = {session, *known.advised.values()}
+        return AgentHints(tuple(advise), tuple([each for each in standing.values() if each not in kept]))

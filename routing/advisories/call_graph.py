@@ -1,0 +1,82 @@
+"""Which agents call which, how often and how much later: learned from calls, kept as JSON (SYMPHONY §3.1, §3.5).
+
+An agent's next agents are those that start next in the same workflow, whatever runs in parallel: each branch of a
+fan-out is then expected after the branch before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import median
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+MOST_NEXT = 8
+"""Next agents that are kept per agent, the most probable ones."""
+MOST_AGENTS = 1_000
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class NextAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent that may be called after another one."""
+
+    agent: Name
+    probability: Annotated[float, Meta(gt=0, le=1)]
+    """Share of the other's calls that it follows; what is missing to 1 are calls that end a workflow."""
+    after_s: Annotated[float, Meta(ge=0)]
+    """Median time from the start of the other's call to the start of its own."""
+
+
+class CallGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The agents of an application and their next agents, the most probable first."""
+
+    agents: Annotated[
+        dict[Name, Annotated[tuple[NextAgent, ...], Meta(max_length=MOST_NEXT)]], Meta(max_length=MOST_AGENTS)
+    ]
+    calls: dict[Name, int] = {}
+    """Of how many calls of an agent this is known."""
+
+
+class AgentCall(msgspec.Struct, frozen=True, gc=False):
+    """One call of an agent."""
+
+    workflow: str
+    """What the calls of one run of the application have in common."""
+    agent: str
+    at_s: float
+
+
+def learn_call_graph(calls: Iterable[AgentCall], least_probability: float = 0.02) -> CallGraph:
+    """Return the graph of calls in any order; rarer branches than `least_probability` are left out.
+
+    Raises ValueError for more than MOST_AGENTS agents: then the name holds something else, such as an id.
+    """
+    workflows: defaultdict[str, list[AgentCall]] = defaultdict(list)
+    for call in calls:
+        workflows[call.workflow].append(call)
+    made: Counter[str] = Counter()
+    gaps: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for _, steps in sorted(workflows.items()):
+        steps.sort(key=lambda call: (call.at_s, call.agent))
+        made.update(call.agent for call in steps)
+        for before, after in pairwise(steps):
+            gaps[before.agent][after.agent].append(after.at_s - before.at_s)
+    if len(made) > MOST_AGENTS:
+        raise ValueError(f"{len(made)} agents: a name must stand for a role, not for one call")
+    return CallGraph(
+        agents={agent: _next_of(gaps[agent], made[agent], least_probability) for agent in sorted(made)},
+        calls=dict(sorted(made.items())),
+    )
+
+
+def _next_of(gaps: dict[str, list[float]], calls: int, least: float) -> tuple[NextAgent, ...]:
+    found = [
+        NextAgent(agent, round(len(each) / calls, 4), round(median(each), 3))
+        for agent, each in gaps.items()
+        if len(each) / calls >= least
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.probability, each.agent))[:MOST_NEXT])

@@ -1,0 +1,36 @@
+"""The table of region rules that a policy may name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from routing.policy.policy_document import RoutingPolicy
+from routing.regions.locality_offload import LocalityOffload
+from routing.regions.region_rule import RegionRule
+from routing.regions.skywalker import SkyWalker
+from routing.regions.skywalker_ch import SkyWalkerCh
+
+REGION_LOCAL = "region_local"
+"""Forwards nothing, so that nobody is asked."""
+
+_STUDIED = LocalityOffload()
+
+
+def _locality_offload(policy: RoutingPolicy) -> RegionRule:
+    """Return our rule with the pool's own prefill cost; what a request in flight counts keeps its ratio to it."""
+    per_token_s = policy.prefill_cost.per_token_s
+    in_flight_s = _STUDIED.in_flight_s * per_token_s / _STUDIED.prefill_s_per_token
+    return LocalityOffload(prefill_s_per_token=per_token_s, in_flight_s=in_flight_s)
+
+
+REGION_RULES: dict[str, Callable[[RoutingPolicy], RegionRule]] = {
+    "locality_offload": _locality_offload,
+    "skywalker": lambda _policy: SkyWalker(),
+    "skywalker_ch": lambda _policy: SkyWalkerCh(),
+}
+
+
+def build_region_rule(policy: RoutingPolicy) -> RegionRule | None:
+    """Return the rule that the policy names; None: it forwards nothing."""
+    build = REGION_RULES.get(policy.region_rule)
+    return None if build is None else build(policy)

@@ -1,0 +1,119 @@
+"""Chunked pipeline parallelism (Mooncake §3.3): a group of nodes computes the chunks of a prompt at the same time.
+
+Each of `pipeline_stages` nodes has an equal part of the layers. A prompt is cut into chunks of `max_batched_tokens`
+tokens at most; a chunk goes from stage to stage, and every stage works on another chunk meanwhile. A prompt enters as
+soon as the last chunk of the one before has left the first stage, so that short prompts follow each other as on one
+node. What stages send each other at their boundaries overlaps with computing, and is not modeled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from simulator.engine_models.engine_events import EngineEvent, PrefillStarted
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.reference import ReferenceEngine
+
+
+def chunk_seconds(profile: EngineProfile, prompt_tokens: int, hit_tokens: int) -> list[float]:
+    """Return the seconds of each chunk on one node that has all layers; each pays the base of a prefill."""
+    done = min(hit_tokens, prompt_tokens - 1)
+    seconds = []
+    while done < prompt_tokens:
+        tokens = min(prompt_tokens - done, profile.max_batched_tokens)
+        done += tokens
+        attention_s = profile.prefill_per_token_squared_s * tokens * (done - tokens / 2)
+        seconds.append(profile.prefill_base_s + profile.prefill_per_token_s * tokens + attention_s)
+    seconds[0] += profile.prefill_per_hit_token_s * hit_tokens
+    return seconds
+
+
+class _Prefill(NamedTuple):
+    sequence: PromptSequence
+    hit_tokens: int
+    ends_s: float
+
+
+class PipelinedEngine(ReferenceEngine):
+    """Mutable beside the reference's: `_stages`, when each is free; `_under_way`, prefills in order.
+
+    `_free_at` is when the first stage is free; `_current` stays None.
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        super().__init__(profile)
+        self._stages = [0.0] * profile.pipeline_stages
+        self._under_way: deque[_Prefill] = deque()
+
+    @property
+    @override
+    def running(self) -> int:
+        """Prefills that have entered the pipeline."""
+        return len(self._under_way)
+
+    @property
+    @override
+    def kv_usage(self) -> float:
+        """Share of the blocks that prompts in the pipeline take, 0..1."""
+        return min(1.0, sum(len(each.sequence.keys) for each in self._under_way) / self.profile.num_blocks)
+
+    @override
+    def next_event_time(self) -> float | None:
+        """Return when the next prefill ends or can start; None while the engine is empty."""
+        moments = [self._under_way[0].ends_s] if self._under_way else []
+        start_s = self._next_start()
+        return min([*moments, start_s], default=None) if start_s is not None else min(moments, default=None)
+
+    @override
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        events: list[EngineEvent] = []
+        while (due_s := self.next_event_time()) is not None and due_s <= now:
+            if self._under_way and self._under_way[0].ends_s <= due_s:
+                ended = self._under_way.popleft()
+                first_stage_s, self._hit_tokens, self._ends_s = self._free_at, ended.hit_tokens, ended.ends_s
+                self._finish(ended.sequence, events)
+                self._free_at = first_stage_s
+            else:
+                self._start(now, events)
+        return events
+
+    @override
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once; the stages end what they had begun of it."""
+        for prefill in self._under_way:
+            if prefill.sequence.request_id == request_id:
+                self._under_way.remove(prefill)
+                return True
+        return super().abort(request_id, now)
+
+    @override
+    def check(self) -> None:
+        """Raise AssertionError unless cache, queue and pipeline are in order."""
+        super().check()
+        ends = [each.ends_s for each in self._under_way]
+        if ends != sorted(ends) or self._stages != sorted(self._stages) or self._current is not None:
+            raise AssertionError("a prompt or a stage has overtaken the one before it")
+
+    @override
+    def _start(self, now: float, events: list[EngineEvent]) -> bool:
+        """Let the first prompt enter the first stage."""
+        if not super()._start(now, events):
+            return False
+        sequence, self._current = self._current, None
+        started = events[-1]
+        if sequence is None or not isinstance(started, PrefillStarted):
+            raise AssertionError("a prefill started without its event")
+        count, ends_s = len(self._stages), started.at_s
+        for seconds in chunk_seconds(self.profile, sequence.prompt_tokens, self._hit_tokens):
+            done_s = started.at_s
+            for stage, free_s in enumerate(self._stages):
+                done_s = self._stages[stage] = max(free_s, done_s) + seconds / count
+            ends_s = done_s
+        self._free_at = self._stages[0]
+        self._under_way.append(_Prefill(sequence, self._hit_tokens, ends_s))
+        return True

@@ -1,0 +1,164 @@
+"""One pool behind several gateways: one of them decides for all, or each decides alone.
+
+A balancer gives each request to a gateway by chance. Each gateway hears the engines' KV events and reports; what a
+gateway that decides alone does not know is what the others have dispatched and queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from typing_extensions import override
+
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy
+from routing.registry import Table
+from routing.router import Router
+from routing.values.decision import Outcome
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, Failed, Observation
+from simulator.fleet.engine_slots import Station
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import RequestRecord
+
+
+class SeparateGateways(Router):
+    """Gateways that know nothing of each other. This router is the first one's; `others` are the others'.
+
+    Mutable, beside the routers: which of them has each request. Samples show the first one's view.
+    """
+
+    def __init__(self, policy: RoutingPolicy, gateways: int, *, seed: int, placements: Table) -> None:
+        super().__init__("simulation", policy, 1, seed=seed, placements=placements)
+        self.others = [Router("simulation", policy, 1, seed=seed, placements=placements) for _ in range(gateways - 1)]
+        self._rng = Random(f"{seed}:balancer")
+        self._of: dict[str, int] = {}
+
+    @override
+    def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
+        return self._all(super().set_engines(engines, now), lambda each: each.set_engines(engines, now))
+
+    @override
+    def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
+        return self._all(super().set_policy(policy, version, now), lambda each: each.set_policy(policy, version, now))
+
+    @override
+    def tick(self, now: float) -> list[Outcome]:
+        return self._all(super().tick(now), lambda each: each.tick(now))
+
+    @override
+    def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
+        first = super().report(engine_id, pending, now, room_tokens)
+        return self._all(first, lambda each: each.report(engine_id, pending, now, room_tokens))
+
+    @override
+    def note_memory(self, engine_id: str, kv_usage: float) -> None:
+        super().note_memory(engine_id, kv_usage)
+        for each in self.others:
+            each.note_memory(engine_id, kv_usage)
+
+    @override
+    def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
+        super().blocks_stored(engine_id, keys)
+        for each in self.others:
+            each.blocks_stored(engine_id, keys)
+
+    @override
+    def blocks_removed(self, engine_id: str, keys: Sequence[int]) -> None:
+        super().blocks_removed(engine_id, keys)
+        for each in self.others:
+            each.blocks_removed(engine_id, keys)
+
+    @override
+    def submit(
+        self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
+    ) -> Outcome:
+        number = self._of.get(request.request_id)
+        if number is None:
+            number = self._of[request.request_id] = self._rng.randrange(len(self.others) + 1)
+        if number:
+            return self.others[number - 1].submit(request, now, hold=hold, excluded=excluded)
+        return super().submit(request, now, hold=hold, excluded=excluded)
+
+    @override
+    def observe(self, observation: Observation, now: float) -> list[Outcome]:
+        request_id = observation.request_id
+        number = self._of.get(request_id, 0)
+        if isinstance(observation, Completed | Failed):
+            self._of.pop(request_id, None)
+        return self.others[number - 1].observe(observation, now) if number else super().observe(observation, now)
+
+    @override
+    def next_wake(self, now: float) -> float | None:
+        wakes = [super().next_wake(now), *(each.next_wake(now) for each in self.others)]
+        return min((each for each in wakes if each is not None), default=None)
+
+    @override
+    def check(self) -> None:
+        super().check()
+        for each in self.others:
+            each.check()
+
+    def _all(self, outcomes: list[Outcome], call: Callable[[Router], list[Outcome]]) -> list[Outcome]:
+        return [*outcomes, *(outcome for each in self.others for outcome in call(each))]
+
+
+class UnownedPool(FleetSimulation):
+    """Each gateway decides alone; the router is a SeparateGateways."""
+
+    @override
+    def _has_queued(self) -> bool:
+        routers = [self.router, *(self.router.others if isinstance(self.router, SeparateGateways) else ())]
+        return any(each.waiting or each.deferred for each in routers)
+
+
+class OwnedPool(FleetSimulation):
+    """One gateway owns the pool; the others ask it, half a round trip away, and relay by themselves.
+
+    Mutable, beside the simulation's: the requests that came to one of the others.
+    """
+
+    def __init__(self, *fleet: Any, gateways: int, rtt_s: float, seed: int, **options: Any) -> None:
+        """`rtt_s` is the round trip between two gateways in seconds; the further arguments are FleetSimulation's."""
+        self._gateways = gateways
+        self._way_s = rtt_s / 2
+        self._rng = Random(f"{seed}:balancer")
+        self._asked: set[str] = set()
+        super().__init__(*fleet, **options)
+
+    @override
+    def _submit(self, record: RequestRecord) -> None:
+        request = record.request
+        if request.request_id not in self._asked and not self._rng.randrange(self._gateways):
+            super()._submit(record)
+            return
+        self._asked.add(request.request_id)
+
+        def arrive(simulation: FleetSimulation) -> None:
+            simulation.take_outcome(simulation.router.submit(request, simulation.now), record)
+
+        self.call_at(self.now + self._way_s, arrive)
+
+    @override
+    def _send(self, station: Station, record: RequestRecord) -> None:
+        if record.request.request_id not in self._asked:
+            super()._send(station, record)
+            return
+
+        def arrive(_simulation: FleetSimulation) -> None:
+            if station.alive and station.live.get(record.request.request_id) is record:
+                FleetSimulation._send(self, station, record)
+
+        self.call_at(self.now + self._way_s, arrive)
+
+    @override
+    def _observe(self, observation: Observation) -> None:
+        if observation.request_id in self._asked:
+            self.call_at(
+                self.now + self._way_s,
+                lambda simulation: simulation.deliver(simulation.router.observe(observation, simulation.now)),
+            )
+        else:
+            super()._observe(observation)

@@ -1,0 +1,187 @@
+"""The node managers of a simulated fleet: engines put there what they compute, and load what the router decided.
+
+Catalog, ledger of loads and planners are those of production. A load goes over the holder's link, or from the engine's
+own node over the engine's; what lies on SSD alone is read meanwhile. One that takes longer than computing ends there,
+with what has come, as in the simulated engine's server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from planning.kv_orders.kv_move import REPLICATE, KvMove
+from planning.kv_orders.prefetch import prefetch
+from planning.kv_orders.replication import HotLoads
+from routing.ledger.node_holdings import NodeHoldings
+from routing.ledger.node_loads import NodeLoads
+from routing.values.decision import Decision, Fetch
+from routing.values.inference_request import InferenceRequest
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
+from simulator.kv_nodes.link import Link
+from simulator.kv_nodes.node_cache import NodeCache, Tiers
+from simulator.kv_nodes.order_worth import OrderWorth
+
+At = Callable[[float, Callable[[], None]], None]
+"""Has something done at a moment of virtual time."""
+
+
+class Loading(NamedTuple):
+    """A load that is under way."""
+
+    blocks: int
+    """Leading blocks of the prompt that the engine has when it ends."""
+    ends_s: float
+
+
+class FleetNodes:
+    """Mutable: the caches, the links, the ledger, and orders under way by the place of their last block."""
+
+    def __init__(self, spec: KvNodesSpec, profile: EngineProfile, at: At) -> None:
+        self.spec = spec
+        self._at = at
+        self._profile = profile
+        self._block_bytes = profile.block_tokens * profile.kv_bytes_per_token
+        self.names = [f"kv-{number + 1}" for number in range(spec.nodes)]
+        sizes = max(1, spec.dram_tokens // profile.block_tokens), spec.ssd_tokens // profile.block_tokens
+        self.caches = {name: NodeCache(*sizes, eviction=spec.eviction) for name in self.names}
+        self.uplinks = {name: Link(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
+        self.disks = {name: Link(spec.ssd_bytes_per_s) for name in self.names}
+        self.own_links: dict[str, Link] = {}
+        self.ledger = NodeLoads(NodeHoldings())
+        self.worth = OrderWorth()
+        self.loads = self.loaded_blocks = 0
+        self._hot = HotLoads()
+        self._moving: set[tuple[str, int]] = set()
+        for name in self.names:
+            self.ledger.holdings.join(name)
+            self.ledger.holdings.complete(name)
+
+    def set_engines(self, engine_ids: Sequence[str]) -> None:
+        """Give each engine its own node, in turn or as the specification has it."""
+        homes = self.spec.homes
+        numbers = {
+            engine_id: homes[at % len(homes)] if homes else at % len(self.names)
+            for at, engine_id in enumerate(sorted(engine_ids))
+        }
+        slots = dict.fromkeys(self.names, self._block_bytes)
+        homes_of = {engine_id: self.names[number] for engine_id, number in numbers.items() if number >= 0}
+        self.ledger.set_nodes(homes_of, slots)
+
+    # -- what engines do
+
+    def stored(self, engine_id: str, keys: Sequence[int], parent: int | None, now: float) -> None:
+        """Keep blocks that an engine has computed behind the block `parent` of their prompt on its own node."""
+        home = self.ledger.homes.get(engine_id)
+        if home is not None:
+            self.caches[home].put(keys, now, parent=parent)
+            self._tell(home)
+
+    def hit_tokens(self, request: InferenceRequest, blocks: int) -> int:
+        """Return the prompt tokens that so many leading blocks save."""
+        return self._profile.hit_tokens(request.prompt_tokens, blocks)
+
+    def prefill_s(self, request: InferenceRequest, hit_tokens: int) -> float:
+        """Return the seconds of a prefill on an engine of speed 1."""
+        return self._profile.prefill_s(request.prompt_tokens, hit_tokens)
+
+    def load(
+        self, fetch: Fetch, request: InferenceRequest, engine_id: str, held: int, now: float, budget_s: float
+    ) -> Loading | None:
+        """Begin a load behind `held` blocks; None: nothing of it is there, or the engine needs none."""
+        home = self.ledger.homes.get(engine_id)
+        if home is None or fetch.blocks <= held:
+            return None
+        keys = request.keys[: fetch.blocks]
+        found = self.caches[fetch.node].read(keys, now)
+        self._tell(fetch.node)
+        if found.blocks <= held:
+            return None
+        wanted = found.blocks - held
+        blocks, ends_s, ssd_blocks = self._carry(fetch.node, home, engine_id, (held, found), now, budget_s)
+        if blocks < wanted:
+            ends_s = now + budget_s
+            self.ledger.failed(fetch.node, ends_s)
+        self.loads += 1
+        if not blocks:
+            return Loading(held, ends_s)
+        self.loaded_blocks += blocks
+        size, seconds = blocks * self._block_bytes, ends_s - now
+        self._at(ends_s, lambda: self.ledger.loaded(engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks))
+        self.worth.loaded(fetch.node, keys[held : held + blocks], request.block_tokens)
+        if self.spec.orders and home != fetch.node:
+            self._order(self._hot.loaded(keys[: held + blocks], home, fetch.node, self.ledger, now), now)
+        return Loading(held + blocks, ends_s)
+
+    def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
+        """Have brought what a queued request will load."""
+        if self.spec.orders and decision.engine_id and request.keys:
+            self._order(prefetch(request, decision, self.ledger, now), now)
+
+    def check(self) -> None:
+        """Raise AssertionError where a part is wrong, or a link has carried more than it can."""
+        self.ledger.holdings.check()
+        for cache in self.caches.values():
+            cache.check()
+        for link in (*self.uplinks.values(), *self.disks.values(), *self.own_links.values()):
+            link.check()
+
+    # -- inner
+
+    def _carry(
+        self, node: str, home: str, engine_id: str, part: tuple[int, Tiers], now: float, budget_s: float
+    ) -> tuple[int, float, int]:
+        """Carry what comes within the budget; returns its blocks, when the last one is there, and those of SSD."""
+        held, found = part
+        size, link, disk = self._block_bytes, self._link(node, home, engine_id), self.disks[node]
+        in_dram = max(0, found.dram - held)
+        fits = int(link.bytes_within(now, budget_s) / size)
+        if found.blocks > found.dram:
+            fits = min(fits, in_dram + int(disk.bytes_within(now, budget_s) / size))
+        blocks = min(found.blocks - held, fits)
+        if not blocks:
+            return 0, now + budget_s, 0
+        ssd_blocks = max(0, blocks - in_dram)
+        read_s = disk.carry(ssd_blocks * size, now) if ssd_blocks else now
+        return blocks, max(link.carry(blocks * size, now), read_s), ssd_blocks
+
+    def _link(self, node: str, home: str, engine_id: str) -> Link:
+        if node != home:
+            return self.uplinks[node]
+        link = self.own_links.get(engine_id)
+        if link is None:
+            link = self.own_links[engine_id] = Link(self.spec.own_bytes_per_s, self.spec.latency_s)
+        return link
+
+    def _order(self, move: KvMove | None, now: float) -> None:
+        """Move blocks to another node, or from its SSD to DRAM; a place is asked for once at a time."""
+        if move is None or (move.target, move.keys[-1]) in self._moving:
+            return
+        place = move.target, move.keys[-1]
+        target = self.caches[move.target]
+        if move.source == move.target:
+            target.read(move.keys, now)
+            self._tell(move.target)
+            return
+        came = self.caches[move.source].holds(move.keys).blocks
+        if not came:
+            return
+        self._moving.add(place)
+        ends_s = self.uplinks[move.source].carry(came * self._block_bytes, now)
+        self._at(ends_s, lambda: self._moved(move, came, ends_s, place))
+
+    def _moved(self, move: KvMove, came: int, now: float, place: tuple[str, int]) -> None:
+        self._moving.discard(place)
+        keys = move.keys[:came]
+        self.caches[move.target].put(keys, now)
+        self.worth.moved(move.target, keys, replica=move.planner == REPLICATE)
+        self._tell(move.target)
+
+    def _tell(self, node: str) -> None:
+        """Let the ledger know what changed on a node, as its events do a moment later."""
+        changed = self.caches[node].take_changed()
+        holdings = self.ledger.holdings
+        holdings.removed(node, [key for key, (held, _) in changed.items() if not held])
+        for dram in (True, False):
+            holdings.stored(node, [key for key, state in changed.items() if state == (True, dram)], dram=dram)

@@ -1,0 +1,33 @@
+"""A link under the virtual clock: transfers go one after another, and never faster than its bandwidth."""
+
+from __future__ import annotations
+
+
+class OverbookedLinkError(AssertionError):
+    """A link has carried more bytes than its bandwidth allows."""
+
+
+class Link:
+    """Mutable: `carried_bytes`, and `free_at`, when all that was booked has been carried (seconds)."""
+
+    __slots__ = ("bytes_per_s", "carried_bytes", "free_at", "latency_s")
+
+    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
+        self.bytes_per_s, self.latency_s = bytes_per_s, latency_s
+        self.carried_bytes = self.free_at = 0.0
+
+    def carry(self, size: float, now: float) -> float:
+        """Book so many bytes; returns the moment in seconds when the last one has come."""
+        self.free_at = max(now, self.free_at) + size / self.bytes_per_s
+        self.carried_bytes += size
+        self.check()
+        return self.free_at + self.latency_s
+
+    def bytes_within(self, now: float, seconds: float) -> float:
+        """Return how many bytes more would have come `seconds` from now."""
+        return max(0.0, now + seconds - self.latency_s - max(now, self.free_at)) * self.bytes_per_s
+
+    def check(self) -> None:
+        """Raise OverbookedLinkError where more was carried than bandwidth × time."""
+        if self.carried_bytes > self.bytes_per_s * self.free_at * (1 + 1e-9) + 1.0:
+            raise OverbookedLinkError(f"{self.carried_bytes:.0f} bytes in {self.free_at:.3f} s")

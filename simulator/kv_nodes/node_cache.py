@@ -1,0 +1,139 @@
+"""What one simulated node manager keeps: the production catalog over slots without bytes.
+
+A block is written through to SSD at once, and one that is read from SSD comes back to DRAM, as in the real node.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+
+from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transfer.frames import CacheHint
+
+_KEY_BYTES = 32
+_BLOCK_BYTES = 1
+"""Slots hold no bytes here; quotas count blocks."""
+
+
+class Tiers(msgspec.Struct, frozen=True):
+    """Leading blocks of a prompt on one node."""
+
+    blocks: int
+    dram: int
+    """Those of them that lie in DRAM, from the first on."""
+
+
+class NodeCache:
+    """Mutable: the catalog."""
+
+    def __init__(
+        self, dram_blocks: int, ssd_blocks: int = 0, *, eviction: str = "leaf_lru", pin_share: float = 0.1
+    ) -> None:
+        slots = dram_blocks + ssd_blocks
+        settings = CatalogSettings(
+            dram_slots=dram_blocks,
+            ssd_slots=ssd_blocks,
+            slot_bytes=_BLOCK_BYTES,
+            tenant_quota_bytes=slots,
+            pin_quota_bytes=int(slots * pin_share),
+            eviction=eviction,
+        )
+        self.catalog = BlockCatalog(settings, random.Random(0))
+        self._written_through = ssd_blocks > 0
+
+    def put(
+        self,
+        keys: Sequence[int],
+        now: float,
+        *,
+        parent: int | None = None,
+        hint: CacheHint = "default",
+        pin_s: float = 0.0,
+    ) -> int:
+        """Keep neighbouring blocks of a prompt behind `parent` (None: its first ones); returns how many are new.
+
+        Ephemeral ones are not kept (Mooncake §5.2).
+        """
+        if hint == "ephemeral":
+            return 0
+        catalog, names = self.catalog, [_name(key) for key in keys]
+        catalog.expire(now)
+        held = catalog.open_read(names)
+        new = list[BlockRecord]()
+        for place, (key, name) in enumerate(zip(keys, names, strict=True)):
+            if catalog.find(name) is not None:
+                continue
+            before = names[place - 1] if place else b"" if parent is None else _name(parent)
+            record = catalog.create(BlockFacts(name, _BLOCK_BYTES, parent=before, routing_key=key), now)
+            if record is None:
+                break
+            catalog.publish(record)
+            new.append(record)
+        catalog.close_read(held)
+        for record in reversed(new):
+            catalog.unlock(record)
+        if self._written_through:
+            for record in new:
+                self._copy(record.facts.key, to_ssd=True)
+        if hint == "context_cache":
+            catalog.pin(names, now + pin_s, now)
+        self._settle()
+        return len(new)
+
+    def holds(self, keys: Sequence[int]) -> Tiers:
+        """Return what is held of a prompt; not a use of it."""
+        blocks = dram = 0
+        for key in keys:
+            record = self.catalog.find(_name(key))
+            if record is None or not record.visible:
+                break
+            dram += DRAM in record.slots and dram == blocks
+            blocks += 1
+        return Tiers(blocks, dram)
+
+    def read(self, keys: Sequence[int], now: float) -> Tiers:
+        """Use what is held of a prompt, and bring what lies on SSD alone to DRAM; returns where it lay before."""
+        self.catalog.expire(now)
+        found = self.holds(keys)
+        names = [_name(key) for key in keys[: found.blocks]]
+        records = self.catalog.open_read(names)
+        for record in records:
+            if record is not None and DRAM not in record.slots:
+                self._copy(record.facts.key, to_ssd=False)
+        self.catalog.close_read(records)
+        self._settle()
+        return found
+
+    def take_changed(self) -> dict[int, tuple[bool, bool]]:
+        """Return of each block that changed since the last time whether it is held now, and whether in DRAM."""
+        changed = dict.fromkeys(change.facts.routing_key for change in self.catalog.take_changes())
+        return {key: self._state(key) for key in changed}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the catalog's parts agree."""
+        self.catalog.check()
+
+    def _state(self, key: int) -> tuple[bool, bool]:
+        record = self.catalog.find(_name(key))
+        held = record is not None and record.visible and bool(record.slots)
+        return held, record is not None and held and DRAM in record.slots
+
+    def _copy(self, name: bytes, *, to_ssd: bool) -> None:
+        medium = SSD if to_ssd else DRAM
+        record = self.catalog.open_fill(name, medium)
+        if record is not None:
+            self.catalog.close_fill(record, medium, whole=True)
+
+    def _settle(self) -> None:
+        for slot in self.catalog.take_cleared():
+            self.catalog.slot_cleared(slot)
+
+
+def _name(key: int) -> bytes:
+    return key.to_bytes(_KEY_BYTES, "big")

@@ -1,0 +1,131 @@
+"""What sovereignty rules cost: a small fleet of the same regions, simulated with and without them.
+
+`python -m simulator.regions.sovereignty_cost` reads a CostQuestion (JSON) and writes a SovereigntyCost. Each region is
+the busy one in turn, with more clients than its engines hold, while the others are quiet; figures are means.
+Traffic is the chat that `wild` has, from tenants that the rules name and one that they do not, in equal parts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
+from routing.values.prepared_struct import prepared
+from simulator.regions.region_report import RegionReport
+from simulator.regions.region_run import RegionRun, RegionSpec
+
+MOST_ENGINES = 8
+"""Larger fleets are simulated at this size, in proportion, with one engine per region at least."""
+MOST_REGIONS = 6
+MOST_RULES = 8
+"""The most rules that are left out one by one."""
+BUSY, QUIET = 45, 8
+"""Clients per engine of a region. An engine's batch holds about 30 of these requests."""
+WARMUP_S, DURATION_S = 15.0, 60.0
+
+
+class CostQuestion(msgspec.Struct, frozen=True):
+    """Rules, and the engines that each region has."""
+
+    document: SovereigntyDocument
+    engines: dict[str, int]
+    seed: int = 31
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What a fleet serves under some rules, and what that is over the same fleet without rules."""
+
+    tokens_per_s: float
+    ttft_p90_s: float
+    crossed_share: float
+    over_free: float
+
+
+class SovereigntyCost(msgspec.Struct, frozen=True):
+    """The fleet that was simulated, free of rules and under them, and without each rule."""
+
+    engines: dict[str, int]
+    free: Served
+    ruled: Served
+    without: dict[str, Served] = {}
+    """By the rule that is left out, for the first MOST_RULES rules."""
+
+
+def cost_of(question: CostQuestion) -> SovereigntyCost:
+    """Simulate; raises ValueError where fewer than two or more than MOST_REGIONS regions have engines."""
+    fleet = _sized({region: count for region, count in question.engines.items() if count})
+    if not 2 <= len(fleet) <= MOST_REGIONS:
+        raise ValueError(f"{len(fleet)} regions have engines; the simulation takes 2 to {MOST_REGIONS}")
+    document = question.document
+    # All runs have the same tenants, so that they have the same requests.
+    named = ("", *document.tenants)
+    free_reports = _turns(fleet, SovereigntyDocument(), named, question.seed)
+    base = _mean([report.tokens_per_s for report in free_reports])
+
+    def served(rules: SovereigntyDocument) -> Served:
+        return _served(_turns(fleet, rules, named, question.seed), base)
+
+    without = {
+        rule.name: served(msgspec.structs.replace(document, rules=_others(document, at)))
+        for at, rule in enumerate(document.rules[:MOST_RULES])
+    }
+    return SovereigntyCost(fleet, _served(free_reports, base), served(document), without)
+
+
+def _others(document: SovereigntyDocument, at: int) -> tuple[SovereigntyRule, ...]:
+    return (*document.rules[:at], *document.rules[at + 1 :])
+
+
+def _sized(engines: dict[str, int]) -> dict[str, int]:
+    """Return the engines per region, at most about MOST_ENGINES of them."""
+    scale = min(1.0, MOST_ENGINES / max(1, sum(engines.values())))
+    return {region: max(1, round(count * scale)) for region, count in sorted(engines.items())}
+
+
+def _turns(
+    fleet: dict[str, int], document: SovereigntyDocument, tenants: tuple[str, ...], seed: int
+) -> list[RegionReport]:
+    return [
+        RegionRun(
+            RegionSpec(
+                "wild",
+                "ours",
+                seed,
+                clients=tuple(count * (BUSY if region == busy else QUIET) for region, count in fleet.items()),
+                replicas=tuple(fleet.values()),
+                duration_s=DURATION_S,
+                warmup_s=WARMUP_S,
+                regions=tuple(fleet),
+                sovereignty=document,
+                tenants=tenants,
+            )
+        ).run()
+        for busy in fleet
+    ]
+
+
+def _served(reports: Sequence[RegionReport], base: float) -> Served:
+    tokens_per_s = _mean([report.tokens_per_s for report in reports])
+    return Served(
+        round(tokens_per_s, 1),
+        round(_mean([report.ttft_p90_s for report in reports]), 3),
+        round(_mean([report.crossed_share for report in reports]), 4),
+        round(tokens_per_s / base, 4) if base else 1.0,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def main() -> None:
+    """Answer one question."""
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=prepared(CostQuestion))
+    sys.stdout.buffer.write(msgspec.json.encode(cost_of(question)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The capacity plan of recorded traffic: demand per region in engines, what it covers, and the command."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from controlplane.capacity import demand
+from controlplane.capacity.demand import STEP_S, logged_demand
+from controlplane.capacity.saving import Prices, installation_plan
+from controlplane.request_log.models.segment import Segment
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.policy.policy_document import RoutingPolicy
+from tests.controlplane.capacity.some_days import BEGIN, days, pools
+from tests.controlplane.request_log.recordings.traffic import record, row
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def some_pools(db: None) -> None:
+    pools()
+
+
+def two_steps(**fields: object) -> dict[str, list[float]]:
+    """Return the demand of one request in the second of two whole steps."""
+    record([row(0, at=BEGIN - 1, pool="chat-us")])
+    record([row(0, at=BEGIN + 10, pool="chat-us", **fields)])
+    record([row(0, at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
+    found = logged_demand(BEGIN + 2 * STEP_S + 1, 1.0)
+    assert found is not None
+    assert found.since == BEGIN
+    return found.regions
+
+
+def test_demand_is_prefill_and_a_share_of_the_decode_steps() -> None:
+    policy = RoutingPolicy()
+    prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
+    context = 1500 + 10
+    batch = min(demand.MOST_TOGETHER, decode.batch_within(policy.tbt_slo_s, context))
+    expected = prefill.seconds(1500, 512) + 20 * decode.seconds(batch, batch * context) / batch
+    regions = two_steps()
+    assert regions["us"] == pytest.approx([expected / STEP_S, 0.0])
+    assert regions["eu"] == [0.0, 0.0]
+
+
+def test_a_forwarded_request_counts_where_it_arrived() -> None:
+    regions = two_steps(region="eu")
+    assert regions["us"] == [0.0, 0.0]
+    assert regions["eu"][0] > 0
+
+
+def test_what_was_refused_counts_with_the_answers_that_others_had() -> None:
+    record([row(0, at=BEGIN + 20, pool="chat-us", outcome="refused", output_tokens=0)])
+    regions = two_steps()
+    one = installation_one()
+    assert regions["us"][0] == pytest.approx(2 * one, rel=1e-6)
+
+
+def installation_one() -> float:
+    """Return the demand of one request that was answered."""
+    Segment.objects.all().delete()
+    return two_steps()["us"][0]
+
+
+def test_regions_whose_days_are_apart_save_and_the_range_says_how_sure() -> None:
+    found = installation_plan(days(), Prices(utilization=1.0))
+    assert found is not None
+    assert found.plan.own_peaks > found.plan.shared_peak
+    assert 0.3 < found.plan.saving < 0.6
+    assert found.plan.range is not None
+    assert (found.plan.range.of_days, found.plan.range.pieces) == (False, 11)
+    assert "less than a day" in found.caveat
+
+
+def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = days()
+    whole = installation_plan(end, Prices())
+    monkeypatch.setattr(demand, "READ_BYTES", Segment.objects.count() * 200)
+    sampled = installation_plan(end, Prices())
+    assert whole is not None
+    assert sampled is not None
+    assert (whole.demand.every, sampled.demand.every > 1) == (1, True)
+    assert "stands for the others" in sampled.caveat
+    assert sum(sampled.demand.regions["us"]) == pytest.approx(sum(whole.demand.regions["us"]), rel=0.3)
+
+
+def test_an_empty_log_makes_no_plan() -> None:
+    assert installation_plan(BEGIN, Prices()) is None
+    with pytest.raises(CommandError, match="no whole quarter of an hour"):
+        call_command("plan-capacity")
+
+
+def test_the_command_says_and_writes_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = days(0.25)
+    monkeypatch.setattr(time, "time", lambda: end)
+    out = tmp_path / "plan.json"
+    call_command("plan-capacity", "--reserved", "1", "--on-demand", "3", "--json", str(out))
+    said = capsys.readouterr().out
+    assert "saving" in said
+    assert "cheapest mix" in said
+    plan = json.loads(out.read_text())
+    assert plan["own_cost"] == pytest.approx(plan["own_peaks"])
+    assert plan["mixed_cost"] <= plan["shared_cost"]
+
+
+@pytest.mark.parametrize("options", [("--days", "0"), ("--days", "99"), ("--utilization", "2"), ("--reserved", "0")])
+def test_the_command_refuses_what_makes_no_sense(options: tuple[str, str]) -> None:
+    days(0.1)
+    with pytest.raises(CommandError):
+        call_command("plan-capacity", *options)

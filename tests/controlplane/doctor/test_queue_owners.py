@@ -1,0 +1,55 @@
+"""The doctor says where gateways disagree about who owns a pool, once an election would be over."""
+
+from __future__ import annotations
+
+from controlplane.doctor.finding import State
+from controlplane.doctor.fleet.queue_owners import judged
+from gateway.contracts.fleet_sample import FleetSample, PoolRole, PoolSample
+
+NOW = 1000.0
+
+
+def told(*roles: PoolRole) -> list[FleetSample]:
+    """Return one sample for each gateway's role."""
+    return [
+        FleetSample(seq=1, at=NOW, window_s=15.0, snapshot_version=1, engines=(), pools=(_pool(role),))
+        for role in roles
+    ]
+
+
+def role(gateway: str, role: str, owner: str, epoch: int, *, for_s: float = 60.0, reason: str = "") -> PoolRole:
+    return PoolRole(gateway=gateway, role=role, owner=owner, epoch=epoch, since=NOW - for_s, reason=reason)
+
+
+def _pool(role: PoolRole) -> PoolSample:
+    return PoolSample(
+        pool_id="chat", name="chat", region="eu", served_model="m", placement="least_cost", order="shed",
+        policy_version=1, ttft_slo_s=5.0, tokens_per_s=1.0, unbound=0, unbound_tokens=0, oldest_wait_s=0.0, load_cv=0.0,
+        requests_per_s=0.0, prompt_tokens_per_s=0.0, ttft_p50_s=None, ttft_p90_s=None, ttft_p99_s=None,
+        on_time_share=None, hit_share=None, late=0, roles=(role,),
+    )  # fmt: skip
+
+
+def test_gateways_that_agree_are_fine() -> None:
+    (found,) = judged(told(role("a", "owner", "a", 3), role("b", "asks", "a", 3)), NOW)
+    assert (found.state, found.says) == (State.OK, "The gateways agree on who owns 1 pool.")
+
+
+def test_one_that_decides_alone_for_long_is_named_with_its_reason() -> None:
+    samples = told(role("a", "owner", "a", 3), role("b", "alone", "", 3, reason="the owner is silent"))
+    (found,) = judged(samples, NOW)
+    assert found.state == State.WARNING
+    assert "b (the owner is silent)" in found.says
+    assert "SWITCHYARD_PEER_LISTEN" in found.do
+
+
+def test_an_election_is_no_finding_and_different_owners_are() -> None:
+    young = told(role("a", "owner", "a", 3), role("b", "alone", "", 3, for_s=2.0))
+    assert judged(young, NOW)[0].state == State.OK
+    (found,) = judged(told(role("a", "owner", "a", 3), role("b", "owner", "b", 4)), NOW)
+    assert found.state == State.WARNING
+    assert "a (epoch 3), b (epoch 4)" in found.says
+
+
+def test_nothing_is_said_of_a_single_gateway() -> None:
+    assert judged([], NOW) == []

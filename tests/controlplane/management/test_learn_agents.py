@@ -1,0 +1,39 @@
+"""manage.py learn_agents: from recorded requests to the file that gateways read."""
+
+from __future__ import annotations
+
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from gateway.advisories.agent_advisor import read_call_graph
+from routing.advisories.call_graph import NextAgent
+from tests.controlplane.request_log.recordings.traffic import record, row
+
+pytestmark = pytest.mark.django_db
+
+
+def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
+    begin = time.time() - 600
+    steps = [("engineer", 0.0), ("reviewer", 6.0), ("engineer", 10.0), ("manager", 12.0)]
+    record([row(at=begin + after, agent=agent, workflow="w") for agent, after in steps])
+    record([row(at=begin + 1, agent="manager", workflow="w", tenant="other"), row(at=begin + 2)])
+    out, told = tmp_path / "agents.json", StringIO()
+    call_command("learn_agents", out=out, stdout=told)
+    graph = read_call_graph(str(out))
+    assert graph is not None
+    assert graph.agents["engineer"] == (NextAgent("manager", 0.5, 2.0), NextAgent("reviewer", 0.5, 6.0))
+    assert graph.calls == {"engineer": 2, "manager": 2, "reviewer": 1}
+    assert "reviewer 50% 6.0 s" in told.getvalue()
+
+
+def test_requests_without_agents_teach_nothing() -> None:
+    record([row(at=time.time() - 5)])
+    with pytest.raises(CommandError, match="x-agent"):
+        call_command("learn_agents", stdout=StringIO())
+    with pytest.raises(CommandError):
+        call_command("learn_agents", pool="another", stdout=StringIO())

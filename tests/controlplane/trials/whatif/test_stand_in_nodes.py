@@ -1,0 +1,47 @@
+"""A what-if simulates the node managers that a pool's engines have."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.lifecycle import start_whatif
+from controlplane.trials.whatif.plan import BASE
+from controlplane.trials.whatif.reading import plan_of
+from controlplane.trials.whatif.stand_in_nodes import stand_in_nodes
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
+from tests.controlplane.trials.whatif.installation import ACTOR, keep, live_and_draft, recorded
+from tests.web.kv_nodes.some_nodes import two_nodes
+
+pytestmark = pytest.mark.django_db
+
+
+def engines(pool: Pool) -> list[Engine]:
+    return list(Engine.objects.filter(pool=pool).order_by("engine_id"))
+
+
+def test_nodes_are_of_the_median_size_and_engines_keep_their_own(pool: Pool) -> None:
+    two_nodes(pool)
+    found = stand_in_nodes(engines(pool), 512)
+    tokens = 512 * (64 << 20) // (32 << 10)
+    assert found == KvNodesSpec(nodes=2, dram_tokens=tokens, ssd_tokens=4 * tokens, homes=(0, 1, 0, 1))
+    Engine.objects.filter(engine_id="e-03").update(kv_node="")
+    found = stand_in_nodes(engines(pool), 512)
+    assert found is not None
+    assert found.homes == (0, 1, -1, 1)
+
+
+def test_without_nodes_none_are_simulated(pool: Pool) -> None:
+    assert stand_in_nodes(engines(pool), 512) is None
+
+
+def test_a_run_is_told_of_the_nodes(pool: Pool) -> None:
+    two_nodes(pool)
+    _, better = live_and_draft(pool)
+    pool.refresh_from_db()
+    whatif = start_whatif(keep(pool, recorded()), better, None, Conditions(seeds=1), actor=ACTOR, why="nodes")
+    spec = plan_of(whatif).task(BASE, 0).spec
+    assert spec.kv_nodes is not None
+    assert spec.kv_nodes.nodes == 2

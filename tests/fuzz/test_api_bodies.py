@@ -1,0 +1,115 @@
+"""Bodies of every endpoint as proxies pass them on, and engines' answers: read or refused, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.api.route_request import prompt_of, read
+from gateway.formats.endpoints import ENDPOINTS, Endpoint
+from gateway.formats.engine_usage import usage_of, with_cached_tokens
+from gateway.formats.handoff_bodies import read_prefill_answer
+from gateway.http.json_body import BadBodyError
+from kvstore.connector.engine_params import KvOrder, outcome_in
+from switchyard_client.clients import run_blocking
+from switchyard_client.decisions import AnswerTail, Decisions, RejectedError
+from tests.fuzz.mutations import near
+
+TOOL = {"name": "drain", "description": "d", "input_schema": {"type": "object"}}
+PART = {"type": "text", "text": "part"}
+MEDIA = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+TURNS = [{"role": "system", "content": "s"}, {"role": "user", "content": [PART, MEDIA]}]
+CALL = {"type": "tool_use", "id": "t", "name": "drain", "input": {"engine": "e"}}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [PART]}
+CALLED = [{"role": "assistant", "content": [CALL]}, {"role": "user", "content": [RESULT]}]
+ITEMS = [
+    {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+    {"type": "function_call", "call_id": "c", "name": "drain", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "done"},
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]},
+]
+SEEDS: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [{"messages": TURNS, "tools": [{"type": "function", "function": TOOL}], "n": 2}],
+    "/v1/completions": [{"prompt": ["a", "b"], "max_tokens": 4}, {"prompt": [[1, 2], [3]]}],
+    "/v1/responses": [{"input": ITEMS, "instructions": "i", "tools": [TOOL], "max_output_tokens": 4}],
+    "/v1/messages": [
+        {
+            "system": [PART],
+            "messages": [{"role": "assistant", "content": [CALL]}, {"role": "user", "content": [RESULT]}],
+        }
+    ],
+    "/v1/embeddings": [{"input": ["a", "b"]}, {"messages": TURNS}],
+    "/rerank": [{"query": "q", "documents": ["a", {"text": "b"}]}],
+    "/score": [{"queries": ["q"], "documents": [{"content": [PART, MEDIA]}]}],
+}
+NAMES = st.sampled_from(["role", "content", "type", "text"])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner),
+    max_leaves=12,
+)
+USAGE = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+ANSWER = json.dumps({"usage": USAGE, "kv_transfer_params": {"switchyard": {"loaded_blocks": 2}}}).encode()
+DECISION = b'{"decision_id":"d","engine":{"id":"e","name":"e","url":"http://a:1"},"body":{"cache_salt":"s"}}'
+
+
+def seeds_of(endpoint: Endpoint) -> list[dict[str, Any]]:
+    path = endpoint.path.removeprefix("/v1") if endpoint.path.endswith(("rerank", "score")) else endpoint.path
+    return [{"model": "m", **each} for each in SEEDS.get(path, [{"prompt": "x"}])]
+
+
+def _read(data: bytes, endpoint: Endpoint) -> None:
+    with suppress(BadBodyError):
+        prompt_of(run_blocking(read(data, endpoint)))
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.path)
+@given(data=st.data())
+def test_a_body_of_an_endpoint_is_read_or_refused(endpoint: Endpoint, data: st.DataObject) -> None:
+    seeds = seeds_of(endpoint)
+    for each in seeds:
+        run_blocking(read(json.dumps(each).encode(), endpoint))
+    _read(data.draw(near([json.dumps(each).encode() for each in seeds])), endpoint)
+    seed = data.draw(st.sampled_from(seeds))
+    changed = data.draw(st.dictionaries(st.sampled_from([*seed, *endpoint.limits, "priority"]), VALUES, max_size=3))
+    _read(json.dumps({**seed, **changed}).encode(), endpoint)
+
+
+@given(near([ANSWER]) | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
+    usage_of(data)
+    read_prefill_answer(data)
+    with_cached_tokens(data, 3)
+    tail = AnswerTail()
+    tail.first_token(data)
+    assert all(count >= 0 for count in tail.usage().values())
+
+
+@given(VALUES)
+def test_what_a_connector_says_of_a_load_is_read_or_refused(value: Any) -> None:
+    for told in (value, {"switchyard": value}):
+        with suppress(ValueError):
+            outcome = outcome_in(msgspec.json.decode(json.dumps(told)))
+            assert outcome is None or outcome.loaded_blocks >= 0
+
+
+@given(near([msgspec.json.encode(KvOrder(keys="AAAAAAAAAAE=", load_blocks=1, holders=["a:1"]))]))
+def test_an_order_is_read_or_refused(data: bytes) -> None:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        msgspec.json.decode(data, type=KvOrder).routing_keys()
+
+
+@given(near([DECISION]), st.sampled_from([200, 409, 429, 500, 503]))
+def test_the_client_goes_somewhere_or_says_why_not(data: bytes, status: int) -> None:
+    try:
+        route = Decisions(["http://given:1"]).answered("m", status, data, "1", 0.0)
+    except RejectedError:
+        return
+    assert route.engine_url
+    route.merged(b'{"model": "m"}')

@@ -1,0 +1,144 @@
+"""Engines, node managers and a gateway at work together: a session's KV moves before its request comes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.contracts.stored_decision import StoredDecision
+from routing.policy.policy_document import AdvisoryRule, RoutingPolicy, Stage
+from routing.values import reasons
+from tests.gateway.fake_engine import until
+from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, Fleet, a_node, serving
+from tests.gateway.kv_orders.test_orders_end_to_end import Told
+from tests.gateway.served_gateway import KEY, OTHER_KEY
+
+ADVISORIES = "/api/v1/advisories"
+TOKENS = "/api/v1/advisory_tokens"
+
+
+def policy(rule: AdvisoryRule) -> RoutingPolicy:
+    return RoutingPolicy(placement=Stage(name="least_cost"), prefill_cost=DEAR, advisories=rule)
+
+
+async def first_turn_on_engine_0(fleet: Fleet) -> None:
+    """Have the first engine compute the session's first turn, and leave it out from then on."""
+    await until(lambda: fleet.holding("a") and fleet.holding("b"))
+    fleet.keep_out("engine-1")
+    await until(lambda: fleet.gateway.pool.accepting == {"engine-0"})
+    await fleet.ask(session_id="s-1")
+    await until(lambda: fleet.blocks("a") == BLOCKS)
+    fleet.keep_out("engine-0")
+    await until(lambda: fleet.gateway.pool.accepting == {"engine-1"})
+
+
+async def advise(fleet: Fleet, *, key: str = KEY, **fields: Any) -> tuple[int, dict[str, Any]]:
+    status, answer, _ = await fleet.gateway.post(ADVISORIES, {"session_id": "s-1", **fields}, key=key)
+    return status, answer
+
+
+def outcomes(fleet: Fleet, outcome: str) -> float:
+    return fleet.gateway.gateway.metrics.advisories.value("pool", outcome)
+
+
+async def asked(fleet: Fleet) -> StoredDecision:
+    _, record = await fleet.ask(session_id="s-1")
+    return record
+
+
+async def test_a_sessions_kv_is_beside_its_engine_before_its_request_comes(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
+            told = Told(fleet)
+            await first_turn_on_engine_0(fleet)
+            status, answer = await advise(fleet, expected_arrival_s=30)
+            assert (status, answer) == (202, {"session_id": "s-1", "state": "prefetching"})
+            await until(lambda: fleet.blocks("b") == BLOCKS)
+            await until(lambda: bool(told.rows))
+            status, state = await fleet.gateway.get(f"{ADVISORIES}/s-1")
+            assert (status, state["state"], state["moved_blocks"]) == (200, "reserved", BLOCKS)
+            record = await asked(fleet)
+            assert record.decision.engine_id == "engine-1"
+            assert record.decision.reason == reasons.ADVISED
+            assert record.load is not None
+            assert (record.load.node, record.load.blocks, record.load.saved_tokens) == ("b", BLOCKS, 16 * BLOCKS)
+            told_of = record.advisory
+            assert told_of is not None
+            assert (told_of.held_by, told_of.moved_to, told_of.moved_blocks) == ("a", "b", BLOCKS)
+            assert (told_of.outcome, told_of.expected_s) == ("useful", 30.0)
+            assert told_of.lead_s > 0
+            await until(lambda: told.only().worth == "useful")
+            row = told.only()
+            assert (row.planner, row.source, row.target, row.outcome) == ("advisory", "a", "b", "moved")
+            assert row.saved_tokens == 16 * BLOCKS
+            assert outcomes(fleet, "useful") == 1
+            tallies = fleet.gateway.gateway.advisories.tallies()
+            source, pool = tallies.sources[0], tallies.pools[0]
+            assert (source.received, source.outcomes, source.saved_tokens) == (1, {"useful": 1}, 16 * BLOCKS)
+            assert source.bytes_moved == row.bytes
+            assert (pool.sessions, pool.requests, pool.loads) == (2, 2, 1)
+
+
+async def test_where_the_policy_takes_none_nothing_moves_and_nothing_is_remembered(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("off")) as fleet:
+            await first_turn_on_engine_0(fleet)
+            assert await advise(fleet) == (202, {"session_id": "s-1", "state": "unknown"})
+            record = await asked(fleet)
+            assert (record.advisory, len(fleet.gateway.gateway.advisories.sessions)) == (None, 0)
+            assert record.load is not None
+            assert record.load.node == "a"
+
+
+async def test_a_tenant_never_touches_anothers_session(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
+            await first_turn_on_engine_0(fleet)
+            assert await advise(fleet, key=OTHER_KEY) == (202, {"session_id": "s-1", "state": "unknown"})
+            assert (await advise(fleet))[1]["state"] == "prefetching"
+            status, state = await fleet.gateway.get(f"{ADVISORIES}/s-1", key=OTHER_KEY)
+            assert (status, state["state"]) == (200, "none")
+            await fleet.gateway.post(ADVISORIES, {"session_id": "s-1", "priority": 0}, key=OTHER_KEY)
+            headers = {"authorization": f"Bearer {OTHER_KEY}"}
+            async with fleet.gateway.client.delete(f"{fleet.gateway.url}{ADVISORIES}/s-1", headers=headers) as answer:
+                assert (await answer.json())["withdrawn"] is False
+            assert len(fleet.gateway.gateway.advisories) == 1
+
+
+async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
+            await first_turn_on_engine_0(fleet)
+            status, minted, _ = await fleet.gateway.post(TOKENS, {"session_id": "s-1"})
+            assert status == 201
+            assert 800 < minted["expires_at"] - time.time() < 1000
+            text, plain = {"token": minted["token"]}, {"content-type": "text/plain;charset=UTF-8"}
+            sent = msgspec.json.encode(text)
+            status, answer, _ = await fleet.gateway.post(ADVISORIES, sent, key=None, headers=plain)
+            assert (status, answer["state"]) == (202, "prefetching")
+            other_session = msgspec.json.encode({**text, "session_id": "s-2"})
+            status, answer, _ = await fleet.gateway.post(ADVISORIES, other_session, key=None, headers=plain)
+            assert (status, answer["error"]["code"]) == (403, "other_session")
+            for path in ("/v1/chat/completions", "/api/v1/route", TOKENS):
+                status, _, _ = await fleet.gateway.post(path, {"model": "tiny"}, key=minted["token"])
+                assert status == 401, path
+            broken = msgspec.json.encode({"token": minted["token"][:-2] + "xx"})
+            status, answer, _ = await fleet.gateway.post(ADVISORIES, broken, key=None, headers=plain)
+            assert (status, answer["error"]["code"]) == (401, "invalid_advisory_token")
+
+
+async def test_an_invalidated_advisory_reserves_nothing(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
+            await first_turn_on_engine_0(fleet)
+            await advise(fleet)
+            assert len(fleet.gateway.pool.router.advised.sessions) == 1
+            headers = {"authorization": f"Bearer {KEY}"}
+            async with fleet.gateway.client.delete(f"{fleet.gateway.url}{ADVISORIES}/s-1", headers=headers) as answer:
+                assert (await answer.json())["withdrawn"] is True
+            assert len(fleet.gateway.pool.router.advised.sessions) == len(fleet.gateway.gateway.advisories) == 0
+            assert (await asked(fleet)).advisory is None
+            assert outcomes(fleet, "withdrawn") == 1

@@ -1,0 +1,36 @@
+"""Tokens open the advisories of one session for a while, and nothing that was not signed opens anything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.advisories.advisory_token import AdvisoryTokens, TokenClaims
+
+CLAIMS = TokenClaims("acme", "key-1", "s-1", "llama", 1000.0)
+TOKENS = AdvisoryTokens(b"the fleet's secret")
+
+
+def test_a_token_says_what_it_was_made_for_until_its_time_is_over() -> None:
+    token = TOKENS.token(CLAIMS)
+    assert TOKENS.claims(token, 999.0) == CLAIMS
+    assert TOKENS.claims(token, 1000.0) is None
+
+
+def test_another_fleets_token_opens_nothing() -> None:
+    assert TOKENS.claims(AdvisoryTokens(b"another secret").token(CLAIMS), 0.0) is None
+
+
+def test_no_changed_token_is_believed() -> None:
+    token, rng = TOKENS.token(CLAIMS), random.Random(3)
+    for _ in range(500):
+        at = rng.randrange(len(token))
+        changed = token[:at] + rng.choice("abcXYZ019-_.=") + token[at + 1 :]
+        # The last character of the MAC has bits that mean nothing; they are compared all the same.
+        assert changed == token or TOKENS.claims(changed, 0.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "at_", "at_.", "at_e30.x", "sy_key", "at_" + "x" * 5000, "at_é.x"])
+def test_nonsense_is_no_token(text: str) -> None:
+    assert TOKENS.claims(text, 0.0) is None

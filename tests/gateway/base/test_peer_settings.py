@@ -1,0 +1,35 @@
+"""Where other gateways reach a gateway, as its environment says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.base.peer_settings import LISTEN, REGION, TLS, PeerSettingsError, peer_settings
+
+
+def test_by_default_it_listens_on_a_free_port_of_loopback() -> None:
+    settings = peer_settings({})
+    assert (settings.host, settings.port, settings.region, settings.tls) == ("127.0.0.1", 0, "", None)
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1:7946", "localhost:7946", "[::1]:7946"])
+def test_loopback_needs_no_certificates(given: str) -> None:
+    settings = peer_settings({LISTEN: given, REGION: "eu"})
+    assert (settings.host, settings.port, settings.region) == (given.rpartition(":")[0].strip("[]"), 7946, "eu")
+
+
+@pytest.mark.parametrize("given", ["10.0.0.7:7946", "gateway-1.internal:7946"])
+def test_an_address_that_others_reach_needs_certificates(given: str) -> None:
+    with pytest.raises(PeerSettingsError, match=r"set SWITCHYARD_PEER_TLS_CERTIFICATE.* or listen on 127\.0\.0\.1"):
+        peer_settings({LISTEN: given})
+
+
+@pytest.mark.parametrize("given", ["7946", "127.0.0.1", "127.0.0.1:many", "127.0.0.1:1/peer", "0.0.0.0:7946"])
+def test_an_address_that_peers_cannot_use_is_refused(given: str) -> None:
+    with pytest.raises(PeerSettingsError, match="write"):
+        peer_settings({LISTEN: given})
+
+
+def test_one_file_of_three_is_refused() -> None:
+    with pytest.raises(PeerSettingsError, match="TLS needs all of"):
+        peer_settings({TLS[0]: "/nowhere/certificate.pem"})

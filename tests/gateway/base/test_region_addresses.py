@@ -1,0 +1,42 @@
+"""The gateways of other regions as the environment names them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.base.peer_settings import PeerSettingsError, peer_settings
+from gateway.base.region_addresses import MAX_GATEWAYS, region_addresses
+
+
+def test_a_region_may_have_several_gateways() -> None:
+    assert region_addresses("us=10.0.0.1:7, asia=[::1]:8,us=10.0.0.2:7", "eu") == {
+        "us": ("10.0.0.1:7", "10.0.0.2:7"),
+        "asia": ("[::1]:8",),
+    }
+    assert region_addresses("", "") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "region", "said"),
+    [
+        ("us", "eu", "write region=host:port"),
+        ("us=10.0.0.1", "eu", "write region=host:port"),
+        ("us=http://10.0.0.1:7", "eu", "write region=host:port"),
+        ("us=10.0.0.1:70000", "eu", "write region=host:port"),
+        ("eu=10.0.0.1:7", "eu", "own region"),
+        ("us=10.0.0.1:7", "", "SWITCHYARD_REGION"),
+        (",".join(f"us=10.0.0.1:{port}" for port in range(1, MAX_GATEWAYS + 2)), "eu", "at most"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_reason(text: str, region: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        region_addresses(text, region)
+
+
+def test_another_machine_needs_certificates() -> None:
+    environment = {"SWITCHYARD_REGION": "eu", "SWITCHYARD_REGION_PEERS": "us=10.0.0.1:7"}
+    with pytest.raises(PeerSettingsError, match="SWITCHYARD_PEER_TLS"):
+        peer_settings(environment)
+    assert peer_settings({**environment, "SWITCHYARD_REGION_PEERS": "us=127.0.0.1:7"}).regions == {
+        "us": ("127.0.0.1:7",)
+    }

@@ -1,0 +1,107 @@
+"""Several gateways of one fleet in this process: real links between them, and a bus of each over one server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.base.peer_settings import PeerSettings
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.follower_bus import FollowerBus
+from gateway.contracts.snapshot import Snapshot, encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.owners.ownership import ASKS, OWNER, Ownership
+from gateway.owners.pool_owners import PoolOwners, SharedPool
+from tests.gateway.live_gateway import SECRET, SETTINGS
+
+
+def owners(gateway: Gateway) -> PoolOwners:
+    """Return the gateway's part in who owns what."""
+    assert gateway.peering.owners is not None
+    return gateway.peering.owners
+
+
+def shared(gateway: Gateway) -> SharedPool:
+    """Return what the gateway shares of the pool named "pool"."""
+    return owners(gateway).shared["pool"]
+
+
+def ownership(gateway: Gateway) -> Ownership:
+    """Return the gateway's view of who owns that pool."""
+    return shared(gateway).ownership
+
+
+class Clock:
+    """Seconds that pass only while a test waits, and no faster than its machine works."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def until(self, condition: Callable[[], bool], patience_s: float = 60.0) -> float:
+        """Return once the condition holds, and the seconds of this clock that it took."""
+        began = self.now
+        async with asyncio.timeout(patience_s):
+            while not condition():
+                await asyncio.sleep(0.01)
+                self.now += 0.01
+        return self.now - began
+
+
+@asynccontextmanager
+async def fleet(
+    state_dir: Path,
+    snapshot: Snapshot,
+    names: str = "ab",
+    make_bus: Callable[[], Bus] | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[list[Gateway]]:
+    """Start gateways with these names; returns when one of them owns the pool and the others ask it."""
+    clock = clock or Clock()
+    one = InProcessBus()
+    make_bus = make_bus or (lambda: one)
+    gateways = []
+    first = make_bus()
+    first.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
+    for name in names:
+        settings = replace(SETTINGS, peers=PeerSettings(name=name))
+        bus = FollowerBus(make_bus(), name)
+        gateways.append(Gateway(bus, fleet_secret=SECRET, state_dir=state_dir / name, settings=settings))
+        owners(gateways[-1]).clock = clock
+    try:
+        for gateway in gateways:
+            await gateway.start()
+        await clock.until(lambda: settled(gateways))
+        yield gateways
+    finally:
+        for gateway in gateways:
+            await gateway.stop()
+
+
+def settled(gateways: list[Gateway]) -> bool:
+    """Return whether one of them owns the pool and the others ask it."""
+    if any("pool" not in owners(each).shared for each in gateways):
+        return False
+    roles = sorted(ownership(each).role for each in gateways)
+    return roles == [ASKS] * (len(gateways) - 1) + [OWNER] and len({ownership(each).seen for each in gateways}) == 1
+
+
+async def kill(gateway: Gateway) -> None:
+    """End the gateway as SIGKILL would, for the others: its port refuses connections, its lease is left behind."""
+    (task,) = [each for each in gateway._tasks if each.get_name() == "pool owners"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    owners(gateway).directory.stop()
+    assert gateway.peering.links is not None
+    await gateway.peering.links.stop()
+
+
+def split(gateways: list[Gateway]) -> tuple[Gateway, list[Gateway]]:
+    """Return the pool's owner, and the others."""
+    (owner,) = [each for each in gateways if ownership(each).role == OWNER]
+    return owner, [each for each in gateways if each is not owner]

@@ -1,0 +1,237 @@
+"""The owner dies, hangs, is cut off, or the bus forgets: one owner per epoch, and no request is dispatched twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import redis as redis_client
+
+from gateway.bus.bus import Bus
+from gateway.bus.redis_bus import RedisBus
+from gateway.gateway import Gateway
+from gateway.owners.owner_messages import Epoch
+from gateway.owners.ownership import ALONE as ALONE_ROLE
+from gateway.owners.ownership import ASKS, OWNER, Ownership
+from gateway.owners.pool_owners import BATCHES, BEATS
+from gateway.peers.peer_link import PeerIdentity
+from gateway.pool.live_pool import LivePool
+from routing.values.decision import ALONE, Dispatched
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed
+from tests.gateway.live_gateway import SECRET, engine_entry, request, snapshot
+from tests.gateway.owners.shared_fleet import Clock, fleet, kill, owners, ownership, settled, shared, split
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.patient_bus import patient_bus
+from tests.private_redis import PrivateRedis, private_redis
+
+
+class History:
+    """What happened: who began to own the pool under which epoch, and each dispatch that a gateway took up."""
+
+    def __init__(self) -> None:
+        self.elected: list[Epoch] = []
+        self.dispatched: Counter[str] = Counter()
+
+    def check(self) -> None:
+        """Raise AssertionError where two owned the pool under one epoch, or a request was dispatched twice."""
+        numbers = Counter(epoch.number for epoch in self.elected)
+        assert max(numbers.values()) == 1, self.elected
+        assert [each.number for each in self.elected] == sorted(numbers), self.elected
+        assert not [name for name, count in self.dispatched.items() if count > 1]
+
+    async def place(self, gateway: Gateway, asked: InferenceRequest) -> Dispatched:
+        """Place a request at this gateway."""
+        outcome = await pool(gateway).place(asked, hold=True)
+        assert isinstance(outcome, Dispatched), outcome
+        self.dispatched[asked.request_id] += 1
+        return outcome
+
+
+@pytest.fixture
+def history(monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+    recorded = History()
+    elected = Ownership.elected
+
+    def record(self: Ownership, epoch: Epoch, asked_s: float) -> None:
+        recorded.elected.append(epoch)
+        elected(self, epoch, asked_s)
+
+    monkeypatch.setattr(Ownership, "elected", record)
+    yield recorded
+    recorded.check()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def three(tmp_path: Path, clock: Clock, history: History) -> AsyncIterator[list[Gateway]]:
+    async with ScriptedEngine() as one, ScriptedEngine() as other:
+        engines = [engine_entry("e1", one.url), engine_entry("e2", other.url)]
+        async with fleet(tmp_path, snapshot(engines), "abc", clock=clock) as gateways:
+            yield gateways
+
+
+def pool(gateway: Gateway) -> LivePool:
+    return gateway.pools["pool"]
+
+
+def made(gateway: Gateway, tokens: int = 100) -> InferenceRequest:
+    return request(gateway.new_id(), (), tokens)
+
+
+def owned_by(gateways: list[Gateway], after: int) -> bool:
+    return settled(gateways) and ownership(gateways[0]).seen.number > after
+
+
+async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
+    three: list[Gateway], clock: Clock, history: History
+) -> None:
+    owner, others = split(three)
+    running = [made(gateway, 3000) for gateway in others for _ in range(2)]
+    for asked in running:
+        gateway = next(each for each in others if asked.request_id.endswith(each.new_id.tag))
+        await history.place(gateway, asked)
+    await kill(owner)
+    took_s = await clock.until(lambda: owned_by(others, 1))
+    assert took_s <= 2.0
+    new, (other,) = split(others)
+    assert ownership(new).seen == Epoch(2, new.new_id.tag)
+    names = {asked.request_id for asked in running}
+    await clock.until(lambda: set(pool(new).router.reservations.by_id) == names)
+    assert len(shared(new).answers) == 2
+    outcome = await history.place(other, made(other))
+    assert outcome.decision.decided_by == f"{new.settings.peers.name}, epoch 2"  # type: ignore[union-attr]
+    for asked in running:
+        gateway = next(each for each in others if asked.request_id.endswith(each.new_id.tag))
+        pool(gateway).observe(Completed(asked.request_id))
+    await clock.until(lambda: len(pool(new).router.reservations) == 1)
+
+
+async def test_what_a_dead_gateway_had_running_is_given_back(
+    three: list[Gateway], clock: Clock, history: History
+) -> None:
+    owner, (dead, _) = split(three)
+    await history.place(dead, made(dead))
+    assert len(pool(owner).router.reservations) == 1
+    await kill(dead)
+    await clock.until(lambda: len(pool(owner).router.reservations) == 0)
+    assert ownership(owner).role == OWNER
+
+
+async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_count_for_nothing(
+    three: list[Gateway], clock: Clock, history: History
+) -> None:
+    owner, others = split(three)
+    held: list[tuple[PeerIdentity, bytes]] = []
+    assert owner.peering.links is not None
+    owner.peering.links.on_notice(BATCHES, lambda peer, body: held.append((peer, body)))
+    owner.peering.links.on_notice(BEATS, lambda _peer, _body: None)
+    (task,) = [each for each in owner._tasks if each.get_name() == "pool owners"]
+    task.cancel()
+    other = others[0]
+    asked = made(other)
+    waits = asyncio.create_task(history.place(other, asked))
+    took_s = await clock.until(waits.done)
+    assert took_s <= 1.0
+    assert waits.result().decision.decided_by == ALONE
+    assert (ownership(other).role, bool(ownership(other).reason)) == (ALONE_ROLE, True)
+    assert await clock.until(lambda: owned_by(others, 1)) <= 2.5
+    # It comes back and works off what it was sent.
+    for peer, body in held:
+        owners(owner)._on_batch(peer, body)
+    assert len(shared(owner).answers) == 0
+    owner.peering.links.on_notice(BATCHES, owners(owner)._on_batch)
+    owner.peering.links.on_notice(BEATS, owners(owner)._on_beat)
+    owner._tasks.append(asyncio.create_task(owners(owner).run(), name="pool owners"))
+    await clock.until(lambda: settled(three))
+    assert ownership(owner).role == ASKS
+    await history.place(owner, made(owner))
+
+
+async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], clock: Clock) -> None:
+    owner, (other, _) = split(three)
+    newer = Epoch(7, other.new_id.tag)
+    ownership(other).elected(newer, clock())
+    await clock.until(lambda: ownership(owner).seen >= newer)
+    await clock.until(lambda: settled(three))
+
+
+async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
+    three: list[Gateway], clock: Clock
+) -> None:
+    owner, (other, _) = split(three)
+    many = [asyncio.create_task(pool(other).place(made(other, 60_000), hold=True)) for _ in range(6)]
+    await clock.until(lambda: len(pool(owner).router.waiting) > 0)
+    for task in many:
+        task.cancel()
+    await clock.until(lambda: len(pool(owner).router.waiting) == 0)
+    await asyncio.gather(*many, return_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+async def over_redis(
+    redis: PrivateRedis, tmp_path: Path, clock: Clock, history: History
+) -> AsyncIterator[list[Gateway]]:
+    buses: list[RedisBus] = []
+
+    def make() -> Bus:
+        buses.append(patient_bus(redis.url, SECRET + tmp_path.name.encode()))
+        return buses[-1]
+
+    async with (
+        ScriptedEngine() as one,
+        fleet(tmp_path, snapshot([engine_entry("e1", one.url)]), "abc", make, clock) as gateways,
+    ):
+        yield gateways
+    for bus in buses:
+        bus.close()
+
+
+async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_seen(
+    over_redis: list[Gateway], redis: PrivateRedis, clock: Clock
+) -> None:
+    owner, others = split(over_redis)
+    with redis_client.Redis.from_url(redis.url) as server:
+        server.flushall()
+        until = clock.now + 2.0
+        await clock.until(lambda: clock.now > until)
+        assert settled(over_redis)
+        assert ownership(owner).seen == Epoch(1, owner.new_id.tag)
+        await kill(owner)
+        server.flushall()
+    await clock.until(lambda: owned_by(others, 1))
+    assert ownership(others[0]).seen.number == 2
+
+
+async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
+    over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History
+) -> None:
+    owner, others = split(over_redis)
+    redis.kill()
+    try:
+        await clock.until(lambda: not any(owners(each)._bus.connected for each in over_redis))
+        until = clock.now + 4.0
+        await clock.until(lambda: clock.now > until)
+        assert settled(over_redis)
+        assert (await history.place(others[0], made(others[0]))).decision.decided_by.endswith("epoch 1")
+        await kill(owner)
+        until = clock.now + 4.0
+        await clock.until(lambda: clock.now > until)
+        assert [ownership(each).role for each in others] == [ALONE_ROLE, ALONE_ROLE]
+        assert (await history.place(others[0], made(others[0]))).decision.decided_by == ALONE
+    finally:
+        redis.start()
+    await clock.until(lambda: owned_by(others, 1))

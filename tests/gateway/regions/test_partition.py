@@ -1,0 +1,82 @@
+"""Partitions, delays and resets between regions, through the fault proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
+from tests.gateway.served_gateway import MODEL
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
+    async with three_regions(tmp_path, behind_proxy=True) as running:
+        yield running
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def reached(regions: ThreeRegions, region: str) -> set[str]:
+    """Return the regions to which a region may send requests now."""
+    peers = regions.peers(region)
+    return set(peers.serving(MODEL, peers.clock()))
+
+
+def isolate(regions: ThreeRegions, region: str, *, cut: bool = True) -> None:
+    for other in set(REGIONS) - {region}:
+        regions.cut(region, other, cut=cut)
+        regions.cut(other, region, cut=cut)
+
+
+async def overload(regions: ThreeRegions, region: str, count: int = 5) -> dict[str, int]:
+    """Send so many requests at once; return how many each region's engine got."""
+    before = {name: len(engine.bodies) for name, engine in regions.engines.items()}
+    regions.engines[region].pause_s = 0.3
+    answers = await asyncio.gather(*(regions.chat(region, f"question {number}") for number in range(count)))
+    assert [status for status, _, _ in answers] == [200] * count, answers
+    return {name: len(engine.bodies) - before[name] for name, engine in regions.engines.items()}
+
+
+async def test_each_side_of_a_partition_serves_its_own_and_it_heals(regions: ThreeRegions) -> None:
+    isolate(regions, "us")
+    await until(lambda: not reached(regions, "us") and reached(regions, "eu") == {"asia"})
+    served = await overload(regions, "us")
+    assert (served["eu"], served["asia"]) == (0, 0)
+    assert (await overload(regions, "eu"))["us"] == 0
+    for name in REGIONS:
+        assert regions.peers(name).epochs.adopted == (), "silence is no death"
+    isolate(regions, "us", cut=False)
+    await regions.meet()
+    served = await overload(regions, "us")
+    assert served["eu"] or served["asia"]
+
+
+async def test_a_one_way_partition_stops_both_ways(regions: ThreeRegions) -> None:
+    regions.cut("us", "eu")
+    await until(lambda: reached(regions, "us") == {"asia"} and reached(regions, "eu") == {"asia"})
+    assert (await overload(regions, "us"))["eu"] == 0
+    assert (await overload(regions, "eu"))["us"] == 0
+    for gateway in regions.gateways.values():
+        for record in gateway.app.recent._records.values():
+            assert record.hop is None or {record.hop.origin, record.hop.destination} != {"us", "eu"}
+
+
+async def test_delays_and_resets_lose_no_request(regions: ThreeRegions) -> None:
+    for link in regions.links.values():
+        link.there.delay_s = link.back.delay_s = 0.1
+    await regions.meet()
+    delayed = await overload(regions, "us")
+    assert sum(delayed.values()) >= 5
+    for link in regions.links.values():
+        link.reset()
+    reset = await overload(regions, "us")
+    assert sum(reset.values()) >= 5
+    await regions.meet()

@@ -1,0 +1,80 @@
+"""What is known of a peer: dated by the question, forgotten after two seconds, told anew after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.regions.peer_gateway import SILENCE_S, PeerGateway
+from gateway.regions.prefix_snapshot import PrefixDelta
+from gateway.regions.region_facts import Heartbeat
+
+
+def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = (), version: int = 1) -> Heartbeat:
+    return Heartbeat(tag, "eu", at, (), {}, {}, PrefixDelta(0, version, keys))
+
+
+def test_facts_are_as_old_as_their_question() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    assert not peer.is_fresh(0.0)
+    peer.hear(heartbeat(), asked_s=10.0, now=11.5, wall=0.0)
+    assert peer.is_fresh(10.0 + SILENCE_S)
+    assert not peer.is_fresh(10.0 + SILENCE_S + 0.001), "the answer came late, and is not younger for that"
+
+
+def test_an_answer_that_a_stalled_link_held_back_changes_nothing() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.hear(heartbeat(at=5.0), asked_s=20.0, now=20.1, wall=0.0)
+    peer.hear(heartbeat(at=4.0), asked_s=19.0, now=30.0, wall=0.0)
+    assert peer.heartbeat is not None
+    assert peer.heartbeat.at == 5.0
+    assert not peer.is_fresh(30.0)
+
+
+def test_way_and_clock_are_measured() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.hear(heartbeat(at=1000.3), asked_s=1.0, now=1.2, wall=1000.2)
+    assert peer.one_way_s == pytest.approx(0.1)
+    assert peer.clock_offset_s == pytest.approx(0.2), "its clock showed 1000.3 when ours showed 1000.1"
+
+
+def test_forwards_count_until_a_later_question_tells_of_them() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.forwarded("eu", 1.0)
+    peer.forwarded("eu", 2.0)
+    peer.hear(heartbeat(), asked_s=1.5, now=1.6, wall=0.0)
+    assert peer.untold("eu") == 1
+    assert peer.untold("asia") == 0
+
+
+def test_a_peer_that_started_anew_holds_what_it_says_now() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.hear(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
+    peer.hear(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)
+    assert peer.held.keys == {3}
+
+
+async def test_work_ends_with_the_silence_of_its_peer() -> None:
+    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    peer.hear(heartbeat(), asked_s=0.0, now=0.0, wall=0.0)
+    begun = asyncio.Event()
+
+    async def work(margin_s: float) -> None:
+        async with peer.while_heard(margin_s):
+            begun.set()
+            await asyncio.sleep(3600)
+
+    there, first_contact = asyncio.create_task(work(0.0)), asyncio.create_task(work(0.5))
+    await begun.wait()
+    await asyncio.sleep(0)
+    peer.end_overdue(SILENCE_S)
+    await asyncio.sleep(0)
+    assert not there.done()
+    peer.end_overdue(SILENCE_S + 0.1)
+    with pytest.raises(TimeoutError):
+        await there
+    assert not first_contact.done(), "the first contact takes a request back only after the other side gave it up"
+    peer.end_overdue(SILENCE_S + 0.6)
+    with pytest.raises(TimeoutError):
+        await first_contact

@@ -1,0 +1,104 @@
+"""Epochs: one holder of each number, a region's own gateway takes it back, and silence grants nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from gateway.regions.region_epochs import RegionEpochs, is_granted
+from gateway.regions.region_facts import Epoch
+
+REGIONS = ("us", "eu", "asia")
+
+
+def epochs(region: str, tag: str = "") -> RegionEpochs:
+    return RegionEpochs(tag or region, region, [each for each in REGIONS if each != region], lambda: None)
+
+
+def test_a_region_serves_its_own_and_what_nobody_governs() -> None:
+    us = epochs("us")
+    assert us.serves("us")
+    assert not us.serves("eu")
+    assert us.serves("a region without gateways")
+
+
+def test_a_number_is_granted_once_and_only_for_the_dead() -> None:
+    asia = epochs("asia")
+    number = asia.next_number("eu")
+    assert not asia.grant("eu", number, dead=False)
+    assert asia.grant("eu", number, dead=True)
+    assert not asia.grant("eu", number, dead=True)
+    assert not asia.grant("asia", 99, dead=True), "nobody gives its own region away"
+
+
+def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> None:
+    us, eu = epochs("us"), epochs("eu")
+    us.take("eu", 2)
+    assert us.serves("eu")
+    assert us.adopted == ("eu",)
+    eu.hear(us.known)
+    assert eu.known["eu"] == Epoch(3, "eu", "eu")
+    us.hear(eu.known)
+    assert not us.serves("eu")
+    assert us.known["eu"].number == 3
+
+
+def test_the_higher_epoch_wins_on_contact() -> None:
+    us, asia = epochs("us"), epochs("asia")
+    us.take("eu", 2)
+    asia.take("eu", 3)
+    us.hear(asia.known)
+    asia.hear(us.known)
+    assert not us.serves("eu")
+    assert asia.serves("eu")
+
+
+def test_an_old_epoch_changes_nothing() -> None:
+    us = epochs("us")
+    us.take("eu", 4)
+    us.hear({"eu": Epoch(3, "asia", "asia")})
+    assert us.serves("eu")
+
+
+def test_most_votes_are_needed() -> None:
+    assert is_granted([True])
+    assert not is_granted([True, False])
+    assert is_granted([True, True, False])
+
+
+def test_what_is_unreadable_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "epochs.json"
+    path.write_bytes(b"{no json")
+    assert RegionEpochs("us", "us", ("eu",), lambda: None, path).known == {"us": Epoch(1, "us", "us")}
+
+
+def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
+    for seed in range(50):
+        rng = random.Random(seed)
+        paths = {name: tmp_path / f"{seed}-{name}.json" for name in REGIONS}
+        others = {name: [each for each in REGIONS if each != name] for name in REGIONS}
+        alive = {name: RegionEpochs(name, name, others[name], lambda: None, paths[name]) for name in REGIONS}
+        tags = iter(range(1000))
+        holders: dict[tuple[str, int], set[str]] = {}
+        for _ in range(60):
+            name = rng.choice(REGIONS)
+            match rng.choice(("die", "claim", "meet", "meet")):
+                case "die":
+                    # It comes back with a new tag.
+                    tag = f"{name}{next(tags)}"
+                    alive[name] = RegionEpochs(tag, name, others[name], lambda: None, paths[name])
+                case "claim":
+                    dead = rng.choice([each for each in REGIONS if each != name])
+                    voter = next(each for each in REGIONS if each not in (name, dead))
+                    number = alive[name].next_number(dead)
+                    votes = [alive[name].grant(dead, number, dead=True), alive[voter].grant(dead, number, dead=True)]
+                    if is_granted(votes):
+                        alive[name].take(dead, number)
+                case _:
+                    other = rng.choice(REGIONS)
+                    alive[name].hear(alive[other].known)
+            for gateway in alive.values():
+                for region, epoch in gateway.known.items():
+                    if epoch.region != region:
+                        holders.setdefault((region, epoch.number), set()).add(epoch.region)
+        assert all(len(each) == 1 for each in holders.values()), seed

@@ -1,0 +1,81 @@
+"""A region whose gateway has died: its engines are served by another region, and handed back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
+    async with three_regions(tmp_path) as running:
+        yield running
+
+
+def holders(regions: ThreeRegions, region: str) -> set[str]:
+    """Return the regions whose gateways serve the engines of a region now."""
+    found = set()
+    for name, gateway in regions.gateways.items():
+        assert gateway.gateway.regions is not None
+        if name in regions.running and gateway.gateway.regions.serves(region):
+            found.add(name)
+    return found
+
+
+async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None:
+    async with asyncio.timeout(60):
+        while not holders(regions, region) & set(names) or len(holders(regions, region)) != 1:
+            await asyncio.sleep(0.02)
+
+
+async def fill(regions: ThreeRegions, region: str) -> asyncio.Task[tuple[int, str, str]]:
+    """Give a region's engine a request that never ends."""
+    regions.engines[region].stall = True
+    stays = asyncio.create_task(regions.chat(region, "stays"))
+    async with asyncio.timeout(60):
+        await regions.engines[region].received.wait()
+    return stays
+
+
+async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(regions: ThreeRegions) -> None:
+    await regions.stop("eu")
+    await until_held_by(regions, "eu", "us", "asia")
+    holder = next(iter(holders(regions, "eu")))
+    other = ({"us", "asia"} - {holder}).pop()
+    stays = [await fill(regions, name) for name in (holder, other)]
+    async with asyncio.timeout(60):
+        while regions.facts(holder, other).available:
+            await asyncio.sleep(0.02)
+    regions.engines["eu"].pause_s = 3.0
+    goes = asyncio.create_task(regions.chat(holder, "goes"))
+    async with asyncio.timeout(60):
+        await regions.engines["eu"].received.wait()
+    await regions.start("eu")
+    await until_held_by(regions, "eu", "eu")
+    epoch = regions.epoch("eu", "eu")
+    assert epoch.number >= 3, "taken over by the second, taken back by the third"
+    async with asyncio.timeout(60):
+        while regions.epoch(holder, "eu") != epoch:
+            await asyncio.sleep(0.02)
+    assert not regions.gateways[holder].gateway.pools["eu"].engines
+    # What it began for the other region, it brings to its end.
+    assert (await goes)[0] == 200
+    for task in stays:
+        task.cancel()
+    await asyncio.gather(*stays, return_exceptions=True)
+
+
+async def test_a_silent_region_keeps_its_engines(regions: ThreeRegions) -> None:
+    for name in ("us", "asia"):
+        peers = regions.peers(name)
+        # Its links break and nobody refuses: a network that drops everything.
+        peers.links.set_peers({each: "127.0.0.1:9" for each in peers.gateways if each.startswith("eu=")}, "silent")
+        peers.links.refused = lambda _name: False  # type: ignore[method-assign]
+    await regions.stop("eu")
+    await asyncio.sleep(3)
+    assert holders(regions, "eu") == set()

@@ -1,0 +1,47 @@
+"""Sovereignty rules at a gateway: asked before anything else, named in the record, and kept when a region is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+
+
+@dataclass(frozen=True)
+class Verdict:
+    allowed: bool
+    rule: str
+
+
+class OnlyAsia:
+    """Lets requests of us go to asia alone."""
+
+    def verdict(self, tenant: str, origin: str, destination: str) -> Verdict:
+        assert tenant == "tenant-a"
+        return Verdict(destination == "asia", "keep out of eu" if destination == "eu" else "asia may")
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
+    async with three_regions(tmp_path) as running:
+        served = running.gateways["us"].gateway.regions
+        assert served is not None
+        served.routing._sovereignty = OnlyAsia
+        yield running
+
+
+async def test_a_full_region_sends_nothing_where_a_rule_forbids_it(regions: ThreeRegions) -> None:
+    regions.engines["us"].pause_s = 0.5
+    answers = await asyncio.gather(*(regions.chat("us", f"question {number}") for number in range(6)))
+    assert {status for status, _, _ in answers} == {200}
+    assert regions.engines["eu"].bodies == []
+    assert regions.engines["asia"].bodies
+    told = [await regions.explain("us", decision_id) for _, _, decision_id in answers]
+    hops = [each["hop"] for each in told if each["hop"] is not None]
+    assert hops
+    assert {hop["rule"] for hop in hops} == {"asia may"}

@@ -1,0 +1,174 @@
+"""Which engine an announced session gets, under each rule, and when the request takes another one."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from routing.advisories.advised_routing import Advised, session_key
+from routing.ledger.node_loads import NodeLoads
+from routing.policy.policy_document import AdvisoryRule, PrefillCostDocument, RoutingPolicy
+from routing.router import Router
+from routing.values import reasons
+from routing.values.decision import Dispatched
+from routing.values.inference_request import InferenceRequest
+from tests.routing.ledger.test_node_loads import KEYS, loads
+from tests.routing.pools import busy, engines
+
+DEAR = PrefillCostDocument(base_s=0.0, per_token_s=0.01, per_token_squared_s=0.0)
+
+
+def router(rule: AdvisoryRule, size: int = 2, nodes: NodeLoads | None = None) -> Router:
+    made = Router("pool", RoutingPolicy(advisories=rule, prefill_cost=DEAR), 1)
+    made.set_engines(engines(size), 0.0)
+    made.follow_nodes(nodes)
+    return made
+
+
+def asked(number: int = 1, session: str = "s", now: float = 0.0) -> InferenceRequest:
+    return InferenceRequest(
+        f"request-{number:08}", KEYS, 16 * len(KEYS), 16, now, 5.0, tenant_id="acme", session_id=session
+    )
+
+
+def advise(made: Router, lead_s: float = 10.0, last: str = "", now: float = 0.0, session: str = "s") -> Advised:
+    advised = made.advised.advise(asked(0, session, now), last, lead_s, now, {})
+    assert advised is not None
+    return advised
+
+
+def went(made: Router, number: int = 1, session: str = "s", now: float = 1.0) -> tuple[str, str]:
+    outcome = made.submit(asked(number, session, now), now)
+    assert isinstance(outcome, Dispatched)
+    return outcome.decision.engine_id, outcome.decision.reason
+
+
+def test_where_advisories_are_off_nothing_is_reserved() -> None:
+    made = router("off")
+    assert made.advised.advise(asked(), "", 10.0, 0.0, {}) is None
+    assert went(made)[1] == reasons.LEAST_COST
+
+
+def test_the_request_goes_where_its_advisory_reserved_and_the_reservation_is_gone() -> None:
+    made = router("gated")
+    advised = advise(made)
+    assert went(made) == (advised.engine_id, reasons.ADVISED)
+    assert len(made.advised.sessions) == 0
+    assert went(made, 2)[1] == reasons.LEAST_COST
+
+
+def test_gated_takes_another_engine_that_is_clearly_cheaper_by_then_and_symphony_does_not() -> None:
+    for rule, kept in (("gated", False), ("symphony", True)):
+        made = router(rule)  # type: ignore[arg-type]  # both are rules
+        advised = advise(made)
+        busy(made, advised.engine_id, wait_s=100.0)
+        assert (went(made)[0] == advised.engine_id) is kept, rule
+
+
+def test_a_wait_below_the_margin_does_not_overrule() -> None:
+    made = router("gated")
+    advised = advise(made)
+    busy(made, advised.engine_id, wait_s=1.2)
+    assert went(made, now=1.0)[0] == advised.engine_id
+
+
+def test_expected_sessions_count_so_that_several_spread() -> None:
+    made = router("gated", size=4)
+    chosen = [advise(made, session=f"s-{number}").engine_id for number in range(8)]
+    assert len(set(chosen)) == 4
+    made.advised.sessions.check()
+
+
+def test_an_advisory_that_was_not_followed_ends_by_its_time() -> None:
+    made = router("gated")
+    advise(made)
+    assert went(made, now=500.0)[1] == reasons.LEAST_COST
+    advise(made, session="another", now=1000.0)
+    assert len(made.advised.sessions) == 1
+
+
+def test_the_newest_of_a_session_wins_and_an_invalidation_ends_it() -> None:
+    made = router("gated")
+    advise(made, now=0.0)
+    advise(made, now=1.0)
+    assert len(made.advised.sessions) == 1
+    assert made.advised.invalidate("acme", "s")
+    assert not made.advised.invalidate("acme", "s")
+
+
+def test_an_engine_that_is_gone_takes_its_reservations_along() -> None:
+    made = router("symphony")
+    advised = advise(made)
+    made.set_engines([each for each in engines(2) if each.engine_id != advised.engine_id], 0.5)
+    assert len(made.advised.sessions) == 0
+    assert went(made)[0] != advised.engine_id
+
+
+def test_a_sticky_session_stays_on_its_engine_announced_or_not() -> None:
+    made = router("sticky", size=4)
+    first, _ = went(made)
+    busy(made, first, wait_s=50.0)
+    assert went(made, 2, now=2.0) == (first, reasons.ADVISED)
+    assert advise(made, last=first, now=3.0).engine_id == first
+
+
+def test_what_lies_on_another_node_is_staged_only_where_it_would_be_there_in_time() -> None:
+    made = router("gated", nodes=loads(a=10))
+    busy(made, "e-01", wait_s=100.0)
+    advised = advise(made)
+    assert (advised.engine_id, advised.staging is not None) == ("e-02", True)
+    staging = advised.staging
+    assert staging is not None
+    assert (staging.source, staging.target, staging.keys) == ("a", "b", KEYS)
+    assert advise(made, lead_s=staging.eta_s / 2).staging is None
+    behind = made.advised.advise(asked(0), "", 10.0, 0.0, {"b": 5.0})
+    assert behind is not None
+    assert behind.staging is None
+
+
+def test_only_the_delta_is_staged() -> None:
+    made = router("gated", nodes=loads(a=10, b=4))
+    busy(made, "e-01", wait_s=100.0)
+    staging = advise(made).staging
+    assert staging is not None
+    assert staging.keys == KEYS[4:]
+
+
+def test_another_tenants_session_of_the_same_name_is_another_session() -> None:
+    made = router("gated")
+    advise(made)
+    stranger = msgspec.structs.replace(asked(), tenant_id="other")
+    outcome = made.submit(stranger, 1.0)
+    assert isinstance(outcome, Dispatched)
+    assert outcome.decision.reason == reasons.LEAST_COST
+    assert session_key("a", "bc") != session_key("ab", "c")
+
+
+def test_a_policy_with_another_rule_begins_without_reservations() -> None:
+    made = router("gated")
+    advise(made)
+    made.set_policy(RoutingPolicy(advisories="symphony"), 2, 1.0)
+    assert len(made.advised.sessions) == 0
+
+
+@pytest.mark.parametrize("rule", ["gated", "symphony", "sticky"])
+def test_no_lost_or_repeated_advisory_leaves_a_reservation_behind(rule: AdvisoryRule) -> None:
+    made, rng, number = router(rule, size=4), random.Random(5), 0
+    for step in range(400):
+        session, now = f"s-{rng.randrange(12)}", float(step)
+        dice = rng.random()
+        if dice < 0.5:
+            advise(made, rng.uniform(0.1, 30.0), session=session, now=now)
+        elif dice < 0.6:
+            made.advised.invalidate("acme", session)
+        elif dice < 0.7:
+            made.set_engines(engines(rng.choice((2, 3, 4))), now)
+        else:
+            number += 1
+            made.submit(asked(number, session, now), now)
+        made.advised.sessions.check()
+        made.check()
+    made.advised.sessions.expire(1e9)
+    assert len(made.advised.sessions) == 0

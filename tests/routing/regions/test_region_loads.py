@@ -1,0 +1,40 @@
+"""What the router tells region rules of its engines."""
+
+from __future__ import annotations
+
+from routing.region_loads import engine_loads, pool_load
+from routing.values.observation import FirstToken
+from tests.routing.pools import BLOCK, pool, request
+
+LONG = range(20)
+
+
+def test_room_match_and_work_of_each_engine() -> None:
+    router = pool(size=2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-01", asked.keys[:10])
+    loads = {each.engine_id: each for each in engine_loads(router, asked, 0.0)}
+    assert loads["e-01"].matched_tokens == 10 * BLOCK
+    assert loads["e-02"].matched_tokens == 0
+    assert all(each.has_room and each.in_flight == 0 for each in loads.values())
+
+
+def test_a_prefill_takes_the_room_until_its_first_token() -> None:
+    router = pool(size=1)
+    router.submit(request(1, LONG), 0.0)
+    assert not engine_loads(router, request(2, LONG), 0.0)[0].has_room
+    load = pool_load(router, 0.0)
+    assert (load.engines, load.available, load.queued, load.in_flight) == (1, 0, 0, 1)
+    router.submit(request(2, range(100, 120)), 0.1)
+    assert pool_load(router, 0.1).queued == 1
+    router.observe(FirstToken("request-00000001"), 0.8)
+    router.observe(FirstToken("request-00000002"), 1.8)
+    assert pool_load(router, 1.8).available == 1
+
+
+def test_asking_changes_nothing() -> None:
+    router = pool(size=2)
+    router.submit(request(1, LONG), 0.0)
+    first = engine_loads(router, request(2, LONG), 0.1)
+    assert engine_loads(router, request(2, LONG), 0.1) == first
+    router.check()

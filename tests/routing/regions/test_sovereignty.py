@@ -1,0 +1,102 @@
+"""Sovereignty rules: the first match decides, and documents that cannot mean what they say are refused."""
+
+import msgspec
+import pytest
+
+from routing.regions.sovereignty import (
+    ALLOW_ALL,
+    DEFAULT,
+    MAX_NAMES,
+    MAX_RULES,
+    SAME_REGION,
+    SovereigntyDocument,
+    SovereigntyRule,
+    Verdict,
+    problems,
+)
+
+REGIONS = ("us", "eu", "asia")
+TENANTS = ("acme", "clinic")
+
+STAYS = SovereigntyRule("clinic stays", tenants=("clinic",), from_regions=("eu",), allow=False)
+TO_EU = SovereigntyRule("into the EU", to_regions=("eu",))
+LEAVES_EU = SovereigntyRule("out of the EU", from_regions=("eu",), allow=False)
+
+
+def said(*rules: SovereigntyRule) -> list[tuple[str, str]]:
+    return [(each.path, each.message) for each in problems(SovereigntyDocument(rules=rules), REGIONS, TENANTS)]
+
+
+def test_without_rules_everything_may_go_everywhere():
+    assert ALLOW_ALL.verdict("acme", "eu", "us") == Verdict(True, DEFAULT)
+
+
+def test_the_first_rule_that_matches_decides_and_is_named():
+    document = SovereigntyDocument(default="deny", rules=(STAYS, TO_EU, LEAVES_EU))
+    assert document.verdict("clinic", "eu", "us") == Verdict(False, "clinic stays")
+    assert document.verdict("clinic", "us", "eu") == Verdict(True, "into the EU")
+    assert document.verdict("acme", "eu", "us") == Verdict(False, "out of the EU")
+    assert document.verdict("acme", "us", "asia") == Verdict(False, DEFAULT)
+
+
+def test_a_request_that_stays_needs_no_rule():
+    document = SovereigntyDocument(default="deny", rules=(LEAVES_EU,))
+    assert document.verdict("acme", "eu", "eu") == Verdict(True, SAME_REGION)
+
+
+def test_a_sound_document_has_no_problems():
+    assert said(STAYS, TO_EU, LEAVES_EU) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "message"),
+    [
+        (SovereigntyRule(" "), "rules[0].name", "needs a name"),
+        (SovereigntyRule(DEFAULT), "rules[0].name", "where no rule decided"),
+        (SovereigntyRule("a", from_regions=("mars",)), "rules[0].from_regions", "unknown: mars"),
+        (SovereigntyRule("a", to_regions=("eu", "mars")), "rules[0].to_regions", "unknown: mars"),
+        (SovereigntyRule("a", tenants=("nobody",)), "rules[0].tenants", "unknown: nobody"),
+        (SovereigntyRule("a", to_regions=("eu", "eu")), "rules[0].to_regions", "appears twice"),
+        (SovereigntyRule("a", tenants=("acme",) * (MAX_NAMES + 1)), "rules[0].tenants", f"at most {MAX_NAMES}"),
+        (SovereigntyRule("a", from_regions=("eu",), to_regions=("eu",)), "rules[0]", "no hop leads"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused_at_its_path(rule, path, message):
+    ((found, text),) = said(rule)
+    assert found == path
+    assert message in text
+
+
+def test_two_rules_of_one_name_are_refused():
+    assert said(STAYS, msgspec.structs.replace(LEAVES_EU, name=STAYS.name)) == [
+        ("rules[1].name", "another rule is named 'clinic stays'")
+    ]
+
+
+def test_a_rule_behind_one_that_decides_all_its_hops_is_refused():
+    ((path, message),) = said(LEAVES_EU, STAYS)
+    assert path == "rules[1]"
+    assert "can never match: 'out of the EU' decide" in message
+
+
+def test_a_rule_that_says_the_opposite_of_earlier_ones_is_a_contradiction():
+    both = (SovereigntyRule("to us", to_regions=("us",)), SovereigntyRule("to the rest", to_regions=("eu", "asia")))
+    ((path, message),) = said(*both, LEAVES_EU)
+    assert path == "rules[2]"
+    assert "contradicts 'to us', 'to the rest'" in message
+
+
+def test_a_rule_for_all_tenants_is_not_hidden_by_rules_for_each_of_todays():
+    each = [SovereigntyRule(tenant, tenants=(tenant,), allow=False) for tenant in TENANTS]
+    assert said(*each, SovereigntyRule("new tenants", allow=False)) == []
+
+
+def test_rules_are_limited():
+    many = [SovereigntyRule(f"rule {number}") for number in range(MAX_RULES + 1)]
+    assert said(*many)[0] == ("rules", f"{MAX_RULES + 1} rules; at most {MAX_RULES} are allowed")
+
+
+def test_unknown_fields_and_versions_are_refused():
+    for text in (b'{"rule":[]}', b'{"schema_version":2}', b'{"default":"maybe"}', b'{"rules":[{"name":"a","to":1}]}'):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(text, type=SovereigntyDocument)

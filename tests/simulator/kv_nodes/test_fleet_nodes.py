@@ -1,0 +1,109 @@
+from random import Random
+
+from msgspec.structs import replace
+
+from routing.policy.policy_document import Stage
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_changes import EngineDies, EngineJoins
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
+
+NODES = KvNodesSpec(nodes=2, dram_tokens=500_000, ssd_tokens=2_000_000)
+SPEC = RunSpec(
+    policy=evaluation_policy(Stage(name="mooncake"), Stage(name="fifo")),
+    engines=4,
+    engine_model="colocated",
+    profile=EngineProfile(num_blocks=44, recompute_last_block=True),
+    kv_nodes=NODES,
+)
+
+
+def asked_of(requests: int = 200, documents: int = 30, blocks: int = 20, gap_ms: float = 120.0) -> Workload:
+    """Return questions on documents, some hotter than others, and more than the engines hold."""
+    random, ranks = Random(1), range(documents)
+    asked = random.choices(ranks, [1 / (rank + 1) for rank in ranks], k=requests)
+    return Workload(
+        [
+            TraceRow(
+                timestamp=number * gap_ms,
+                input_length=512 * (blocks + 1),
+                output_length=8,
+                hash_ids=(*(1000 * document + block for block in range(blocks)), 10**6 + number),
+            )
+            for number, document in enumerate(asked)
+        ]
+    )
+
+
+def ran(spec: RunSpec, workload: Workload | None = None) -> FleetSimulation:
+    simulation = run(spec, workload or asked_of())
+    simulation.check()
+    return simulation
+
+
+def mean_ttft(simulation: FleetSimulation) -> float:
+    ttfts = [each.ttft_s for each in simulation.history if each.ttft_s is not None]
+    return sum(ttfts) / len(ttfts)
+
+
+def nodes_of(simulation: FleetSimulation):  # type: ignore[no-untyped-def]  # the fleet's nodes, which are there
+    assert simulation.nodes is not None
+    return simulation.nodes
+
+
+def test_blocks_that_engines_lost_are_loaded_and_first_tokens_come_sooner() -> None:
+    with_nodes, without = ran(SPEC), ran(replace(SPEC, kv_nodes=None))
+    assert nodes_of(with_nodes).loads > 20
+    assert mean_ttft(with_nodes) < 0.7 * mean_ttft(without)
+    assert sum(each.transferred_tokens for each in with_nodes.history) == 512 * nodes_of(with_nodes).loaded_blocks
+
+
+def test_links_carry_what_was_loaded_and_no_more_than_they_can() -> None:
+    nodes = nodes_of(ran(replace(SPEC, kv_nodes=replace(NODES, orders=False))))
+    links = [*nodes.uplinks.values(), *nodes.own_links.values()]
+    carried = sum(link.carried_bytes for link in links)
+    assert carried == nodes.loaded_blocks * 512 * SPEC.profile.kv_bytes_per_token
+    assert all(link.carried_bytes <= link.bytes_per_s * link.free_at + 1 for link in links)
+
+
+def test_a_slow_link_is_used_no_longer_once_it_is_known() -> None:
+    slow = replace(SPEC, profile=replace(SPEC.profile, link_bytes_per_s=1e7))
+    nodes = nodes_of(ran(replace(slow, kv_nodes=replace(NODES, orders=False))))
+    far = sum(link.carried_bytes for link in nodes.uplinks.values())
+    fast = nodes_of(ran(replace(SPEC, kv_nodes=replace(NODES, orders=False))))
+    assert far < 0.3 * sum(link.carried_bytes for link in fast.uplinks.values())
+
+
+def test_ssd_has_a_price_of_its_own() -> None:
+    """DRAM holds a fifth of the documents, SSD all; reads from it are learned as slow as they are."""
+    tiers = replace(NODES, dram_tokens=30_000, ssd_bytes_per_s=1e9, orders=False)
+    nodes = nodes_of(ran(replace(SPEC, kv_nodes=tiers)))
+    assert any(disk.carried_bytes for disk in nodes.disks.values())
+    read = [node for node in nodes.names if nodes.ledger.ssd_rate(node).loads > 5]
+    assert read
+    assert all(nodes.ledger.ssd_rate(node).s_per_byte > 1 / 2e9 for node in read)
+
+
+def test_orders_bring_documents_to_the_own_node_and_tell_what_that_saved() -> None:
+    nodes = nodes_of(ran(SPEC))
+    worth = nodes.worth
+    assert worth.prefetches + worth.replicas > 0
+    assert worth.prefetch_saved_tokens + worth.replica_saved_tokens > 0
+    none = nodes_of(ran(replace(SPEC, kv_nodes=replace(NODES, orders=False))))
+    assert none.worth.moved_blocks == 0
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    one, other = ran(SPEC), ran(SPEC)
+    assert [each.first_token_s for each in one.history] == [each.first_token_s for each in other.history]
+
+
+def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
+    changes = (EngineDies(20.0, "e-002"), EngineJoins(30.0, "e-009", 1.0))
+    simulation = ran(replace(SPEC, changes=changes))
+    assert simulation.unfinished == 0
+    assert sum(each.finished_s is not None for each in simulation.history) > 190
+    assert set(nodes_of(simulation).ledger.homes) == {"e-001", "e-003", "e-004", "e-009"}

@@ -1,0 +1,51 @@
+from random import Random
+
+from simulator.kv_nodes.node_cache import NodeCache, Tiers
+
+
+def test_a_block_that_left_dram_is_read_from_ssd_and_comes_back() -> None:
+    cache = NodeCache(4, 100)
+    assert cache.put([1, 2, 3, 4], 0.0) == 4
+    assert cache.take_changed() == dict.fromkeys((1, 2, 3, 4), (True, True))
+    cache.put([11, 12], 1.0)
+    assert cache.holds([1, 2, 3, 4]) == Tiers(4, 2)
+    assert cache.take_changed() == {11: (True, True), 12: (True, True), 4: (True, False), 3: (True, False)}
+    assert cache.read([1, 2, 3, 4], 2.0) == Tiers(4, 2)
+    assert cache.holds([1, 2, 3, 4]) == Tiers(4, 4)
+    cache.check()
+
+
+def test_without_ssd_the_longest_unused_leaf_is_gone() -> None:
+    cache = NodeCache(4)
+    cache.put([1, 2], 0.0)
+    cache.put([11, 12], 1.0)
+    cache.read([1, 2], 2.0)
+    cache.put([21], 3.0)
+    assert (cache.holds([1, 2]).blocks, cache.holds([11, 12]).blocks) == (2, 1)
+
+
+def test_ephemeral_blocks_are_not_kept_and_context_caches_outlast_others() -> None:
+    cache = NodeCache(4, 4, pin_share=0.5)
+    assert cache.put([1], 0.0, hint="ephemeral") == 0
+    cache.put([2, 3], 0.0, hint="context_cache", pin_s=100.0)
+    for number in range(10, 40, 2):
+        cache.put([number, number + 1], 1.0)
+    assert cache.holds([2, 3]).blocks == 2
+    cache.put([50, 51, 52, 53], 101.0)
+    cache.put([60, 61, 62, 63], 102.0)
+    assert cache.holds([2, 3]).blocks == 0
+
+
+def test_what_is_told_adds_up_to_what_is_held() -> None:
+    random, cache, told = Random(3), NodeCache(16, 40), dict[int, tuple[bool, bool]]()
+    for now in range(400):
+        prompt = [100 * random.randrange(12) + block for block in range(random.randrange(1, 6))]
+        if random.random() < 0.6:
+            cache.put(prompt, float(now))
+        else:
+            cache.read(prompt, float(now))
+        told.update(cache.take_changed())
+        cache.check()
+    held = {key: state for key, state in told.items() if state[0]}
+    assert len(held) == len(cache.catalog)
+    assert sum(dram for _, dram in held.values()) <= 16

@@ -1,0 +1,114 @@
+"""No sovereignty rule is ever broken: random regions, rules and loads under every rule that forwards.
+
+FUZZ_EXAMPLES says how many; each number is one topology with its document and load, the same everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
+from simulator.regions.balancer import Balancer
+from simulator.regions.policies import POLICIES
+from simulator.regions.region_run import RegionRun, RegionSpec
+from simulator.regions.workloads import WORKLOADS
+
+EXAMPLES = max(300, int(os.environ.get("FUZZ_EXAMPLES", "0")))
+PARTS = 10
+REGIONS = ("us", "eu", "asia", "oz", "mars")
+TENANTS = ("", "acme", "clinic", "bank")
+FORWARDING = [name for name, policy in POLICIES.items() if policy.forwards and not policy.central]
+
+
+def spec(number: int) -> RegionSpec:
+    """Return the topology, rules and load of that number."""
+    rng = Random(number)
+    regions = tuple(rng.sample(REGIONS, rng.randint(2, len(REGIONS))))
+    replicas = [rng.choice((0, 1, 1, 2)) for _ in regions]
+    replicas[rng.randrange(len(regions))] = 1
+    clients = [rng.choice((0, 2, 5, 20)) for _ in regions]
+    clients[rng.randrange(len(regions))] = 20
+    return RegionSpec(
+        rng.choice(list(WORKLOADS)),
+        rng.choice(FORWARDING),
+        seed=number,
+        clients=tuple(clients),
+        replicas=tuple(replicas),
+        kv_tokens=rng.choice((8_000, 30_000)),
+        rtt_scale=rng.choice((0.1, 1.0, 10.0)),
+        duration_s=4.0,
+        warmup_s=0.0,
+        regions=regions,
+        sovereignty=document(rng, regions),
+        tenants=TENANTS,
+    )
+
+
+def document(rng: Random, regions: tuple[str, ...]) -> SovereigntyDocument:
+    def some(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(rng.sample(names, rng.randint(1, len(names)))) if rng.random() < 0.6 else ()
+
+    rules = [
+        SovereigntyRule(f"rule {place}", some(TENANTS[1:]), some(regions), some(regions), rng.random() < 0.5)
+        for place in range(rng.randint(0, 6))
+    ]
+    return SovereigntyDocument(default=rng.choice(("allow", "deny")), rules=tuple(rules))
+
+
+def allowed_hops(rules: SovereigntyDocument, regions: tuple[str, ...]) -> dict[tuple[str, str, str], str]:
+    """Return the rule that allows each hop, found the other way round: later rules first, earlier ones over them."""
+    said = {
+        (tenant, one, other): ("default" if rules.default == "allow" else "")
+        for tenant in TENANTS
+        for one in regions
+        for other in regions
+    }
+    for rule in reversed(rules.rules):
+        for tenant in rule.tenants or TENANTS:
+            for one in rule.from_regions or regions:
+                for other in rule.to_regions or regions:
+                    said[tenant, one, other] = rule.name if rule.allow else ""
+    return said | {(tenant, one, one): "same region" for tenant in TENANTS for one in regions}
+
+
+def broken(number: int) -> tuple[list[str], int]:
+    """Run one example; return what broke a rule, and how many requests crossed."""
+    asked = spec(number)
+    allowed = allowed_hops(asked.sovereignty, asked.regions)
+    run = RegionRun(asked)
+    run.run()
+    served = [request for request in run.requests if request.served_region]
+    wrong = [
+        f"{number}: {request.tenant or 'unnamed'} from {request.region} served in {request.served_region}"
+        for request in served
+        if not allowed[request.tenant, request.region, request.served_region]
+    ]
+    wrong += [f"{number}: {request.hops} hops" for request in run.requests if request.hops > 1]
+    wrong += [
+        f"{number}: {request.allowed_by!r} is named for a hop"
+        for request in served
+        if request.hops and request.allowed_by != allowed[request.tenant, request.region, request.served_region]
+    ]
+    return wrong, sum(request.hops for request in run.requests)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_rule_is_broken(part: int) -> None:
+    crossed = 0
+    for number in range(part, EXAMPLES, PARTS):
+        wrong, hops = broken(number)
+        assert not wrong
+        crossed += hops
+    assert crossed, "no request crossed, so nothing was shown"
+
+
+def test_a_balancer_that_forgets_to_ask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Balancer,
+        "_permitted",
+        lambda self, request: [] if request.hops else self.peers,  # as without rules
+    )
+    assert any(broken(number)[0] for number in range(30))

@@ -1,0 +1,1 @@
+"""Short forms of `make soak-kv` and `make soak-regions`."""

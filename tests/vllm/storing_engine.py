@@ -1,0 +1,31 @@
+"""An engine with Switchyard's KV connector and a node of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.program import ROOT
+from tests.vllm.conftest import MODEL, PYTHON
+from tests.vllm.real_engine import RealEngine
+from tests.vllm.stored_blocks import SECRET, StoreProcess
+
+
+def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngine:
+    """Return an engine that keeps its blocks at a node and obeys each order to load; the tests start it."""
+    transfer = {
+        "kv_connector": "SwitchyardConnector",
+        "kv_connector_module_path": "kvstore.connector.vllm_connector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {
+            "node": store.address,
+            "load_timeout_s": 30.0,
+            "max_load_ratio": 0,
+            "ask_node": True,
+            "lookup_timeout_s": 30.0,
+        },
+    }
+    settings = {"flags": ("--kv-transfer-config", json.dumps(transfer)), "PYTHONPATH": str(ROOT), **settings}
+    return RealEngine(PYTHON, MODEL, log, SWITCHYARD_KV_SECRET=SECRET, **settings)

@@ -1,0 +1,136 @@
+"""The Sovereignty page: who sees and changes the rules, previews, refusals, what rules cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.sovereignty import cost as sovereignty_cost
+from controlplane.fleet.sovereignty.rules import document_in_force, stored_sovereignty
+from controlplane.platform.models.audit_event import AuditEvent
+from routing.regions.sovereignty import SovereigntyRule
+from tests.web.fleet.sovereignty.some_regions import put_in_force, some_regions
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+
+pytestmark = pytest.mark.django_db
+NEW = {
+    "place": ["1"],
+    "name": ["US stays"],
+    "tenants": [""],
+    "from_regions": ["us"],
+    "to_regions": [""],
+    "effect": ["deny"],
+    "note": [""],
+}
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make_pool()
+
+
+@pytest.fixture
+def admin(pool: Pool) -> Client:
+    some_regions()
+    return client_of(make_person("admin"))
+
+
+def words(answer: HttpResponse) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+def send(client: Client, act: str, **changes: Any) -> HttpResponse:
+    revision = stored_sovereignty().revision
+    return client.post("/sovereignty", {**NEW, "default": "allow", "act": act, "revision": revision, **changes})
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
+    answer = client_of(make_person(role, pool)).get("/sovereignty")
+    assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
+    assert (b"Put in force" in answer.content) == (role in ("admin", "superuser"))
+
+
+def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> None:
+    put_in_force()
+    page = words(admin.get("/sovereignty"))
+    assert "2 sovereignty rules; everything else stays in its region" in page
+    assert "Requests of clinic that arrive in eu may not go to any other region." in page
+    assert "clinic stays: Contract of 2026, §4" in page
+    assert re.search(r"all others asia stays denied default allowed into the EU denied default", page)
+
+
+def test_a_preview_changes_nothing_and_says_which_hops_it_would(admin: Client) -> None:
+    answer = send(admin, "preview")
+    assert answer.status_code == 200
+    assert "3 hops changed against the rules in force" in words(answer)
+    assert document_in_force().rules == ()
+
+
+def test_rules_are_put_in_force_with_their_reason(admin: Client) -> None:
+    answer = send(admin, "save", why="the new contract")
+    assert (answer.status_code, answer["Location"]) == (303, "/sovereignty?said=changed")
+    assert document_in_force().rules == (SovereigntyRule("US stays", from_regions=("us",), allow=False),)
+    assert AuditEvent.objects.get(verb="sovereignty.change").why == "the new contract"
+
+
+def test_rules_are_ordered_and_removed(admin: Client) -> None:
+    two = {name: [*NEW[name], *NEW[name]] for name in NEW}
+    two |= {"name": ["late", "early"], "place": ["2", "1"], "to_regions": ["eu", "asia"]}
+    send(admin, "save", **two)
+    assert [rule.name for rule in document_in_force().rules] == ["early", "late"]
+    send(admin, "save", **two, remove=["1"])
+    assert [rule.name for rule in document_in_force().rules] == ["late"]
+
+
+def test_a_rule_that_cannot_match_is_refused_beside_it_and_what_was_typed_stays(admin: Client) -> None:
+    answer = send(admin, "save", from_regions=["mars"], note=["typed"])
+    assert answer.status_code == 422
+    assert "unknown: mars." in words(answer)
+    assert b'value="typed"' in answer.content
+    assert document_in_force().rules == ()
+
+
+def test_a_stale_form_overwrites_nothing(admin: Client) -> None:
+    put_in_force()
+    answer = send(admin, "save", revision=1)
+    assert answer.status_code == 409
+    assert "Somebody changed the rules while you edited" in words(answer)
+    assert len(document_in_force().rules) == 2
+
+
+def test_only_admins_change_rules(admin: Client, pool: Pool) -> None:
+    assert send(client_of(make_person("operator")), "save").status_code == 403
+    assert document_in_force().rules == ()
+
+
+def test_it_says_what_the_draft_costs(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sovereignty_cost, "LONGEST_S", 900.0)
+    page = words(send(admin, "cost"))
+    assert "simulated engines: asia 1, eu 1, us 2" in page
+    assert re.search(r"US stays −[\d.]+% throughput TTFT P90 \+[\d.]+ s", page)
+    assert re.search(r"Throughput under the rules −[\d.]+%", page)
+
+
+def test_a_simulation_waits_for_no_other(admin: Client) -> None:
+    with sovereignty_cost._running:
+        answer = send(admin, "cost")
+    assert answer.status_code == 409
+    assert "Another simulation of rules is running" in words(answer)
+
+
+def test_one_region_has_nothing_to_simulate(pool: Pool) -> None:
+    client = client_of(make_person("admin"))
+    answer = client.post("/sovereignty", {"default": "deny", "act": "cost"})
+    assert answer.status_code == 409
+    assert "The simulation takes 2 to 6 regions" in words(answer)
+
+
+def test_names_are_no_markup(admin: Client) -> None:
+    answer = send(admin, "preview", name=["<script>alert(1)</script>"])
+    assert b"<script>alert" not in answer.content

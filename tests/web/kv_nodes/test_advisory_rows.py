@@ -1,0 +1,40 @@
+"""Advisories as the KV store page shows them, added up over gateways; and whether they would pay."""
+
+from __future__ import annotations
+
+from controlplane.kv_nodes.advisory_tallies import LEAST_REQUESTS, together, verdict
+from gateway.contracts.advisory import AdvisoryTallies, PoolTally, SourceTally, decode_tallies, encode_tallies
+from web.kv_nodes.advisory_rows import advisory_table
+
+
+def tallies(gateway: str, received: int = 4) -> AdvisoryTallies:
+    source = SourceTally("demo", "acme", "key-1", received, {"useful": 3, "spurious": 1}, 2048, 1024, 512)
+    pool = PoolTally("demo", "gated", 3, 0.3, 10, 2.0, 100, 200, 200_000, 10, 0.1)
+    return AdvisoryTallies(gateway, 0.0, 1.0, [source], [pool])
+
+
+def test_what_several_gateways_count_adds_up() -> None:
+    told = together([tallies("one"), decode_tallies(encode_tallies(tallies("other", 6)))])
+    (source,), (pool,) = told.sources, told.pools
+    assert (source.received, source.outcomes, source.bytes_moved) == (10, {"useful": 6, "spurious": 2}, 4096)
+    assert (pool.advised, pool.sessions, pool.rule) == (6, 200, "gated")
+    table = advisory_table(told, {"demo": "Demo"}, {"key-1": "chat backend"})
+    (row,), (line,) = table.sources, table.pools
+    assert (row.name, row.pool, row.received, row.spurious, row.saved) == ("chat backend", "Demo", "10", 2, "1.0k")
+    assert row.useful.startswith("75")
+    assert (line.name, line.with_ttft[:3], line.without_ttft[:3]) == ("Demo", "100", "200")
+
+
+def test_a_pool_that_is_gone_has_no_row() -> None:
+    assert advisory_table(together([tallies("one")]), {}, {}).pools == ()
+
+
+def test_advisories_pay_where_loads_are_slow_or_contexts_long() -> None:
+    few = PoolTally("p", sessions=LEAST_REQUESTS - 1, requests=1000)
+    assert verdict(few)[0] is None
+    fast = PoolTally("p", sessions=100, requests=100, prompt_tokens=100_000, loads=10, load_s=0.1)
+    assert verdict(fast)[0] is False
+    slow = PoolTally("p", sessions=100, requests=100, prompt_tokens=100_000, loads=10, load_s=2.0)
+    assert verdict(slow)[0] is True
+    long = PoolTally("p", sessions=100, requests=100, prompt_tokens=3_000_000)
+    assert verdict(long)[0] is True

@@ -1,0 +1,58 @@
+"""The Regions page as it looks: nothing hangs over on a desk or a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+from pytest_django.live_server_helper import LiveServer
+
+from tests.web.regions.some_regions import busy
+from tests.web.role_clients import client_of, make_person
+from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
+from web.regions import page as regions_page
+
+__all__ = ["database_beside_playwright"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PICTURES = os.environ.get("REGIONS_PICTURES", "")
+
+
+class Samples:
+    """What the page is told."""
+
+    latest = busy()
+
+
+@pytest.fixture(params=["dark", "light"])
+def page(
+    request: pytest.FixtureRequest, browser: Browser, transactional_db: None, live_server: LiveServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Page]:  # fmt: skip
+    """Return a page of a viewer, in each theme."""
+    monkeypatch.setattr(regions_page, "fleet_samples", Samples)
+    session = client_of(make_person("viewer")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_it_fits(page: Page, width: int, request: pytest.FixtureRequest) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/regions")
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{request.node.callspec.id}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for panel in page.locator(".ledger-panel, .tiles").all():
+        found = panel.bounding_box()
+        assert found is not None
+        assert found["x"] >= 0
+        assert found["x"] + found["width"] <= width
+    ribbon = page.locator(".regions-ribbon-forwarded").first.bounding_box()
+    assert ribbon is not None
+    assert ribbon["width"] > 100

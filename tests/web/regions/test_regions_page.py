@@ -1,0 +1,95 @@
+"""The Regions page: who sees it, and what it says of full regions, cut links and taken-over engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from gateway.contracts.fleet_sample import FleetSample
+from tests.web.regions.some_regions import busy, gateway, link, orphaned, sample
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.regions import page as regions_page
+from web.regions.flow import flow
+from web.regions.region_rows import region_rows
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[FleetSample | None], None]:
+    """Let the page show this sample."""
+
+    def tell(shown: FleetSample | None) -> None:
+        class Samples:
+            latest = shown
+
+        monkeypatch.setattr(regions_page, "fleet_samples", Samples)
+
+    tell(None)
+    return tell
+
+
+def text(client: Client, query: str = "") -> str:
+    answer = client.get(f"/regions{query}")
+    assert answer.status_code == 200
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+@pytest.fixture
+def viewer(told: Callable[[FleetSample | None], None]) -> Client:
+    return client_of(make_person("viewer"))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_it_needs_a_role_in_all_pools(role: str, told: Callable[[FleetSample | None], None]) -> None:
+    told(busy())
+    answer = client_of(make_person(role, make_pool())).get("/regions")
+    assert answer.status_code == (200 if role in ("viewer", "operator", "admin", "superuser") else 403)
+    assert (b"10.3/s to eu" in answer.content) == (answer.status_code == 200)
+
+
+def test_a_fleet_of_one_region_says_how_to_get_more(viewer: Client) -> None:
+    page = text(viewer)
+    assert "No gateway knows other regions" in page
+    assert "SWITCHYARD_REGION_PEERS" in page
+
+
+def test_it_shows_who_forwards_to_whom(viewer: Client, told: Callable[[FleetSample | None], None]) -> None:
+    told(busy())
+    page = text(viewer, "?fragment=1")
+    assert "asia does not reach us; each serves its own requests." in page
+    assert "10.3/s to eu, 11" in page
+    assert "3.9/s to asia, 4" in page
+    assert "5 of 6" in page
+    assert "Silent" in page
+    assert "<html" not in viewer.get("/regions?fragment=1").content.decode()
+
+
+def test_it_shows_whose_gateway_has_died(viewer: Client, told: Callable[[FleetSample | None], None]) -> None:
+    told(orphaned())
+    page = text(viewer)
+    assert "us serves the engines of eu, whose gateway has died." in page
+    assert "epoch 4, served by us" in page
+    assert "Refuses connections" in page
+
+
+def test_what_leaves_and_what_lands_are_of_one_scale() -> None:
+    rows = region_rows(busy())
+    assert [row.name for row in rows] == ["asia", "eu", "us"]
+    assert rows[2].arriving_per_s == pytest.approx(92.0)
+    assert rows[2].forwarded_share == pytest.approx(14.2 / 92.0)
+    assert rows[1].served_per_s == pytest.approx(42.8 + 10.3)
+    picture = flow(rows)
+    assert len(picture.bars) == 6
+    assert len(picture.ribbons) == 3 + 3
+    assert max(bar.height for bar in picture.bars) == pytest.approx(78.0)
+    assert "us forwards 10.3 requests per second to eu" in picture.words
+
+
+def test_a_quiet_fleet_divides_by_nothing() -> None:
+    rows = region_rows(sample(gateway("eu", 0.0, {}, (link("us"),))))
+    assert flow(rows).words == "No region forwards requests"
+    assert rows[0].forwarded_share == 0.0

@@ -1,0 +1,76 @@
+"""Demand per region and of all together over time, in percent of the picture's width and height."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from controlplane.capacity.demand import STEP_S
+from controlplane.capacity.saving import InstallationPlan
+from routing.values.counted import count
+from web.shell.chart import LEFT, RIGHT, Tick, place, point, ticks, x, y
+
+MOST_LINES = 5
+"""Regions with lines of their own: those with the highest peaks."""
+MOST_POINTS = 200
+_WORDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DemandLine:
+    """One region's line; `series` is its colour."""
+
+    name: str
+    series: str
+    points: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemandPicture:
+    """Lines and axes."""
+
+    lines: tuple[DemandLine, ...]
+    up: tuple[Tick, ...]
+    across: tuple[Tick, ...]
+    own: str
+    present: str
+    summary: str
+
+
+def demand_picture(found: InstallationPlan, utilization: float) -> DemandPicture:
+    """Return the picture of a plan's demand in planned engines."""
+    plan, present = found.plan, sum(found.present.values())
+    top = 1.05 * max(plan.own_peaks, float(present), 0.001)
+    names = sorted(plan.regions, key=lambda name: (-plan.regions[name].own, name))[:MOST_LINES]
+    demand = {name: [value / utilization for value in found.demand.regions[name]] for name in names}
+    total = [sum(step) / utilization for step in zip(*found.demand.regions.values(), strict=True)]
+    lines = [DemandLine(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
+    return DemandPicture(
+        lines=(*lines, DemandLine("all", "all", _points(total, top))),
+        up=tuple(Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)),
+        across=_moments(found.demand.since, len(total)),
+        own=place(y(plan.own_peaks / top)),
+        present=place(y(present / top)),
+        summary=f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
+    )
+
+
+def _points(values: Sequence[float], top: float) -> str:
+    each = -(-len(values) // MOST_POINTS)
+    # The highest of several, so that no peak is lost.
+    highest = [max(values[at : at + each]) for at in range(0, len(values), each)]
+    last = max(1, len(highest) - 1)
+    return " ".join(point(x(place_ / last), value / top) for place_, value in enumerate(highest))
+
+
+def _moments(since: float, steps: int) -> tuple[Tick, ...]:
+    span_s = max(1, steps - 1) * STEP_S
+    form = "%H:%M" if span_s < 36 * 3600 else "%d %b"
+    return tuple(
+        Tick(
+            place(LEFT + number / _WORDS * (RIGHT - LEFT)),
+            datetime.fromtimestamp(since + number / _WORDS * span_s, UTC).strftime(form),
+        )
+        for number in range(_WORDS)
+    )

@@ -1,0 +1,105 @@
+"""The capacity plan: sum of own peaks against the shared peak, costs, and how sure the saving is."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from controlplane.capacity.saving import (
+    DAYS,
+    MAX_DAYS,
+    ON_DEMAND_PER_H,
+    RESERVED_PER_H,
+    UTILIZATION,
+    InstallationPlan,
+    Prices,
+    installation_plan,
+)
+from controlplane.capacity.words import range_words
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from web.capacity.demand_picture import demand_picture
+from web.shell.console_request import asked, console_actor
+from web.shell.frame import shell_context
+
+PAGE = "Capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    label: str
+    value: str
+    help: str = ""
+    error: str = ""
+
+
+_FIELDS = (
+    ("days", "Days of the log", DAYS, MAX_DAYS, ""),
+    ("reserved", "Reserved ($/h)", RESERVED_PER_H, 1e6, "per engine"),
+    ("on_demand", "On demand ($/h)", ON_DEMAND_PER_H, 1e6, "per engine"),
+    ("utilization", "Busy at the peak", UTILIZATION, 1.0, "share, 0 to 1"),
+)
+
+
+@require_safe
+def capacity(request: HttpRequest) -> HttpResponse:
+    """Show the plan to whoever has a role everywhere."""
+    if not may(console_actor(request), Role.VIEWER):
+        missing = "A capacity plan is of all pools; seeing it requires a role in all pools. Ask an admin."
+        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
+    fields = [_field(request, *each) for each in _FIELDS]
+    wrong = any(field.error for field in fields)
+    found = None
+    if not wrong:
+        days, reserved, on_demand, utilization = (float(field.value) for field in fields)
+        found = installation_plan(time.time(), Prices(reserved, on_demand, utilization, days))
+    context = shell_context(
+        request, page=PAGE, fields=fields, wrong=wrong, **(_plan(found, utilization) if found else {})
+    )
+    return render(request, "capacity/page.html", context, status=422 if wrong else 200)
+
+
+def _field(request: HttpRequest, name: str, label: str, default: float, most: float, hint: str) -> _Field:
+    text = asked(request, name, 20) or f"{default:g}"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    error = "" if 0 < value <= most else f"Enter a number above 0, at most {most:,.0f}."
+    return _Field(name, label, text, hint, error)
+
+
+def _plan(found: InstallationPlan, utilization: float) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "plan": plan,
+        "saving": f"{100 * plan.saving:.1f}%",
+        "range": range_words(plan.range),
+        "caveat": found.caveat,
+        "picture": demand_picture(found, utilization),
+        "present": sum(found.present.values()),
+        "requests": found.demand.requests,
+        "hours": f"{found.span_s / 3600:.1f}",
+        "rows": [
+            (
+                region,
+                found.present.get(region, 0),
+                peak,
+                100 * peak.at_shared_peak / plan.shared_peak if plan.shared_peak else 0,
+            )
+            for region, peak in plan.regions.items()
+        ],
+        "costs": [
+            ("Reserved for own peaks", plan.own_cost, ""),
+            ("Reserved for the shared peak", plan.shared_cost, ""),
+            ("Cheapest mix", plan.mixed_cost, f"{plan.mixed_reserved:.1f} reserved, the rest on demand"),
+            ("On demand, perfect scaling", plan.on_demand_cost, "no delay, always available"),
+        ],
+    }

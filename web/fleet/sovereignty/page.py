@@ -1,0 +1,151 @@
+"""The sovereignty rules: sentences, what they allow, what they cost, and a form for admins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.sovereignty.cost import CostUnknownError, sovereignty_cost
+from controlplane.fleet.sovereignty.rules import (
+    checked_document,
+    document_in_force,
+    replace_sovereignty,
+    stored_sovereignty,
+)
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from routing.regions.sovereignty import SovereigntyDocument
+from simulator.regions.sovereignty_cost import MOST_RULES, SovereigntyCost
+from web.fleet.sovereignty.hop_matrix import MAX_ROWS, hop_matrix
+from web.fleet.sovereignty.rule_rows import RuleRow, blamed, rows_of, sent_rows, sentence
+from web.shell.console_request import console_actor, go, row_number, sent, why
+from web.shell.frame import shell_context
+from web.shell.refusal import Refusal, attempted
+
+ADDRESS = "/sovereignty"
+PAGE = "Sovereignty"
+SAID = {"changed": "Rules changed; gateways apply them within a second."}
+STALE = "Somebody changed the rules while you edited. Compare with the rules in force, then save again."
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def sovereignty(request: HttpRequest) -> HttpResponse:
+    """Show the rules; on POST preview a draft, say what it costs, or put it in force."""
+    actor = console_actor(request)
+    if not may(actor, Role.VIEWER):
+        missing = "Sovereignty rules belong to no pool; seeing them requires a role in all pools. Ask an admin."
+        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
+    if request.method != "POST":
+        in_force = document_in_force()
+        return _page(request, rows_of(in_force), in_force)
+    if not may(actor, Role.ADMIN):
+        rows = rows_of(document_in_force())
+        return _page(
+            request, rows, document_in_force(), problems=[FieldProblem("", "This requires the role admin.")], status=403
+        )
+    return _draft(request, sent_rows(request), sent(request, "default"))
+
+
+def _draft(request: HttpRequest, rows: list[RuleRow], default: str) -> HttpResponse:
+    given = {"default": default, "rules": [row.given() for row in rows]}
+    document = attempted(lambda: checked_document(given))
+    if isinstance(document, Refusal):
+        return _page(request, rows, None, default=default, problems=document.problems, status=422)
+    act = sent(request, "act")
+    if act == "cost":
+        cost = attempted(lambda: sovereignty_cost(document), CostUnknownError)
+        if isinstance(cost, Refusal):
+            return _page(request, rows, document, problems=cost.problems, status=cost.status)
+        return _page(request, rows, document, cost=cost)
+    if act == "save":
+        revision = row_number(request.POST.get("revision"))
+        saved = attempted(
+            lambda: replace_sovereignty(
+                stored_sovereignty(), given, actor=console_actor(request), expected=revision, why=why(request)
+            ),
+            StaleRevisionError,
+        )
+        if isinstance(saved, Refusal):
+            problems = [FieldProblem("", STALE)] if saved.status == 409 else saved.problems
+            return _page(request, rows, document, problems=problems, status=saved.status)
+        return go(ADDRESS, said="changed")
+    return _page(request, rows, document)
+
+
+def _page(
+    request: HttpRequest,
+    rows: list[RuleRow],
+    document: SovereigntyDocument | None,
+    *,
+    default: str = "",
+    cost: SovereigntyCost | None = None,
+    problems: Sequence[FieldProblem] = (),
+    status: int = 200,
+) -> HttpResponse:
+    regions, in_force = list(Region.objects.values_list("slug", flat=True)), document_in_force()
+    shown = document or in_force
+    matrix = hop_matrix(shown, in_force, regions)
+    context = shell_context(
+        request,
+        page=PAGE,
+        finding=_finding(in_force),
+        is_draft=document is not None and document != in_force,
+        sentences=_sentences(shown, cost),
+        default=default or shown.default,
+        regions=regions,
+        tenants=Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS],
+        matrix=matrix,
+        changed=sum(cell.changed for row in matrix for cell in row.cells),
+        cost=_cost_words(cost),
+        may_change=may(console_actor(request), Role.ADMIN),
+        problem=" ".join(blamed(rows, problems)),
+        rows=[*rows, RuleRow(len(rows) + 1)],
+        revision=stored_sovereignty().revision,
+        said=SAID.get(request.GET.get("said", ""), ""),
+    )
+    return render(request, "fleet/sovereignty/page.html", context, status=status)
+
+
+def _finding(in_force: SovereigntyDocument) -> str:
+    count = len(in_force.rules)
+    rest = "may go everywhere" if in_force.default == "allow" else "stays in its region"
+    if not count:
+        return f"No sovereignty rules; every request {rest}"
+    return f"{count} sovereignty rule{'' if count == 1 else 's'}; everything else {rest}"
+
+
+def _sentences(document: SovereigntyDocument, cost: SovereigntyCost | None) -> list[dict[str, Any]]:
+    found = []
+    for number, rule in enumerate(document.rules, 1):
+        told = {"number": number, "text": sentence(rule), "name": rule.name, "note": rule.note, "cost": "", "p90": ""}
+        if cost is not None and (without := cost.without.get(rule.name)) is not None:
+            told["cost"] = f"{_percent(cost.ruled.over_free / without.over_free - 1)} throughput"
+            told["p90"] = f"TTFT P90 {cost.ruled.ttft_p90_s - without.ttft_p90_s:+.2f} s".replace("-", "−")
+        found.append(told)
+    return found
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f}%".replace("-", "−")
+
+
+def _cost_words(cost: SovereigntyCost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    return {
+        "fleet": ", ".join(f"{region} {count}" for region, count in cost.engines.items()),
+        "throughput": _percent(cost.ruled.over_free - 1),
+        "free": cost.free,
+        "ruled": cost.ruled,
+        "free_crossed": f"{100 * cost.free.crossed_share:.0f}%",
+        "ruled_crossed": f"{100 * cost.ruled.crossed_share:.0f}%",
+        "most": MOST_RULES,
+    }

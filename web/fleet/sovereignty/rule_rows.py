@@ -1,0 +1,95 @@
+"""Sovereignty rules as rows of a form and as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.one_line import one_line
+from routing.regions.sovereignty import MAX_RULES, SovereigntyDocument, SovereigntyRule
+
+FIELDS = ("name", "tenants", "from_regions", "to_regions", "note")
+NAMES = ("tenants", "from_regions", "to_regions")
+
+
+@dataclass(slots=True)
+class RuleRow:
+    """One rule in the form; lists of names are comma-separated."""
+
+    place: int
+    name: str = ""
+    tenants: str = ""
+    from_regions: str = ""
+    to_regions: str = ""
+    allow: bool = False
+    note: str = ""
+    errors: dict[str, str] = field(default_factory=dict)
+    """By field; "" is the whole rule."""
+
+    @property
+    def error(self) -> str:
+        """What is wrong, in one line."""
+        return " ".join(self.errors.values())
+
+    def given(self) -> dict[str, Any]:
+        """Return the rule as the document has it."""
+        lists = {each: [name for text in getattr(self, each).split(",") if (name := text.strip())] for each in NAMES}
+        return {"name": self.name, **lists, "allow": self.allow, "note": self.note}
+
+
+def rows_of(document: SovereigntyDocument) -> list[RuleRow]:
+    """Return the rules of a document as rows."""
+    return [
+        RuleRow(place, rule.name, *(", ".join(getattr(rule, each)) for each in NAMES), rule.allow, rule.note)
+        for place, rule in enumerate(document.rules, 1)
+    ]
+
+
+def sent_rows(request: HttpRequest) -> list[RuleRow]:
+    """Return the rows of a form that was sent, in the order of their places, without empty and removed ones."""
+    columns = {each: request.POST.getlist(each)[: MAX_RULES + 1] for each in (*FIELDS, "effect", "place")}
+    removed = set(request.POST.getlist("remove"))
+    rows = []
+    for at, place in enumerate(columns["place"]):
+        texts = {each: one_line(columns[each][at])[:4000] if at < len(columns[each]) else "" for each in FIELDS}
+        if str(at) in removed or not any(texts.values()):
+            continue
+        effect = columns["effect"][at] if at < len(columns["effect"]) else ""
+        rows.append(
+            RuleRow(int(place) if place.isdecimal() and len(place) < 5 else 0, allow=effect == "allow", **texts)
+        )
+    rows.sort(key=lambda row: row.place)
+    for number, row in enumerate(rows, 1):
+        row.place = number
+    return rows
+
+
+def blamed(rows: Sequence[RuleRow], problems: Sequence[FieldProblem]) -> list[str]:
+    """Write problems to the rows that they name; return the others in words."""
+    others = []
+    for problem in problems:
+        start, _, rest = problem.path.partition("]")
+        number = start.removeprefix("rules[")
+        if start.startswith("rules[") and number.isdecimal() and int(number) < len(rows):
+            rows[int(number)].errors[rest.removeprefix(".")] = problem.message
+        else:
+            others.append(problem.message)
+    return others
+
+
+def sentence(rule: SovereigntyRule) -> str:
+    """Return the rule as a sentence."""
+    who = f"Requests of {_listed(rule.tenants, 'all tenants')}"
+    arrived = f"that arrive in {_listed(rule.from_regions, 'any region')}"
+    to = _listed(rule.to_regions, "any other region")
+    return f"{who} {arrived} may {'' if rule.allow else 'not '}go to {to}."
+
+
+def _listed(names: Sequence[str], all_of_them: str) -> str:
+    if len(names) < 2:
+        return names[0] if names else all_of_them
+    return f"{', '.join(names[:-1])} or {names[-1]}"

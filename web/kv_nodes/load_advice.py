@@ -1,0 +1,105 @@
+"""Whether loading KV beats computing it on the links at hand (Mooncake §2.2, eq. 2).
+
+A load of p tokens beats their prefill where the link carries their KV in less time: B > bytes(p) / (seconds(p) −
+seconds with all of them cached). The paper puts p at 8,192 tokens; attention makes longer prompts easier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.fleet.learned_costs import fitted_of
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.format import duration
+from controlplane.policies import upgrade
+from routing.cost.cost_model import PrefillCost
+from web.kv_nodes.node_rows import NodeRow
+from web.kv_nodes.sizes import rate, stored
+
+TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One pool."""
+
+    pool: str
+    prefill: str
+    size: str
+    """Of the KV of so many tokens, as the nodes keep it."""
+    least: str
+    """Rate from which a load is faster."""
+    slowest: str
+    """Of the measured links; empty: none was measured."""
+    slower: int
+    links: int
+    shape: str
+    verdict: str
+
+
+def load_advice(rows: Sequence[NodeRow]) -> tuple[Advice, ...]:
+    """Return the advice of each pool whose engines have nodes, by name."""
+    homes: dict[int, set[str]] = {}
+    for pool_id, node in Engine.objects.exclude(kv_node="").values_list("pool_id", "kv_node"):
+        homes.setdefault(pool_id, set()).add(node)
+    by_name = {row.name: row for row in rows if row.live and row.slot_bytes}
+    pools = Pool.objects.filter(pk__in=homes).select_related("policy__live_version").order_by("name")
+    learned: dict[int, list[LearnedCost]] = {}
+    for each in LearnedCost.objects.filter(pool__in=homes).order_by("kind"):
+        learned.setdefault(each.pool_id, []).append(each)
+    found = (
+        _advice(
+            pool,
+            _cost(pool, learned.get(pool.pk, ())),
+            [by_name[name] for name in sorted(homes[pool.pk]) if name in by_name],
+        )
+        for pool in pools
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) -> float:
+    """Return the bytes per second from which loading so many tokens takes less time than computing them."""
+    saved_s = cost.seconds(tokens, 0) - cost.seconds(tokens, tokens)
+    return tokens * bytes_per_token / saved_s if saved_s > 0 else float("inf")
+
+
+def _advice(pool: Pool, cost: PrefillCost | None, nodes: Sequence[NodeRow]) -> Advice | None:
+    if cost is None or not nodes:
+        return None
+    bytes_per_token = max(row.slot_bytes for row in nodes) / pool.block_tokens
+    least = least_rate(cost, bytes_per_token)
+    rates = [link.bytes_per_s for row in nodes for link in row.report.links if link.bytes_per_s > 0]
+    slower = sum(each < least for each in rates)
+    shape, verdict = _verdict(slower, len(rates))
+    return Advice(
+        pool=pool.name,
+        prefill=duration(cost.seconds(TOKENS, 0)),
+        size=stored(TOKENS * bytes_per_token),
+        least=rate(least),
+        slowest=rate(min(rates, default=0.0)),
+        slower=slower,
+        links=len(rates),
+        shape=shape,
+        verdict=verdict,
+    )
+
+
+def _verdict(slower: int, links: int) -> tuple[str, str]:
+    if not links:
+        return "unknown", "Not measured yet"
+    if not slower:
+        return "serving", "Load"
+    return "degraded", "Compute" if slower == links else f"Compute on {slower} of {links} links"
+
+
+def _cost(pool: Pool, learned: Sequence[LearnedCost]) -> PrefillCost | None:
+    """Return what a prefill takes: learned of the first kind, where that is better than what the policy says."""
+    fitted = fitted_of(learned[0]) if learned else None
+    if fitted is not None and fitted.better:
+        return fitted.prefill
+    version = pool.policy.live_version
+    return None if version is None else PrefillCost.of(upgrade.routing_of(version).prefill_cost)

@@ -1,0 +1,156 @@
+"""One row per region: what arrives, what it serves, its engines and queue, and who serves its engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.platform.format import short
+from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, PoolSample
+from gateway.contracts.region_sample import RegionLink, RegionSample
+
+FULL_QUEUE = 4
+"""A region whose queue is longer takes nothing from others (gateway.regions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """How a region's gateways reach another region."""
+
+    region: str
+    words: str
+    shape: str
+    rtt: str
+    age: str
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Which gateway decides for a pool."""
+
+    pool: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRow:
+    """One region. Rates are requests per second."""
+
+    name: str
+    shape: str
+    words: str
+    local_per_s: float
+    forwarded_per_s: dict[str, float]
+    served_per_s: float
+    tokens: str
+    running: int
+    queued: int
+    available: int
+    engines: int
+    gateways: int
+    epoch: int
+    served_by: str
+    """The region whose gateway serves its engines, where that is another."""
+    owners: tuple[Owner, ...]
+    links: tuple[LinkRow, ...]
+
+    @property
+    def arriving_per_s(self) -> float:
+        """What clients send to its gateways."""
+        return self.local_per_s + sum(self.forwarded_per_s.values())
+
+    @property
+    def forwarded_share(self) -> float:
+        """Share of what arrives that other regions serve, 0..1."""
+        arriving = self.arriving_per_s
+        return sum(self.forwarded_per_s.values()) / arriving if arriving else 0.0
+
+
+def region_rows(sample: FleetSample) -> list[RegionRow]:
+    """Return the rows of all regions that a gateway is of, or knows of, in the order of their names."""
+    names = {each.region for each in sample.regions} | {link.region for each in sample.regions for link in each.links}
+    return [_row(name, sample) for name in sorted(names)]
+
+
+def _row(name: str, sample: FleetSample) -> RegionRow:
+    own = [each for each in sample.regions if each.region == name]
+    pools = [pool for pool in sample.pools if pool.region == name]
+    pool_ids = {pool.pool_id for pool in pools}
+    engines = [engine for engine in sample.engines if engine.pool_id in pool_ids]
+    available = sum(engine.state in TAKING_WORK for engine in engines)
+    forwarded: dict[str, float] = {}
+    for gateway in own:
+        for region, rate in gateway.forwarded_per_s.items():
+            forwarded[region] = forwarded.get(region, 0.0) + rate
+    local = sum(each.local_per_s for each in own)
+    taken = sum(each.forwarded_per_s.get(name, 0.0) for each in sample.regions if each.region != name)
+    number, holder = max((each.epochs[name] for each in sample.regions if name in each.epochs), default=(0, name))
+    queued = sum(pool.unbound + (pool.bound or 0) for pool in pools)
+    served_by = holder if holder != name else ""
+    shape, words = _state(own, served_by, queued, available, bool(sum(forwarded.values())))
+    return RegionRow(
+        name=name,
+        shape=shape,
+        words=words,
+        local_per_s=local,
+        forwarded_per_s=dict(sorted(forwarded.items())),
+        served_per_s=local + taken,
+        tokens=short(sum(engine.outstanding_tokens for engine in engines)),
+        running=sum(engine.running for engine in engines),
+        queued=queued,
+        available=available,
+        engines=len(engines),
+        gateways=len(own),
+        epoch=number,
+        served_by=served_by,
+        owners=_owners(pools),
+        links=_links(name, own),
+    )
+
+
+def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: int, forwards: bool) -> tuple[str, str]:
+    """Return shape and words of a region's state."""
+    if served_by:
+        return "degraded", f"Its gateway has died; {served_by} serves its engines"
+    if not own:
+        return "lost", "Its gateway is silent here"
+    if not available:
+        return "lost", "No engine takes work"
+    if queued > FULL_QUEUE:
+        return "hot", "Full, forwards" if forwards else "Full"
+    return ("serving", "Forwards some") if forwards else ("serving", "Has room")
+
+
+def _owners(pools: Sequence[PoolSample]) -> tuple[Owner, ...]:
+    """Return who decides for each pool, where its gateways say."""
+    owners = []
+    for pool in pools:
+        known = [role for role in getattr(pool, "roles", ()) if role.owner]
+        if known:
+            newest = max(known, key=lambda role: role.epoch)
+            owners.append(Owner(pool.name, f"owned by {newest.owner}, epoch {newest.epoch}"))
+    return tuple(owners)
+
+
+def _links(name: str, own: Sequence[RegionSample]) -> tuple[LinkRow, ...]:
+    """Return one row per other region: the best of the links to its gateways."""
+    best: dict[str, RegionLink] = {}
+    for link in (link for each in own for link in each.links):
+        known = best.get(link.region)
+        if known is None or (link.up, -(link.heard_s_ago or 0.0)) > (known.up, -(known.heard_s_ago or 0.0)):
+            best[link.region] = link
+    return tuple(_link(link) for region, link in sorted(best.items()) if region != name)
+
+
+def _link(link: RegionLink) -> LinkRow:
+    shape, words = ("serving", "Up") if link.up else ("lost", "Refuses connections" if link.dead else "Silent")
+    known = link.heard_s_ago is not None
+    return LinkRow(
+        region=link.region,
+        words=words,
+        shape=shape,
+        rtt=f"{2000 * link.one_way_s:.0f} ms" if known else "—",
+        age=f"{1000 * link.heard_s_ago:.0f} ms" if link.heard_s_ago is not None and link.heard_s_ago < 10 else "—",
+        clock=f"{1000 * link.clock_offset_s:+.0f} ms" if known else "—",
+    )
