@@ -10,7 +10,6 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
@@ -55,6 +54,7 @@ from gateway.regions.forward_server import SCOPE_KEY as FORWARDED
 from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
+from kvstore.transfer.tls import is_loopback
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -326,7 +326,8 @@ class GatewayApp:
             offered = headers.get(b"authorization", b"")
             if hmac.compare_digest(offered, b"Bearer " + token.encode()):
                 return True
-        return not _is_proxied(headers) and _is_loopback(exchange.scope.get("client"))
+        client = exchange.scope.get("client")
+        return not _is_proxied(headers) and client is not None and is_loopback(client[0])
 
 
 def _scoped(scope: str, handler: Handler) -> Handler:
@@ -342,13 +343,6 @@ def _scoped(scope: str, handler: Handler) -> Handler:
 def _is_proxied(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a proxy passed the request on: behind one on this machine every client looks local."""
     return any(name in _PROXY_HEADERS or name.startswith(b"x-forwarded") for name in headers)
-
-
-def _is_loopback(client: tuple[str, int] | None) -> bool:
-    try:
-        return client is not None and ip_address(client[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _where(error: BaseException) -> str:

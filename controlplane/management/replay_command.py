@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from controlplane.platform.environment import state_directory
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, SERVED_MODEL
 from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
-from controlplane.project.first_run.welcome import is_loopback
+from kvstore.transfer.tls import is_loopback
 
 
 def main(argv: Sequence[str]) -> int:

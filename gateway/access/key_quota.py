@@ -110,8 +110,7 @@ class KeyQuotas:
         """Take `requests` from the key's minute; raises ApiError 429, having taken nothing, where they are not left."""
         if key.rate_per_min is None:
             return
-        rate = key.rate_per_min * self._per_request
-        here = rate if self.place[1] == 1 else rate * self.part_of(key).rate
+        rate, here = key.rate_per_min * self._per_request, self._rate_here(key)
         use = self._use(key, now_s)
         use.asked += requests
         use.refill(here, now_s)
@@ -202,8 +201,7 @@ class KeyQuotas:
         for key_id in key_ids:
             key, use = self.limited.get(key_id), self._uses.get(key_id)
             if key is not None and use is not None and key.rate_per_min is not None:
-                rate = key.rate_per_min * self._per_request
-                use.refill(rate if self.place[1] == 1 else rate * self.part_of(key).rate, now_s)
+                use.refill(self._rate_here(key), now_s)
 
     def part_of(self, key: ApiKeyEntry) -> KeyPart:
         """Return our part of the key's limits."""
@@ -233,11 +231,15 @@ class KeyQuotas:
             if use.earliest_end_s > min(use.slots.values(), default=inf):
                 raise AssertionError(f"a slot of {key_id} ends before {use.earliest_end_s}")
 
+    def _rate_here(self, key: ApiKeyEntry) -> float:
+        """Return our part of the key's rate, in tokens of the bucket per minute."""
+        rate = (key.rate_per_min or 0) * self._per_request
+        return rate if self.place[1] == 1 else rate * self.part_of(key).rate
+
     def _use(self, key: ApiKeyEntry, now_s: float) -> _Use:
         use = self._uses.get(key.key_id)
         if use is None:
-            full = (key.rate_per_min or 0) * self._per_request * (self.part_of(key).rate if self.place[1] > 1 else 1.0)
             joined_s = self._joined_s
-            use = _Use(full, now_s) if joined_s is None else _Use(0.0, min(joined_s, now_s))
+            use = _Use(self._rate_here(key), now_s) if joined_s is None else _Use(0.0, min(joined_s, now_s))
             self._uses[key.key_id] = use
         return use

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from gateway.base.region_addresses import VARIABLE as REGION_PEERS
-from gateway.base.region_addresses import RegionAddresses, region_addresses
-from kvstore.transfer.tls import TlsFiles, tls_files
+from gateway.base.region_addresses import RegionAddresses, host_and_port, region_addresses
+from kvstore.transfer.tls import TlsFiles, is_loopback, tls_files
 
 LISTEN = "SWITCHYARD_PEER_LISTEN"
 REGION = "SWITCHYARD_REGION"
@@ -43,7 +42,10 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
     An address that other machines can reach needs certificates.
     """
     given = environment.get(LISTEN, "") or "127.0.0.1:0"
-    host, port = _host_and_port(given)
+    address = host_and_port(given)
+    if address is None:
+        raise PeerSettingsError(f"{LISTEN}={given!r} is no address; write host:port.")
+    host, port = address
     if host in _WILDCARDS:
         raise PeerSettingsError(f"{LISTEN}={given!r} names no host; write the address that other gateways reach.")
     region = environment.get(REGION, "")
@@ -54,33 +56,16 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
             tls.client()
     except ValueError as error:
         raise PeerSettingsError(str(error)) from error
-    if tls is None and not _is_loopback(host):
+    if tls is None and not is_loopback(host):
         raise PeerSettingsError(
             f"{LISTEN}={given!r} can be reached from other machines; set {', '.join(TLS)}, or listen on 127.0.0.1."
         )
-    far = [each for addresses in regions.values() for each in addresses if not _is_loopback(_host(each))]
+    far = [
+        each
+        for addresses in regions.values()
+        for each in addresses
+        if not is_loopback(urlsplit(f"//{each}").hostname or "")
+    ]
     if tls is None and far:
         raise PeerSettingsError(f"{REGION_PEERS} names {far[0]}, on another machine; set {', '.join(TLS)}.")
     return PeerSettings(host=host, port=port, region=region, regions=regions, tls=tls)
-
-
-def _host(address: str) -> str:
-    return urlsplit(f"//{address}").hostname or ""
-
-
-def _host_and_port(given: str) -> tuple[str, int]:
-    try:
-        address = urlsplit(f"//{given}")
-        host, port = address.hostname, address.port
-    except ValueError:
-        host = port = None
-    if not host or port is None or given.rpartition(":")[2] != str(port):
-        raise PeerSettingsError(f"{LISTEN}={given!r} is no address; write host:port.")
-    return host, port
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

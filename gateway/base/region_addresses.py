@@ -11,6 +11,16 @@ RegionAddresses = dict[str, tuple[str, ...]]
 """Region → addresses (host:port) of its gateways."""
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return what `host:port` says, or None where it is not written so."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return (host, port) if host and port is not None and parts.netloc == text and text.endswith(f":{port}") else None
+
+
 def region_addresses(text: str, own_region: str) -> RegionAddresses:
     """Return what `us=host:port,asia=host:port` says; a region may come several times. Raises ValueError."""
     addresses: RegionAddresses = {}
@@ -21,17 +31,9 @@ def region_addresses(text: str, own_region: str) -> RegionAddresses:
         raise ValueError(f"{VARIABLE} names {len(entries)} gateways; at most {MAX_GATEWAYS} are allowed.")
     for entry in entries:
         region, _, address = entry.partition("=")
-        if not region or not _is_address(address):
+        if not region or host_and_port(address) is None:
             raise ValueError(f"{VARIABLE}: {entry!r} is no peer; write region=host:port.")
         if region == own_region:
             raise ValueError(f"{VARIABLE} names this gateway's own region, {region!r}; name only others.")
         addresses[region] = (*addresses.get(region, ()), address)
     return addresses
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(f"//{text}")
-        return bool(parts.hostname and parts.port) and parts.netloc == text
-    except ValueError:
-        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
@@ -22,6 +22,7 @@ from routing.region_loads import engine_loads, pool_load
 from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import PeerLoad, RegionChoice, RegionView
 from routing.regions.registry import build_region_rule
+from routing.regions.sovereignty import SovereigntyDocument
 from routing.values import reasons
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
@@ -37,28 +38,6 @@ _OVERLOAD = frozenset({
     reasons.DECODE_OVERLOAD, reasons.GATEWAY_LATE,
 })  # fmt: skip
 """Rejections that say that there is no room here."""
-
-
-class Verdict(Protocol):
-    """What a sovereignty document says of one hop."""
-
-    @property
-    def allowed(self) -> bool:
-        """Whether the request may go there."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """The rule that says so."""
-        ...
-
-
-class Sovereignty(Protocol):
-    """Which tenants' requests may go where."""
-
-    def verdict(self, tenant: str, origin: str, destination: str) -> Verdict:
-        """Return whether the request may go from the region of its first contact to another."""
-        ...
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -95,7 +74,7 @@ class RegionRouting:
         self,
         peers: RegionPeers,
         pools_of: Callable[[str], Sequence[LivePool]],
-        sovereignty: Callable[[], Sovereignty | None],
+        sovereignty: Callable[[], SovereigntyDocument | None],
     ) -> None:
         """`pools_of` returns all pools of a served model, whichever region they are of."""
         self.peers = peers

@@ -17,7 +17,7 @@ from gateway.pool.request_listener import RequestListener
 from gateway.regions.forward_client import ForwardClient
 from gateway.regions.forward_server import ForwardServer
 from gateway.regions.region_peers import RegionPeers
-from gateway.regions.region_routing import RegionRouting, Sovereignty
+from gateway.regions.region_routing import RegionRouting
 from gateway.regions.region_takeover import RegionTakeover
 from gateway.regions.region_traffic import LOCAL, RECEIVED, RegionTraffic
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.contracts.snapshot import EngineEntry
     from gateway.pool.live_pool import LivePool
     from gateway.pool.recent_decisions import DecisionRecord
+    from routing.regions.sovereignty import SovereigntyDocument
     from routing.values.inference_request import InferenceRequest
 
 _HEALTH_S = 1.0
@@ -43,7 +44,7 @@ class Regions(RequestListener):
         pools: Callable[[], Iterable[LivePool]],
         engines_of: Callable[[str], Sequence[EngineEntry]],
         session: Callable[[], aiohttp.ClientSession | None],
-        sovereignty: Callable[[], Sovereignty | None],
+        sovereignty: Callable[[], SovereigntyDocument | None],
         changed: Callable[[], None],
         state_dir: Path,
     ) -> None:
@@ -64,10 +65,7 @@ class Regions(RequestListener):
     @property
     def names(self) -> frozenset[str]:
         """All regions that are known to it."""
-        return frozenset({self.region, *self._addresses, *self._served_regions()})
-
-    def _served_regions(self) -> frozenset[str]:
-        return frozenset(pool.entry.region for pool in self._pools())
+        return frozenset({self.region, *self._addresses, *(pool.entry.region for pool in self._pools())})
 
     def serves(self, region: str) -> bool:
         """Return whether this gateway dispatches to engines of the region."""

@@ -7,7 +7,6 @@ names; an API key for the control plane from SWITCHYARD_API_KEY. Beyond loopback
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import logging
 import os
 import signal
@@ -26,7 +25,7 @@ from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
 from kvstore.transfer.shared_secret import NoSecretError, shared_secret, tls_in
-from kvstore.transfer.tls import IncompleteTlsError, TlsFiles, tls_files
+from kvstore.transfer.tls import IncompleteTlsError, TlsFiles, is_loopback, tls_files
 from kvstore.transfer.transfer_client import TransferClient
 
 
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 def settings_of(options: argparse.Namespace) -> NodeSettings:
     """Return what the options and the environment say; raises SettingError."""
     tls = _tls(options)
-    if tls is None and not _is_loopback(options.host):
+    if tls is None and not is_loopback(options.host):
         raise SettingError(f"{options.host} is not loopback: give --tls-certificate, --tls-key and --tls-authority.")
     if options.register and not is_address(options.register):
         raise SettingError(f"{options.register!r} is no address to register at; write http://host:port/path.")
@@ -125,13 +124,6 @@ def _tls(options: argparse.Namespace) -> TlsFiles | None:
         return tls_files(files, ("--tls-certificate", "--tls-key", "--tls-authority")) or tls_in(os.environ)
     except IncompleteTlsError as error:
         raise SettingError(str(error)) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach `host`, so that no certificates are needed."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class IncompleteTlsError(ValueError):

@@ -38,7 +38,7 @@ from controlplane.project.first_run.seed import (
     still_valid,
     without_used,
 )
-from controlplane.project.first_run.welcome import Welcome, is_loopback, render
+from controlplane.project.first_run.welcome import Welcome, render
 from controlplane.project.json_log import logging_settings
 from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.public_port import PortTakenError, listen
@@ -54,6 +54,7 @@ from gateway.bus.snapshot_store import SnapshotStore
 from gateway.http.connection_limit import allow_open_files
 from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import ProcessEnd
+from kvstore.transfer.tls import is_loopback
 
 
 class Command(BaseCommand):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 _NO_KEY = "create one on the Access page"
@@ -22,14 +21,6 @@ class Welcome:
     log_dir: str
     chat: str = ""
     """Address of the example chat; empty: there is none."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach `host`."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def render(welcome: Welcome, *, show_secrets: bool) -> str:

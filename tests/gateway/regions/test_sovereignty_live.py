@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from routing.regions.sovereignty import SovereigntyDocument, SovereigntyRule
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 
-
-@dataclass(frozen=True)
-class Verdict:
-    allowed: bool
-    rule: str
-
-
-class OnlyAsia:
-    """Lets requests of us go to asia alone."""
-
-    def verdict(self, tenant: str, origin: str, destination: str) -> Verdict:
-        assert tenant == "tenant-a"
-        return Verdict(destination == "asia", "keep out of eu" if destination == "eu" else "asia may")
+ONLY_ASIA = SovereigntyDocument(
+    default="deny",
+    rules=(SovereigntyRule("asia may", tenants=("tenant-a",), from_regions=("us",), to_regions=("asia",)),),
+)
 
 
 @pytest.fixture
@@ -31,7 +22,7 @@ async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
     async with three_regions(tmp_path) as running:
         served = running.gateways["us"].gateway.regions
         assert served is not None
-        served.routing._sovereignty = OnlyAsia
+        served.routing._sovereignty = lambda: ONLY_ASIA
         yield running
 
 

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from controlplane.project.first_run.welcome import Welcome, is_loopback, render
+from controlplane.project.first_run.welcome import Welcome, render
+from kvstore.transfer.tls import is_loopback
 
 WELCOME = Welcome("http://127.0.0.1:8000/", "admin", "pa55", "sy_key", "demo-8b", "/var/log")
 
