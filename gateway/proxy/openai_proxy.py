@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +17,7 @@ from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
-from gateway.formats.endpoints import BY_PATH, Endpoint
+from gateway.formats.endpoints import BY_PATH
 from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
@@ -27,6 +27,7 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
+from gateway.proxy.api_call import ApiCall
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
@@ -48,7 +49,7 @@ from gateway.traffic.traffic_window import COMPLETED
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pool.live_pool import LivePool
-    from gateway.proxy.request_spans import RequestSpans, Tracing
+    from gateway.proxy.request_spans import Tracing
     from kvstore.transfer.frames import CacheHint
 
 MODELS = "/v1/models"
@@ -104,34 +105,27 @@ class Proxy:
         self._lifecycle.metrics.proxied.count((pool.entry.pool_id, endpoint.path))
         tracing = self._tracing
         with nullcontext() if tracing is None else tracing.request(exchange, endpoint, pool, arrived_s) as spans:
+            call = ApiCall(
+                exchange=exchange,
+                endpoint=endpoint,
+                caller=caller,
+                decision_id=decision_id,
+                original=original,
+                body=body,
+                arrived_s=arrived_s,
+                spans=spans,
+            )
             if endpoint.routed:
-                hop = forwarded.hop if forwarded is not None else None
-                await self._route_in_regions(
-                    endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s, hop
-                )
+                await self._route_in_regions(call, pool, forwarded.hop if forwarded is not None else None)
             else:
-                await self._pass_on(endpoint, exchange, caller, pool, decision_id, original, body, spans)
+                await self._pass_on(call, pool)
 
-    async def _route_in_regions(
-        self,
-        endpoint: Endpoint,
-        exchange: Exchange,
-        caller: ApiKeyEntry,
-        pool: LivePool,
-        decision_id: str,
-        original: bytes,
-        body: dict[str, Any],
-        spans: RequestSpans | None,
-        arrived_s: float,
-        hop: Hop | None,
-    ) -> None:
+    async def _route_in_regions(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
         """Serve a request here, or have another region serve it; at most one hop, and a second try before a byte."""
         regions = self._gateway.regions
         avoided = None if regions is None or hop is not None else frozenset[str]()
         while True:
-            gone = await self._route(
-                endpoint, exchange, caller, pool, decision_id, original, body, spans, arrived_s, hop, avoided
-            )
+            gone = await self._route(call, pool, hop, avoided)
             if gone is None or self._region_relay is None or regions is None:
                 return
             record, elsewhere = gone
@@ -139,82 +133,64 @@ class Proxy:
                 regions.traffic.note(FORWARDED, elsewhere.hop.destination)
                 pool, hop, avoided = elsewhere.pool, elsewhere.hop, None
                 continue
-            quotas = self._gateway.key_quotas
-            quotas.enter(caller, decision_id, arrived_s)
-            try:
-                with self._drain.relay():
-                    relay = self._region_relay.relay(exchange, record, elsewhere, caller, endpoint, original)
-                    if await while_connected(exchange, relay):
-                        return
-            finally:
-                quotas.release(decision_id)
+            with self._counted(call, call.arrived_s), self._drain.relay():
+                if await while_connected(call.exchange, self._region_relay.relay(call, record, elsewhere)):
+                    return
             tried = frozenset({*(avoided or ()), elsewhere.hop.destination})
             avoided = tried if len(tried) < MAX_FORWARDS else regions.names
 
     async def _route(
-        self,
-        endpoint: Endpoint,
-        exchange: Exchange,
-        caller: ApiKeyEntry,
-        pool: LivePool,
-        decision_id: str,
-        original: bytes,
-        body: dict[str, Any],
-        spans: RequestSpans | None,
-        arrived_s: float,
-        hop: Hop | None,
-        avoided: frozenset[str] | None,
+        self, call: ApiCall, pool: LivePool, hop: Hop | None, avoided: frozenset[str] | None
     ) -> tuple[DecisionRecord, Elsewhere] | None:
         """Serve a request on the engine that the router chooses, or return the other region that gets it.
 
         `avoided` are regions that have failed it; None: it stays.
         """
-        exchange.decision_id = decision_id
-        wanted = wanted_of(decision_id, caller, body, exchange, arrived_s, endpoint, hop)
+        exchange, body = call.exchange, call.body
+        exchange.decision_id = call.decision_id
+        wanted = wanted_of(call, hop)
         self._lifecycle.reject_if_late(pool, wanted)
-        prompt, hint = endpoint.prompt(body), cache_hint(exchange.head.headers, body)
-        domain = pool.domains.of(caller.tenant_id, own_salt(body))
+        prompt, hint = call.endpoint.prompt(body), cache_hint(exchange.head.headers, body)
+        domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
         request = forwarded_request(
-            endpoint,
-            original,
+            call.endpoint,
+            call.original,
             body,
             exchange.head.headers,
-            request_id=decision_id,
+            request_id=call.decision_id,
             salt=domain,
             priority=wanted.priority,
-            tells_hits=may_see_hits(caller, pool, salted=bool(domain)),
+            tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
         )
-        quotas = self._gateway.key_quotas
-        quotas.enter(caller, decision_id, arrived_s)
-        try:
+        with self._counted(call, call.arrived_s):
             return await while_connected(
-                exchange,
-                self._serve_while_connected(exchange, pool, wanted, domain, prompt, request, hint, spans, avoided),
+                exchange, self._serve_while_connected(call, pool, wanted, domain, prompt, request, hint, avoided)
             )
-        finally:
-            quotas.release(decision_id)
 
-    async def _pass_on(
-        self,
-        endpoint: Endpoint,
-        exchange: Exchange,
-        caller: ApiKeyEntry,
-        pool: LivePool,
-        request_id: str,
-        original: bytes,
-        body: dict[str, Any],
-        spans: RequestSpans | None,
-    ) -> None:
+    async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
         """Serve a request that is for any engine."""
-        request = forwarded_request(endpoint, original, body, exchange.head.headers, request_id=request_id, salt="")
-        if spans is not None:
-            request = request.traced(spans.carried())
+        request = forwarded_request(
+            call.endpoint,
+            call.original,
+            call.body,
+            call.exchange.head.headers,
+            request_id=call.decision_id,
+            salt="",
+        )
+        if call.spans is not None:
+            request = request.traced(call.spans.carried())
+        with self._counted(call, monotonic()):
+            await while_connected(call.exchange, self._unplaced.serve(call.exchange, pool, request))
+
+    @contextmanager
+    def _counted(self, call: ApiCall, now_s: float) -> Iterator[None]:
+        """Count the call among those of its key that are in flight; raises ApiError over the key's limits."""
         quotas = self._gateway.key_quotas
-        quotas.enter(caller, request_id, monotonic())
+        quotas.enter(call.caller, call.decision_id, now_s)
         try:
-            await while_connected(exchange, self._unplaced.serve(exchange, pool, request))
+            yield
         finally:
-            quotas.release(request_id)
+            quotas.release(call.decision_id)
 
     async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve to the caller."""
@@ -248,16 +224,16 @@ class Proxy:
 
     async def _serve_while_connected(
         self,
-        exchange: Exchange,
+        call: ApiCall,
         pool: LivePool,
         wanted: Wanted,
         domain: str,
         prompt: Prompt,
         request: ForwardedRequest,
         hint: CacheHint,
-        spans: RequestSpans | None,
         avoided: frozenset[str] | None,
     ) -> tuple[DecisionRecord, Elsewhere] | None:
+        exchange = call.exchange
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
         request = _with_order(pool, wanted, keyed, request, hint)
         pool.retry_budget.enter()
@@ -271,7 +247,7 @@ class Proxy:
                 if elsewhere is not None:
                     return record, elsewhere
                 with self._drain.relay():
-                    failure = await self._attempt(exchange, record, request, spans, last=attempts_left == 0)
+                    failure = await self._attempt(call, record, request, last=attempts_left == 0)
                 if failure is None:
                     _contradict(pool, record, failures)
                     break
@@ -325,14 +301,9 @@ class Proxy:
             await exchange.end()
 
     async def _attempt(
-        self,
-        exchange: Exchange,
-        record: DecisionRecord,
-        request: ForwardedRequest,
-        spans: RequestSpans | None,
-        *,
-        last: bool,
+        self, call: ApiCall, record: DecisionRecord, request: ForwardedRequest, *, last: bool
     ) -> AttemptFailure | None:
+        exchange, spans = call.exchange, call.spans
         if spans is None:
             return await self._try(exchange, record, request, last=last)
         spans.decided(record)

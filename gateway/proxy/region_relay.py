@@ -12,12 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
-from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import BROKEN_STREAM
 from gateway.engines.engine_rejection import passed_headers
-from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.proxy.api_call import ApiCall
 from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
 from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.region_routing import Elsewhere
@@ -43,21 +42,13 @@ class RegionRelay:
         self._regions = regions
         self._metrics = metrics
 
-    async def relay(
-        self,
-        exchange: Exchange,
-        record: DecisionRecord,
-        elsewhere: Elsewhere,
-        caller: ApiKeyEntry,
-        endpoint: Endpoint,
-        original: bytes,
-    ) -> bool:
+    async def relay(self, call: ApiCall, record: DecisionRecord, elsewhere: Elsewhere) -> bool:
         """Relay one answer; False: the region did not serve the request, and nothing has gone to the client."""
-        gateway, hop = elsewhere.gateway, elsewhere.hop
+        exchange, gateway, hop = call.exchange, elsewhere.gateway, elsewhere.hop
         if gateway is None:
             raise ValueError("the request is for a pool of this gateway")
         age_s = monotonic() - record.arrived_s + gateway.one_way_s
-        head = signed_head(record.decision.decision_id, hop, caller, original, age_s=age_s)
+        head = signed_head(record.decision.decision_id, hop, call.caller, call.original, age_s=age_s)
         outcome = CANCELLED
         self._regions.traffic.note(FORWARDED, hop.destination)
         log_event(
@@ -69,7 +60,7 @@ class RegionRelay:
         )
         try:
             async with self._regions.client.answer(
-                gateway, endpoint.path, original, _headers(exchange.head.headers), head
+                gateway, call.endpoint.path, call.original, _headers(exchange.head.headers), head
             ) as response:
                 await self._pass_on(exchange, record, response)
                 outcome = COMPLETED if response.status == 200 else CLIENT_ERROR
@@ -85,7 +76,7 @@ class RegionRelay:
             if not exchange.started:
                 return False
             message = "The region that serves the request failed during the answer; retry the request."
-            await exchange.chunk(endpoint.errors.event(502, message, BROKEN_STREAM))
+            await exchange.chunk(call.endpoint.errors.event(502, message, BROKEN_STREAM))
             await exchange.end()
         finally:
             self._metrics.forwards.inc(hop.destination, outcome)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.contracts.hop import Hop
-from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.formats.endpoints import Endpoint
-from gateway.http.http_exchange import Exchange
 from gateway.http.json_body import BadBodyError, reject_nul_name
+from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
@@ -29,25 +27,17 @@ def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
     return session_of_agent(*agent_of(headers))
 
 
-def wanted_of(
-    decision_id: str,
-    caller: ApiKeyEntry,
-    body: dict[str, Any],
-    exchange: Exchange,
-    arrived_s: float,
-    endpoint: Endpoint,
-    hop: Hop | None,
-) -> Wanted:
+def wanted_of(call: ApiCall, hop: Hop | None) -> Wanted:
     """Return what the request asks for; raises BadBodyError."""
-    headers = exchange.head.headers
+    caller, body, headers = call.caller, call.body, call.exchange.head.headers
     agent, workflow_id = agent_of(headers)
     priority = _whole_number(body, "priority")
     return Wanted(
-        decision_id,
+        call.decision_id,
         caller.tenant_id,
-        arrived_s,
+        call.arrived_s,
         ttft_slo_s(headers),
-        next((limit for name in endpoint.limits if (limit := _whole_number(body, name))), 0),
+        next((limit for name in call.endpoint.limits if (limit := _whole_number(body, name))), 0),
         session_of(body, headers),
         None if priority is None else allowed_priority(caller, priority),
         tbt_slo_s(headers),
@@ -56,7 +46,7 @@ def wanted_of(
         proxied=True,
         agent=agent,
         workflow_id=workflow_id,
-        sequences=_sequences(body) if endpoint.generates else 0,
+        sequences=_sequences(body) if call.endpoint.generates else 0,
         hop=hop,
     )
 

@@ -1,0 +1,29 @@
+"""One call of an endpoint, as the proxy has read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.endpoints import Endpoint
+from gateway.http.http_exchange import Exchange
+
+if TYPE_CHECKING:
+    from gateway.proxy.request_spans import RequestSpans
+
+
+class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays the same whichever pool, region and engine serve the call."""
+
+    exchange: Exchange
+    endpoint: Endpoint
+    caller: ApiKeyEntry
+    decision_id: str
+    original: bytes
+    """The body as it came."""
+    body: dict[str, Any]
+    arrived_s: float
+    """Monotonic time of the first contact."""
+    spans: RequestSpans | None = None
