@@ -35,7 +35,7 @@ def regions(request: HttpRequest) -> HttpResponse:
     """Show all regions to whoever has a role everywhere."""
     if not may(console_actor(request), Role.VIEWER):
         missing = "Regions belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "regions/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
+        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     sample = fleet_samples().latest
     rows = region_rows(sample) if sample is not None else []
     arriving = sum(row.arriving_per_s for row in rows)
