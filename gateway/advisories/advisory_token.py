@@ -2,6 +2,7 @@
 
 The customer's backend has one made with its API key. A token says for whom it is and until when; a MAC under the fleet
 secret proves that a gateway made it, so that no gateway keeps any. Tokens are never logged.
+Who else may send advisories: gateway/api/advisory_api.py.
 """
 
 from __future__ import annotations

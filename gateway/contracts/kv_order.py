@@ -49,7 +49,7 @@ class KvOrderRow(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     pool_id: Annotated[str, Meta(min_length=1, max_length=128)]
     planner: Annotated[str, Meta(min_length=1, max_length=32)]
-    """prefetch or replicate."""
+    """prefetch, replicate or advisory."""
     source: _Name
     """Name of the node that the blocks came from; the target's own: they lay on its SSD."""
     target: _Name

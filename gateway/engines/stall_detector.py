@@ -1,4 +1,7 @@
-"""Notices engines that take requests and bring nothing, by the streams that this gateway has there."""
+"""Notices engines that take requests and bring nothing, by the streams that this gateway has there.
+
+A single stalled stream: gateway/proxy/progress_guard.py.
+"""
 
 from __future__ import annotations
 

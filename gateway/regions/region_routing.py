@@ -2,6 +2,7 @@
 
 The pool's region rule chooses between its own engines and other regions. Where it chooses an engine or that the
 request waits, the pool's own placement and queue go on. A waiting request is asked about again with each heartbeat.
+Why a request went elsewhere is `Hop.reason`: a rule in routing/regions says it, routing/values/reasons.py names it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tells the control plane what became of orders that moved KV blocks."""
+"""Tells the control plane what became of orders that moved KV blocks.
+
+What an order cost and saved: gateway/contracts/kv_order.py; counted in gateway/kv_orders/order_book.py.
+"""
 
 from __future__ import annotations
 

@@ -37,6 +37,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     engine_id: str = ""
     shape: str = ""
     """Engine state whose shape stands before the sentence; empty: the severity's own."""
+    late_pool_id: str = ""
+    """The pool whose requests are late; empty: it is not about late requests."""
+    late_since: float = 0.0
+    """Unix second from which on they are looked for."""
 
 
 def judge(
@@ -106,13 +110,15 @@ def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
         f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
         f"{worst.unbound + (worst.bound or 0):,} waiting{_refused([worst])}."
     )
+    since = look.lateness.since if look.lateness is not None else sample.at - sample.window_s
+    late = Verdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
     if look.lateness is None:
-        return Verdict("bad", "Requests are late.", text, shape="lost")
+        return late
     lowest = min(look.worst.get(worst.pool_id, 1.0), worst.on_time_share)
     trend = " Getting better." if worst.on_time_share > lowest + BETTER_BY else ""
     lead = "Requests are late." if sample.lateness is None else "The gateway is late, and so are requests."
     text = f"{_stood_still(look.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
-    return Verdict("bad", lead, text, shape="lost")
+    return msgspec.structs.replace(late, lead=lead, text=text)
 
 
 def _gateway_late(sample: FleetSample) -> Verdict | None:

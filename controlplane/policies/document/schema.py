@@ -2,6 +2,7 @@
 
 It is read from the types of routing.policy, routing.registry and planning.documents,
 so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
+A field's help is the `Meta(description=...)` of its type.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from controlplane.policies.reading import visible_policies
 from controlplane.trials.api.canary_shape import CanaryShape, GoOn, NewCanary
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.canary import lifecycle as canaries
+from controlplane.trials.canary.end import abort
 from controlplane.trials.canary.evidence import Evidence
 from controlplane.trials.models.canary import CanaryState
 
@@ -104,4 +105,4 @@ class CanaryAbort(_OfCanary):
 
     def post(self, request: Request, *, canary: str) -> Response:
         """Give all sessions back to the live version; If-Match is heeded where it is sent."""
-        return self.turn(canary, canaries.abort)
+        return self.turn(canary, abort)

@@ -1,9 +1,13 @@
-"""Ends a canary; every way to its end goes through here: the verbs in `lifecycle`, and `job` where guardrails break."""
+"""Ends a canary: aborted by hand or by `job` where guardrails break, promoted (`lifecycle`), or ended with its policy.
+
+When guardrails break: planning/trials/canary.py.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.platform import audit
@@ -13,6 +17,7 @@ from controlplane.platform.plain_fields import plain_fields
 from controlplane.platform.revisions import bump, locked
 from controlplane.platform.snapshot_change import record_change
 from controlplane.policies.models.policy import Policy
+from controlplane.policies.roles import only_pool, require_all_pools
 from controlplane.trials.models.canary import Canary, CanaryState
 
 
@@ -26,6 +31,17 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
     if stored.state != CanaryState.RUNNING:
         raise CanaryOverError(f"The canary has already ended: {stored.get_state_display().lower()}. Start another one.")
     return stored
+
+
+def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
+    """Give all sessions back to the live version; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
+    require_all_pools(actor, canary.policy)
+    with transaction.atomic():
+        stored = locked_running(canary, expected)
+        reason = why or "Aborted by hand"
+        return end(
+            stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=only_pool(stored.policy)
+        )
 
 
 def end(

@@ -21,7 +21,7 @@ from controlplane.policies.approvals import NotApprovedError, lacks_approval
 from controlplane.policies.publish import StalePolicyError
 from controlplane.trials.canary import lifecycle as canaries
 from controlplane.trials.canary.arm_intake import SLICE_S, ArmIntake, arm_intake
-from controlplane.trials.canary.end import CanaryOverError
+from controlplane.trials.canary.end import CanaryOverError, abort
 from controlplane.trials.canary.evaluation import look_of, plain
 from controlplane.trials.canary.evidence import Evidence
 from controlplane.trials.models.canary import Canary, CanaryState
@@ -102,7 +102,7 @@ def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]],
     Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
     why = "; ".join(each.text for each in plan.reasons)
     verbs: dict[str, Callable[..., Any]] = {
-        ABORT: canaries.abort,
+        ABORT: abort,
         STEP: partial(canaries.take_step, evidence=Evidence.JUDGED),
         PROMOTE: partial(canaries.promote, evidence=Evidence.JUDGED),
     }

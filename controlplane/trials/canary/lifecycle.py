@@ -149,17 +149,6 @@ def promote(
     return stored
 
 
-def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Give all sessions back to the live version; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
-    require_all_pools(actor, canary.policy)
-    with transaction.atomic():
-        stored = locked_running(canary, expected)
-        reason = why or "Aborted by hand"
-        return end(
-            stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=only_pool(stored.policy)
-        )
-
-
 def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
     """Return the parts of the version that differ from the live one and come into force only when it is promoted."""
     ours, others = completed(canary_version.document), completed(live.document)

@@ -173,6 +173,8 @@ export function tileFigures(state, pools, focus, past = false) {
   const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
   const low = extreme(series.onTime, -1);
   const peak = extreme(series.cv, 1);
+  // Longer columns hold means, whose peak is lower.
+  const perStep = state.columnS > 1 ? ` per ${stepWords(state.columnS)}` : '';
   const [p50, p90] = durationPair(last('p50'), last('p90'));
   const lately = state.windowS > 0 ? `${whole(state.windowS)}${NARROW}s` : stepWords(state.columnS);
   const tiles = [
@@ -206,7 +208,7 @@ export function tileFigures(state, pools, focus, past = false) {
       unit: '',
       spark: series.cv,
       mark: '',
-      note: peak ? `peak ${ratio(peak.value)}, ${when(peak)}` : 'idle',
+      note: peak ? `peak ${ratio(peak.value)}${perStep}, ${when(peak)}` : 'idle',
     },
     {
       label: 'Requests',

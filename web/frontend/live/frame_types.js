@@ -53,6 +53,8 @@
  * @property {string} text
  * @property {string} engine_id
  * @property {string} [shape]
+ * @property {string} [late_pool_id] the pool whose requests are late; '' where it is not about late requests
+ * @property {number} [late_since] unix seconds
  */
 
 /**

@@ -24,6 +24,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import StalePolicyError
 from controlplane.policies.reading import PolicyStanding, policies_of, policy_of
 from controlplane.trials.canary import lifecycle as service
+from controlplane.trials.canary.end import abort
 from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
 from controlplane.trials.canary.evidence import Evidence, EvidenceMissingError, known_guards, look_at_step, standing
 from controlplane.trials.canary.holdback import visible_slices
@@ -43,7 +44,7 @@ from web.trials.trial_page import ADDRESS, TrialPages
 VERBS: dict[str, Callable[..., Canary]] = {
     "step": service.take_step,
     "promote": service.promote,
-    "abort": service.abort,
+    "abort": abort,
 }
 
 

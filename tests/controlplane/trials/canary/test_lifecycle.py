@@ -14,9 +14,9 @@ from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.document.problems import problems_of
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
-from controlplane.trials.canary.end import CanaryOverError
+from controlplane.trials.canary.end import CanaryOverError, abort
 from controlplane.trials.canary.evidence import Evidence
-from controlplane.trials.canary.lifecycle import abort, promote, start_canary, take_step, untried, visible_canaries
+from controlplane.trials.canary.lifecycle import promote, start_canary, take_step, untried, visible_canaries
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
