@@ -105,7 +105,9 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         # Deferred transactions that read first and write later fail under WAL as soon as a second
         # writer exists; taking the write lock at the start makes them wait instead.
         "transaction_mode": "IMMEDIATE",
-        "timeout": 5,
+        # Seconds that a writer waits for another: on a machine short of CPU time the jobs, which have the lowest
+        # priority, hold the lock for long, and a click must not be lost by that.
+        "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
     }
 

@@ -38,10 +38,21 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer 500, or 503 where the database is away; renders no session and no row, since either may be what failed."""
-    if _is_away(sys.exc_info()[1]):
-        return _database_away(request)
+    error = sys.exc_info()[1]
+    if _is_away(error):
+        return _database_away(request, busy=str(error) == "database is locked")
     sentence = "The log has the cause under this request id. Requests to engines are not affected."
     return render(request, "shell/error_alone.html", _words(request, 500, "Internal error", sentence), status=500)
+
+
+_AWAY = (
+    "Requests are still routed: gateways need no database. Changes are rejected until it is back. Check the server at "
+    "DATABASE_URL, and run manage.py doctor. No restart is needed."
+)
+_BUSY = (
+    "Other writes held it for too long, so nothing was changed; try again. Requests are still routed: gateways need no "
+    "database. If it happens often, this machine is short of CPU or disk: use PostgreSQL (DATABASE_URL)."
+)
 
 
 def _is_away(error: BaseException | None) -> bool:
@@ -49,18 +60,15 @@ def _is_away(error: BaseException | None) -> bool:
     return isinstance(error, OperationalError | InterfaceError) and not str(error).startswith("no such ")
 
 
-def _database_away(request: HttpRequest) -> HttpResponse:
+def _database_away(request: HttpRequest, *, busy: bool) -> HttpResponse:
     """Answer 503 with a remedy, to the API as a problem; a page that was only looked at loads itself again."""
     if request.path.startswith(_API):
         problem = database_away()
         body = json.dumps(problem.body(request_id_of(request)))
         answer = HttpResponse(body, content_type=MEDIA_TYPE, status=problem.status, headers=problem.headers)
     else:
-        sentence = (
-            "Requests are still routed: gateways need no database. Changes are rejected until it is back. Check the "
-            "server at DATABASE_URL, and run manage.py doctor. No restart is needed."
-        )
-        words = _words(request, 503, "The database does not answer", sentence)
+        title = "The database is busy" if busy else "The database does not answer"
+        words = _words(request, 503, title, _BUSY if busy else _AWAY)
         answer = render(request, "shell/error_alone.html", words, status=503)
         if request.method == "GET":
             answer["Refresh"] = str(_RETRY_S)

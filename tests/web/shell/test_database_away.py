@@ -40,6 +40,14 @@ def test_a_page_without_its_database_is_503_and_says_what_to_do(
     assert "gone" not in text
 
 
+def test_a_locked_database_is_told_from_one_that_is_away(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(OperationalError("database is locked"), monkeypatch)
+    page = client.get("/policies")
+    assert (page.status_code, page["Retry-After"]) == (503, "2")
+    assert "The database is busy" in page_text(page)
+    assert "nothing was changed" in page_text(page)
+
+
 def test_a_form_is_not_sent_again_by_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(OperationalError(), monkeypatch)
     page = client.post("/access/tenants", {})
