@@ -80,6 +80,8 @@ def test_late_requests_come_before_a_hot_engine() -> None:
     assert (
         "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 40 waiting." in verdict.text
     )
+    assert (verdict.late_pool_id, verdict.late_since) == (quiet().pools[0].pool_id, quiet().at - 60)
+    assert judge(quiet()).late_pool_id == ""
 
 
 def test_refusals_are_told_with_their_main_reason() -> None:
@@ -150,6 +152,7 @@ def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() 
         f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
     )
     assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
+    assert verdict.late_since == LATENESS.since
     falling = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
     assert falling.text.endswith("; lowest 50.0\u202f%.")
     over = judge(msgspec.structs.replace(sample, lateness=None), look=RecentState(lateness=LATENESS))

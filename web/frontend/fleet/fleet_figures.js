@@ -236,3 +236,20 @@ export function tileFigures(state, pools, focus, past = false) {
     : [lasts(lately), lasts(lately), lasts(lately), lasts(`4${NARROW}s`), lasts(lately), { window: 'now', title: '' }];
   return tiles.map((tile, place) => ({ ...tile, ...windows[place] }));
 }
+
+/** The picture of an incident ends at most so long after its begin: five minutes hold the one before it too. */
+const INCIDENT_S = 240;
+
+/**
+ * Where the late requests are found, and the minutes around the moment from which on they are late.
+ * @param {number} now unix seconds of the newest sample
+ * @param {string} poolId
+ * @param {number} since unix seconds
+ */
+export function incidentLinks(now, poolId, since) {
+  const end = Math.floor(Math.min(now, since + INCIDENT_S));
+  return {
+    late: `/decisions?${new URLSearchParams({ late: '1', pool: poolId, since: String(Math.floor(since)) })}`,
+    incident: `?${new URLSearchParams({ pool: poolId, end: String(end) })}`,
+  };
+}

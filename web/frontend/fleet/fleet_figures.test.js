@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { extreme, tileFigures, weightedMean } from './fleet_figures.js';
+import { extreme, incidentLinks, tileFigures, weightedMean } from './fleet_figures.js';
 
 test('a mean is weighted and leaves the unknown out', () => {
   assert.equal(weightedMean([1, 0], [3, 1]), 0.75);
@@ -109,4 +109,17 @@ test('the tiles of a past stretch say what it was as a whole, and what was at it
 test('one pool in scope needs no name in the labels', () => {
   assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
   assert.equal(tileFigures(state, [1], 1)[0].mark, '');
+});
+
+test('the peak of the CV names the columns that it is a mean of', () => {
+  const note = (columnS) => tileFigures({ ...state, columnS }, [0, 1], 0)[3].note;
+  assert.match(note(1), /^peak 0\.58, /);
+  assert.match(note(30), /^peak 0\.58 per 30\u202fs, /);
+});
+
+test('late requests and the incident are found from when it began, one minute before it included', () => {
+  const links = incidentLinks(10_000, 'pool a', 1_000.7);
+  assert.equal(links.late, '/decisions?late=1&pool=pool+a&since=1000');
+  assert.equal(links.incident, '?pool=pool+a&end=1240');
+  assert.equal(incidentLinks(1_030, 'pool', 1_000).incident, '?pool=pool&end=1030');
 });

@@ -1,14 +1,11 @@
 /* The verdict line and the six tiles. */
 
-import { tileFigures } from './fleet_figures.js';
+import { incidentLinks, tileFigures } from './fleet_figures.js';
 import { UNKNOWN } from '../shell/format.js';
 import { byId, changeShape, required, sentence, setText } from '../shell/element.js';
 /** @import { Spark } from '../charts/spark.js' */
 /** @import { FleetState } from '../live/fleet_state.js' */
 /** @import { View } from './view.js' */
-
-/** The picture of an incident ends at most so long after its begin: five minutes hold the one before it too. */
-const INCIDENT_S = 240;
 
 export class Tiles {
   constructor() {
@@ -77,7 +74,12 @@ export function updateVerdict(state, failure = '') {
   line.title = `${lead} ${text}`;
   setText(required(line, 'b'), lead);
   setText(required(line, 'p > span'), text);
-  showIncident(state.atS, said.late_pool_id ?? '', said.late_since ?? 0);
+  const links = said.late_pool_id ? incidentLinks(state.atS, said.late_pool_id, said.late_since ?? 0) : null;
+  for (const name of /** @type {const} */ (['late', 'incident'])) {
+    const button = byId(`verdict-${name}`, HTMLAnchorElement);
+    button.hidden = !links;
+    if (links) button.href = links[name];
+  }
   const engine = state.engines[state.engineRow(engineId)];
   const link = byId('verdict-engine', HTMLAnchorElement);
   link.hidden = !engine;
@@ -85,21 +87,4 @@ export function updateVerdict(state, failure = '') {
   link.dataset.engine = engine.id;
   link.href = `?engine=${encodeURIComponent(engine.id)}`;
   setText(link, `Open ${engine.name}`);
-}
-
-/**
- * Lead to the late requests, and to the minutes around the moment from which on they are late.
- * @param {number} now unix seconds of the newest sample
- * @param {string} poolId '' where none are late
- * @param {number} since unix seconds
- */
-function showIncident(now, poolId, since) {
-  const late = byId('verdict-late', HTMLAnchorElement);
-  const incident = byId('verdict-incident', HTMLAnchorElement);
-  late.hidden = incident.hidden = !poolId;
-  if (!poolId) return;
-  const from = Math.floor(since);
-  const end = Math.floor(Math.min(now, since + INCIDENT_S));
-  late.href = `/decisions?${new URLSearchParams({ late: '1', pool: poolId, since: String(from) })}`;
-  incident.href = `?${new URLSearchParams({ pool: poolId, end: String(end) })}`;
 }
