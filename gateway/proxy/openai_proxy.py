@@ -143,7 +143,8 @@ class Proxy:
             quotas.enter(caller, decision_id, arrived_s)
             try:
                 with self._drain.relay():
-                    relay = self._region_relay.relay(exchange, record, elsewhere, caller, endpoint, original)
+                    trace = spans.carried() if spans is not None else {}
+                    relay = self._region_relay.relay(exchange, record, elsewhere, caller, endpoint, original, trace)
                     if await while_connected(exchange, relay):
                         return
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.app import AppSettings
 from gateway.base.peer_settings import PeerSettings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
@@ -42,6 +43,7 @@ class ThreeRegions:
         self.buses: dict[str, InProcessBus] = {}
         self.engines: dict[str, ScriptedEngine] = {}
         self.running: dict[str, AsyncExitStack] = {}
+        self.settings: AppSettings | None = None
 
     async def start(self, region: str) -> ServedGateway:
         """Start a region's gateway."""
@@ -54,6 +56,7 @@ class ThreeRegions:
             served(
                 [],
                 self._state_dir / region,
+                settings=self.settings,
                 bus=bus,
                 gateway_settings=GatewaySettings(probe_interval_s=0.1, peers=peers),
             )
@@ -138,7 +141,11 @@ def three_pools(urls: dict[str, str], policy: RoutingPolicy = ONE_AT_A_TIME) -> 
 
 @asynccontextmanager
 async def three_regions(
-    state_dir: Path, policy: RoutingPolicy = ONE_AT_A_TIME, *, behind_proxy: bool = False
+    state_dir: Path,
+    policy: RoutingPolicy = ONE_AT_A_TIME,
+    *,
+    behind_proxy: bool = False,
+    settings: AppSettings | None = None,
 ) -> AsyncIterator[ThreeRegions]:
     """Run them until the block ends."""
     async with AsyncExitStack() as stack:
@@ -146,7 +153,7 @@ async def three_regions(
         ports = {name: _port() for name in REGIONS}
         document = three_pools({name: engine.url for name, engine in engines.items()}, policy)
         regions = ThreeRegions(state_dir, document, ports)
-        regions.engines = engines
+        regions.engines, regions.settings = engines, settings
         if behind_proxy:
             for one, other in permutations(REGIONS, 2):
                 link = regions.links[one, other] = Link(_port(), f"127.0.0.1:{ports[other]}")
