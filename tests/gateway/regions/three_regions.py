@@ -20,6 +20,7 @@ from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.regions.region_facts import Epoch, ServiceFacts
 from gateway.regions.region_peers import RegionPeers
+from kvstore.transfer.tls import TlsFiles
 from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.policy_document import RoutingPolicy
 from simulator.fault_proxy import Link
@@ -44,13 +45,14 @@ class ThreeRegions:
         self.engines: dict[str, ScriptedEngine] = {}
         self.running: dict[str, AsyncExitStack] = {}
         self.settings: AppSettings | None = None
+        self.tls: TlsFiles | None = None
 
     async def start(self, region: str) -> ServedGateway:
         """Start a region's gateway."""
         bus = self.buses[region] = InProcessBus()
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(self._document))
         others = {name: (self._address(region, name),) for name in self.ports if name != region}
-        peers = PeerSettings(port=self.ports[region], region=region, regions=others)
+        peers = PeerSettings(port=self.ports[region], region=region, regions=others, tls=self.tls)
         running = self.running[region] = AsyncExitStack()
         self.gateways[region] = await running.enter_async_context(
             served(
@@ -146,6 +148,7 @@ async def three_regions(
     *,
     behind_proxy: bool = False,
     settings: AppSettings | None = None,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[ThreeRegions]:
     """Run them until the block ends."""
     async with AsyncExitStack() as stack:
@@ -153,7 +156,7 @@ async def three_regions(
         ports = {name: _port() for name in REGIONS}
         document = three_pools({name: engine.url for name, engine in engines.items()}, policy)
         regions = ThreeRegions(state_dir, document, ports)
-        regions.engines, regions.settings = engines, settings
+        regions.engines, regions.settings, regions.tls = engines, settings, tls
         if behind_proxy:
             for one, other in permutations(REGIONS, 2):
                 link = regions.links[one, other] = Link(_port(), f"127.0.0.1:{ports[other]}")
