@@ -207,12 +207,12 @@ class PoolOwners:
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
             told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
-            highest = max([epoch.number, *(each.number for each in told if each > epoch)])
-            if highest == epoch.number and ownership.promise(epoch) == epoch:
+            known = [each for each in (*told, ownership.promise(epoch)) if each.number]
+            if all(each == epoch for each in known):
                 ownership.elected(epoch, claimed_s)
                 self._beat_s = float("-inf")
                 return
-            highest = max(highest, ownership.promised.number)
+            highest = max(each.number for each in known)
 
     async def _propose(self, tag: str, body: bytes) -> Epoch:
         try:

@@ -216,6 +216,23 @@ async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_s
     assert ownership(others[0]).seen.number == 2
 
 
+async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_have_seen(
+    over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the bus nor the claimant knows of an epoch: it started when the bus was flushed and the owner died."""
+    owner, (newcomer, witness) = split(over_redis)
+    assert newcomer.peering.links is not None
+    newcomer.peering.links.on_notice(BEATS, lambda _peer, _body: None)
+    monkeypatch.setattr(ownership(witness), "claims", lambda *_: (False, ""))
+    await kill(owner)
+    ownership(newcomer).seen = ownership(newcomer).promised = Epoch()
+    with redis_client.Redis.from_url(redis.url) as server:
+        server.flushall()
+    await clock.until(lambda: len(history.elected) > 1)
+    assert history.elected[-1] == Epoch(2, newcomer.new_id.tag)
+    await clock.until(lambda: owned_by([newcomer, witness], 1))
+
+
 async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
     over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History
 ) -> None:
