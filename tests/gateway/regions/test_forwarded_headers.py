@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from typing_extensions import override
 
 from gateway.app import AppSettings
 from gateway.contracts.snapshot import ApiKeyEntry
@@ -36,6 +37,7 @@ class Noting(dict[bytes, bytes]):
         super().__init__(headers)
         self.read: set[bytes] = set()
 
+    @override
     def get(self, name: bytes, default: Any = None) -> Any:
         self.read.add(name)
         return super().get(name, default)
