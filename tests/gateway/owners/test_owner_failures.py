@@ -13,7 +13,7 @@ import redis as redis_client
 from gateway.bus.bus import Bus
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import Gateway
-from gateway.owners.owner_messages import Epoch
+from gateway.owners.owner_messages import BATCH, Ask, Batch, Epoch, sent
 from gateway.owners.ownership import ALONE as ALONE_ROLE
 from gateway.owners.ownership import ASKS, OWNER, Ownership
 from gateway.owners.pool_owners import BATCHES, BEATS
@@ -161,6 +161,21 @@ async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], cloc
     ownership(other).elected(newer, clock())
     await clock.until(lambda: ownership(owner).seen >= newer)
     await clock.until(lambda: settled(three))
+
+
+async def test_what_is_asked_under_another_epoch_is_refused_and_decided_alone(
+    three: list[Gateway], clock: Clock, history: History
+) -> None:
+    owner, (other, _) = split(three)
+    peer, asked = PeerIdentity(other.new_id.tag, ""), made(other)
+    stale = Ask(1, "pool", Epoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
+    owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
+    assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
+    # An asker that is behind hears of the epoch with the refusal.
+    shared(other).asks.epoch = Epoch(0, owner.new_id.tag)
+    outcome = await history.place(other, asked)
+    assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
+    assert other.metrics.owner_asks.value("pool", "refused") == 1
 
 
 async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
