@@ -29,7 +29,7 @@ SETTLE_S = 1.0
 
 
 class RegionPeers:
-    """The gateways of other regions. Mutable state: what is known of each, and this gateway's own prefix snapshot."""
+    """The gateways of other regions. Mutable state: what is known of each, and the prefix snapshots that it tells."""
 
     def __init__(
         self,
@@ -44,8 +44,9 @@ class RegionPeers:
     ) -> None:
         self.region = links.me.region
         self.links = links
-        self.prefixes = PrefixSnapshot()
-        self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, changed, epochs_path)
+        self._prefixes: dict[str, PrefixSnapshot] = {}
+        self._changed = changed
+        self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
             name: PeerGateway(name, region, address)
             for region, listed in sorted(addresses.items())
@@ -80,6 +81,17 @@ class RegionPeers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def note(self, region: str, keys: Sequence[int]) -> None:
+        """Note a prompt that an engine of the region got."""
+        self._prefixes.setdefault(region, PrefixSnapshot()).note(keys)
+
+    def _serves_others(self) -> None:
+        """Forget what engines hold that went back to their region, and tell that the regions served are others."""
+        for region, snapshot in self._prefixes.items():
+            if region != self.region and not self.epochs.serves(region):
+                snapshot.forget()
+        self._changed()
 
     # -- what is known
 
@@ -169,7 +181,11 @@ class RegionPeers:
             tuple(service_facts(self._pools(), self.epochs.serves, now)),
             self.epochs.known,
             {each.region: each.one_way_s for each in self.gateways.values() if each.heartbeat is not None},
-            self.prefixes.since(call.prefixes if call.tag == self.links.me.tag else 0),
+            {
+                region: snapshot.since(call.prefixes.get(region, 0) if call.tag == self.links.me.tag else 0)
+                for region, snapshot in self._prefixes.items()
+                if self.epochs.serves(region)
+            },
         )
 
 

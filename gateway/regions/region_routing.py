@@ -259,7 +259,7 @@ def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], reques
     untold = sum(gateway.untold(region) for gateway, _ in serving)
     in_flight = sum(facts.in_flight for _, facts in serving) + queued + untold
     available = max(facts.available for _, facts in serving)
-    blocks = max(gateway.held.matched_blocks(request.keys) for gateway, _ in serving)
+    blocks = max(gateway.matched_blocks(region, request.keys) for gateway, _ in serving)
     gateway, _ = min(serving, key=lambda each: (each[1].queued, each[1].in_flight, each[0].one_way_s, each[0].name))
     load = PeerLoad(
         region,

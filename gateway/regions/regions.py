@@ -75,7 +75,7 @@ class Regions(RequestListener):
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
-        self.peers.prefixes.note(request.keys)
+        self.peers.note(record.pool.entry.region, request.keys)
         if not again and record.hop is None:
             self.traffic.note(LOCAL, self.region)
         decision = record.decision
