@@ -49,6 +49,8 @@ class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
     in_flight: int
     """Requests dispatched and not complete."""
     policy_version: int
+    whole: bool
+    """Whether the figures are of all gateways of the region, and not of this one's requests only."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

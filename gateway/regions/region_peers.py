@@ -192,12 +192,19 @@ class RegionPeers:
 def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
     """Return what regions are told of the pools that this gateway serves, one for each region and model."""
     sums: dict[tuple[str, str], list[int]] = {}
+    partial: set[tuple[str, str]] = set()
     for pool in pools:
         if pool.observes or not serves(pool.entry.region):
             continue
-        load = pool_load(pool.router, now)
-        counts = sums.setdefault((pool.entry.region, pool.entry.served_model), [0, 0, 0, 0, 0])
+        load = pool_load(pool.router, now, pool.standing)
+        name = pool.entry.region, pool.entry.served_model
+        counts = sums.setdefault(name, [0, 0, 0, 0, 0])
+        if not pool.answers_at_once and pool.standing is None:
+            partial.add(name)
         for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
             counts[at] += count
         counts[4] = max(counts[4], pool.entry.policy_version)
-    return [ServiceFacts(region, model, *counts) for (region, model), counts in sorted(sums.items())]
+    return [
+        ServiceFacts(*name, engines, available, queued, in_flight, version, name not in partial)
+        for name, (engines, available, queued, in_flight, version) in sorted(sums.items())
+    ]

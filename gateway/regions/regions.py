@@ -45,6 +45,7 @@ class Regions(RequestListener):
         session: Callable[[], aiohttp.ClientSession | None],
         sovereignty: Callable[[], Sovereignty | None],
         changed: Callable[[], None],
+        claims_here: Callable[[], bool],
         state_dir: Path,
     ) -> None:
         self.peers = RegionPeers(links, addresses, pools, changed=changed, epochs_path=state_dir / "region-epochs.json")
@@ -55,7 +56,7 @@ class Regions(RequestListener):
             lambda model: [pool for pool in pools() if pool.entry.served_model == model],
             sovereignty,
         )
-        self.takeover = RegionTakeover(self.peers, self._engines_answer)
+        self.takeover = RegionTakeover(self.peers, self._engines_answer, claims_here)
         self.traffic = RegionTraffic(self.peers)
         self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin))
         self.client = ForwardClient(links)
