@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -94,7 +94,7 @@ async def owned_region(state_dir: Path, *, knows_owner: bool = True) -> AsyncIte
         yield fleet
 
 
-async def until(holds) -> None:  # type: ignore[no-untyped-def]
+async def until(holds: Callable[[], bool]) -> None:
     """Return once the condition holds."""
     async with asyncio.timeout(60):
         while not holds():
