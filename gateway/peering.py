@@ -55,7 +55,7 @@ class Peering:
         links, settings = self.links, self._settings
         if links is None or settings is None:
             return
-        self.owners = PoolOwners(self._bus, links, PeerDirectory(self._bus, links), pools, self._metrics)
+        self.owners = PoolOwners(self._bus, links, PeerDirectory(self._bus, links), pools, self._metrics, self._shares)
         self._quota_shares = QuotaShares(self.owners, links, quotas)
         if settings.region:
             self.regions = Regions(
@@ -66,12 +66,24 @@ class Peering:
                 session=session,
                 sovereignty=lambda: now.sovereignty if (now := snapshot()) is not None else None,
                 changed=changed,
+                claims_here=self._is_first,
                 state_dir=self._state_dir,
             )
 
     def serves(self, region: str) -> bool:
         """Return whether this gateway sends requests to the engines of a region."""
         return self.regions is None or self.regions.serves(region)
+
+    def _shares(self, pool: LivePool) -> bool:
+        """Return whether the gateways of our region serve the pool together; another region's has one holder."""
+        return self.regions is None or self.regions.peers.epochs.together(pool.entry.region)
+
+    def _is_first(self) -> bool:
+        """Return whether no gateway of our region that we reach comes before us."""
+        links, owners = self.links, self.owners
+        if links is None or owners is None:
+            return True
+        return all(links.me.tag < tag for tag in owners.directory.tags if links.connected(tag))
 
     @property
     def home(self) -> str | None:

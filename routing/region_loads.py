@@ -1,38 +1,48 @@
-"""A pool's engines as region rules see them."""
+"""A pool's engines as region rules see them: by the own router, or as the gateway told that decides for the pool."""
 
 from __future__ import annotations
 
-from routing.regions.region_view import EngineLoad, RegionLoad
+from routing.regions.region_view import EngineLoad, EngineStanding, PoolStanding, RegionLoad
 from routing.router import Router
 from routing.values.inference_request import InferenceRequest
 
 
-def engine_loads(router: Router, request: InferenceRequest, now: float) -> tuple[EngineLoad, ...]:
-    """Return the engines that take work."""
-    match, standing, engine_ids = router.view.match(request), router.reservations, router.view.roster.engine_ids
-    return tuple(
-        [
-            EngineLoad(
-                engine_ids[target],
-                min(match.blocks(target) * request.block_tokens, request.prompt_tokens),
-                standing.dispatched(target) + standing.waiting(target),
-                _has_room(router, target, now),
-            )
-            for target in router.view.roster.accepting
-        ]
-    )
+def engine_loads(
+    router: Router, request: InferenceRequest, now: float, told: PoolStanding | None = None
+) -> tuple[EngineLoad, ...]:
+    """Return the engines that take work; of those that were `told` their load is known from there."""
+    match, engine_ids = router.view.match(request), router.view.roster.engine_ids
+    known = {each.engine_id: each for each in told.engines} if told is not None else {}
+    loads = []
+    for target in router.view.roster.accepting:
+        standing = known.get(engine_ids[target]) or _standing(router, target, now)
+        matched = min(match.blocks(target) * request.block_tokens, request.prompt_tokens)
+        loads.append(EngineLoad(standing.engine_id, matched, standing.in_flight, standing.has_room))
+    return tuple(loads)
 
 
-def pool_load(router: Router, now: float) -> RegionLoad:
+def pool_load(router: Router, now: float, told: PoolStanding | None = None) -> RegionLoad:
     """Return the load of all engines that take work."""
+    if told is None:
+        told = pool_standing(router, now)
+    return RegionLoad(len(told.engines), sum(each.has_room for each in told.engines), told.queued, told.in_flight)
+
+
+def pool_standing(router: Router, now: float) -> PoolStanding:
+    """Return the pool as its own router sees it."""
     accepting = router.view.roster.accepting
-    return RegionLoad(
-        len(accepting),
-        sum(_has_room(router, target, now) for target in accepting),
+    return PoolStanding(
         len(router.waiting) + len(router.deferred),
         sum(router.reservations.dispatched(target) for target in accepting),
+        tuple([_standing(router, target, now) for target in accepting]),
     )
 
 
-def _has_room(router: Router, target: int, now: float) -> bool:
-    return router.reservations.waiting(target) == 0 and router.limit.is_open(target, now)
+def _standing(router: Router, target: int, now: float) -> EngineStanding:
+    standing = router.reservations
+    waiting = standing.waiting(target)
+    return EngineStanding(
+        router.view.roster.engine_ids[target],
+        standing.dispatched(target) + waiting,
+        waiting == 0 and router.limit.is_open(target, now),
+    )

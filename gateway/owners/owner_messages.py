@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.contracts.wire import MIB, WireForm
+from routing.regions.region_view import PoolStanding
 from routing.values.decision import Decision, Rejected
 from routing.values.inference_request import InferenceRequest
 
@@ -98,6 +99,8 @@ class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
 
     pool_id: str
     epoch: Epoch
+    standing: PoolStanding | None = None
+    """As the owner sees it, where region rules ask."""
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):

@@ -45,7 +45,7 @@ class Ownership:
     def __init__(self, me: str, now: float) -> None:
         self.seen = Epoch()
         self.promised = Epoch()
-        """The highest epoch that anybody has proposed."""
+        """The highest epoch that was promised to anybody."""
         self.role = ONLY
         self.reason = ""
         self.since_s = now
@@ -71,9 +71,14 @@ class Ownership:
         return True
 
     def promise(self, proposed: Epoch) -> Epoch:
-        """Note an epoch that somebody wants to own the pool under; return the highest that we know of."""
-        self.promised = max(self.promised, self.seen, proposed)
-        return self.promised
+        """Return the epoch that somebody wants to own the pool under, or the one that stands against it.
+
+        Each number is promised to one gateway.
+        """
+        known = max(self.promised, self.seen)
+        if proposed.number > known.number:
+            self.promised = known = proposed
+        return known
 
     def late(self, now: float) -> None:
         """Do not ask the owner for a while: it did not answer in time."""

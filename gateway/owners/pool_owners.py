@@ -37,6 +37,8 @@ from gateway.owners.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Owners
 from gateway.owners.peer_directory import PeerDirectory
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
 from gateway.pool.live_pool import LivePool
+from routing.region_loads import pool_standing
+from routing.regions.region_view import PoolStanding
 
 TICK_S = 0.1
 BEAT_S = 0.25
@@ -73,11 +75,14 @@ class PoolOwners:
         directory: PeerDirectory,
         pools: Callable[[], Iterable[LivePool]],
         metrics: GatewayMetrics,
+        shares: Callable[[LivePool], bool] = lambda _pool: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory = directory
         self.shared: dict[str, SharedPool] = {}
+        """`shares` tells which pools this region's gateways serve together."""
         self._me = links.me.tag
+        self._shares = shares
         self._bus, self._links, self._pools, self._metrics = bus, links, pools, metrics
         self.clock = clock
         """Monotonic seconds."""
@@ -123,7 +128,7 @@ class PoolOwners:
             self._beat(around, now)
 
     def _follow_pools(self, now: float) -> None:
-        pools = {pool.entry.pool_id: pool for pool in self._pools() if not pool.observes}
+        pools = {pool.entry.pool_id: pool for pool in self._pools() if not pool.observes and self._shares(pool)}
         for pool_id in [each for each, shared in self.shared.items() if pools.get(each) is not shared.pool]:
             del self.shared[pool_id]
         for pool_id, pool in pools.items():
@@ -207,12 +212,12 @@ class PoolOwners:
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
             told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
-            highest = max([epoch.number, *(each.number for each in told if each > epoch)])
-            if highest == epoch.number and ownership.promise(epoch) == epoch:
+            known = [each for each in (*told, ownership.promise(epoch)) if each.number]
+            if all(each == epoch for each in known):
                 ownership.elected(epoch, claimed_s)
                 self._beat_s = float("-inf")
                 return
-            highest = max(highest, ownership.promised.number)
+            highest = max(each.number for each in known)
 
     async def _propose(self, tag: str, body: bytes) -> Epoch:
         try:
@@ -238,11 +243,13 @@ class PoolOwners:
         shared.ownership.hear(told.epoch, speaker, now)
         if shared.ownership.seen != before or shared.ownership.role == ALONE:
             self._settle(shared, self._around(), now)
+        if shared.ownership.role == ASKS and told.epoch == shared.ownership.seen and told.standing is not None:
+            shared.pool.standing = told.standing
         return shared.ownership.seen
 
     def _beat(self, around: Around, now: float) -> None:
         owned = [
-            OwnedPool(pool_id, shared.ownership.seen)
+            OwnedPool(pool_id, shared.ownership.seen, self._standing(shared.pool))
             for pool_id, shared in self.shared.items()
             if shared.ownership.owns(now)
         ]
@@ -250,6 +257,10 @@ class PoolOwners:
             body = BEAT.encode(Beat(owned))
             for tag in around.connected:
                 self._links.tell(tag, BEATS, body)
+
+    def _standing(self, pool: LivePool) -> PoolStanding | None:
+        # A router has the time of this machine, whatever clock leases go by.
+        return pool_standing(pool.router, time.monotonic()) if self._links.me.region else None
 
     def _on_beat(self, peer: PeerIdentity, body: bytes) -> None:
         stale = []

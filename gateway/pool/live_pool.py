@@ -50,6 +50,7 @@ from routing.cost.cost_observer import CostObserver
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import keeper_of
+from routing.regions.region_view import PoolStanding
 from routing.router import Router
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
@@ -125,6 +126,8 @@ class LivePool:
         self.observe: Callable[[Observation], None] = driver.observe
         self.answers_at_once = True
         """Whether `place_at_once` may be called."""
+        self.standing: PoolStanding | None = None
+        """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
         self.place_at_once, self.take_observed = driver.place_at_once, driver.take_observed
         self.reject_waiting = driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
@@ -153,6 +156,7 @@ class LivePool:
 
     def decide_by(self, place: Place, observe: Callable[[Observation], None], *, at_once: bool) -> None:
         """Let requests and what becomes of them go there from now on."""
+        self.standing = None
         self.place, self.observe, self.answers_at_once = place, observe, at_once
 
     def accepts(self, engine_id: str) -> bool:

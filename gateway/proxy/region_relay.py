@@ -18,10 +18,14 @@ from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.api_call import ApiCall
 from gateway.proxy.engine_relay import MAX_WHOLE_ANSWER
+from gateway.proxy.forwarded_request import PASSED_HEADERS
 from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.region_routing import Elsewhere
 from gateway.regions.region_traffic import FORWARDED
+from gateway.requests.agents import AGENT, WORKFLOW
+from gateway.requests.cache_hint import HINT_HEADER
 from gateway.requests.lifecycle import CLIENT_ERROR
+from gateway.requests.objective_headers import CLASS_HEADER, TBT_HEADERS, TTFT_HEADERS
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
 
 if TYPE_CHECKING:
@@ -30,9 +34,11 @@ if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
     from gateway.regions.regions import Regions
 
-_PASSED = frozenset((b"content-type", b"x-session-id", b"traceparent", b"tracestate", b"x-request-id"))
-_PASSED_PREFIXES = (b"x-switchyard-", b"x-llm-d-slo-", b"x-sgl-", b"anthropic-")
-"""Objectives and hints; the client's credentials stay here."""
+_OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TBT_HEADERS)
+_PASSED = frozenset((
+    b"content-type", b"x-request-id", *PASSED_HEADERS, AGENT, WORKFLOW, HINT_HEADER, *_OBJECTIVES,
+))  # fmt: skip
+"""All that a gateway acts upon, or sends to engines; the client's credentials stay here."""
 
 
 class RegionRelay:
@@ -59,8 +65,10 @@ class RegionRelay:
             heard_s_ago=round(elsewhere.heard_s_ago, 3),
         )
         try:
+            trace = call.spans.carried() if call.spans is not None else {}
+            headers = {**passed_on(exchange.head.headers), **trace}
             async with self._regions.client.answer(
-                gateway, call.endpoint.path, call.original, _headers(exchange.head.headers), head
+                gateway, call.endpoint.path, call.original, headers, head
             ) as response:
                 await self._pass_on(exchange, record, response)
                 outcome = COMPLETED if response.status == 200 else CLIENT_ERROR
@@ -107,10 +115,9 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _headers(client_headers: Mapping[bytes, bytes]) -> dict[str, str]:
+def passed_on(client_headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the headers of a request as another region gets them."""
     passed = {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in client_headers.items()
-        if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and not name.startswith(b"x-switchyard-peer")
+        name.decode("latin-1"): value.decode("latin-1") for name, value in client_headers.items() if name in _PASSED
     }
     return {**passed, "accept-encoding": "identity", "user-agent": "switchyard"}

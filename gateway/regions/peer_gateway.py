@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from gateway.regions.prefix_snapshot import HeldPrefixes
@@ -33,14 +33,15 @@ class PeerGateway:
         self.one_way_s = 0.0
         self.clock_offset_s = 0.0
         """Its clock less ours."""
-        self.held = HeldPrefixes()
+        self.held: dict[str, HeldPrefixes] = {}
+        """By the region whose engines hold them."""
         self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
         self._limits: dict[asyncio.Timeout, float] = {}
 
     def question(self, epochs: Mapping[str, Epoch]) -> HeartbeatCall:
         """Return what to ask it next."""
         tag = self.heartbeat.tag if self.heartbeat is not None else ""
-        return HeartbeatCall(tag, self.held.version, dict(epochs))
+        return HeartbeatCall(tag, {region: held.version for region, held in self.held.items()}, dict(epochs))
 
     def hear(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
         """Take a heartbeat; one that was asked for before the last one changes nothing."""
@@ -48,16 +49,23 @@ class PeerGateway:
             return
         before = self.heartbeat
         if before is None or before.tag != heartbeat.tag:
-            self.held = HeldPrefixes()
+            self.held = {}
         measured_s = (now - asked_s) / 2
         # The shortest way there and back is the network's; the rest is somebody's queue.
         nearer = before is None or measured_s < self.one_way_s
         self.one_way_s = measured_s if nearer else self.one_way_s + _SMOOTHING * (measured_s - self.one_way_s)
         self.clock_offset_s = heartbeat.at - (wall - measured_s)
-        self.held.apply(heartbeat.prefixes)
+        self.held = {region: self.held.get(region, HeldPrefixes()) for region in heartbeat.prefixes}
+        for region, delta in heartbeat.prefixes.items():
+            self.held[region].apply(delta)
         self.heartbeat, self.heard_s = heartbeat, asked_s
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()
+
+    def matched_blocks(self, region: str, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of a prompt the region's engines hold, as far as this gateway tells."""
+        held = self.held.get(region)
+        return held.matched_blocks(keys) if held is not None else 0
 
     def is_fresh(self, now: float) -> bool:
         """Return whether it was heard of within the last SILENCE_S."""

@@ -1,4 +1,4 @@
-"""The bounded prefix snapshot of a gateway, which heartbeats carry as deltas: the block keys its engines used last.
+"""The bounded prefix snapshot of a region's engines, which heartbeats carry as deltas: the block keys they used last.
 
 A key stands for its whole prefix, so of a long prompt only some depths are kept: every one up to 16 blocks, and
 ever fewer beyond, at the same places for all prompts, so that a match is told to an eighth of its length.
@@ -36,7 +36,10 @@ def kept_depths(blocks: int) -> Iterator[int]:
 
 
 class PrefixSnapshot:
-    """What this gateway publishes. Mutable state: keys by their last use, and when each came and went."""
+    """What a gateway tells of one region that it serves.
+
+    Mutable state: keys by their last use, and when each came and went.
+    """
 
     def __init__(self, limit: int = SNAPSHOT_KEYS) -> None:
         self._limit = limit
@@ -63,6 +66,13 @@ class PrefixSnapshot:
             self._removed[key] = self.version
         while len(self._removed) > self._limit:
             _, self._oldest_base = self._removed.popitem(last=False)
+
+    def forget(self) -> None:
+        """Hold nothing any more; whoever knows an earlier version gets the whole."""
+        self.version += 1
+        self._oldest_base = self.version
+        for part in (self._used, self._added, self._removed):
+            part.clear()
 
     def since(self, base: int) -> PrefixDelta:
         """Return what a peer that knows version `base` needs: the delta, or the whole."""

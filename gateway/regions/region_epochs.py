@@ -48,6 +48,10 @@ class RegionEpochs:
             return epoch is None or epoch.region == region
         return region not in self._governed or (epoch is not None and epoch.holder == self._tag)
 
+    def together(self, region: str) -> bool:
+        """Return whether the gateways of this region serve that one together, and not one that took it over alone."""
+        return region == self._region or region not in self._governed
+
     @property
     def adopted(self) -> tuple[str, ...]:
         """The other regions that this gateway serves."""

@@ -30,8 +30,8 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
 
     tag: str = ""
     """The peer's, as far as the caller knows it."""
-    prefixes: int = 0
-    """Version of the peer's prefix snapshot that the caller has; 0: none."""
+    prefixes: dict[str, int] = {}
+    """Region that the peer serves → version of its prefix snapshot that the caller has."""
     epochs: dict[str, Epoch] = {}
     """As in Heartbeat: who comes back is heard of at once."""
 
@@ -49,6 +49,8 @@ class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
     in_flight: int
     """Requests dispatched and not complete."""
     policy_version: int
+    whole: bool
+    """Whether the figures are of all gateways of the region, and not of this one's requests only."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -63,7 +65,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Region → who serves it, as far as this gateway knows."""
     one_way_s: dict[str, float]
     """Region → seconds to it, as this gateway measured last."""
-    prefixes: PrefixDelta
+    prefixes: dict[str, PrefixDelta]
+    """For each region that this gateway serves, as far as requests came: its engines hold what they hold."""
     snapshot_version: int = 0
     schema_version: int = SCHEMA_VERSION
 

@@ -29,7 +29,7 @@ SETTLE_S = 1.0
 
 
 class RegionPeers:
-    """The gateways of other regions. Mutable state: what is known of each, and this gateway's own prefix snapshot."""
+    """The gateways of other regions. Mutable state: what is known of each, and the prefix snapshots that it tells."""
 
     def __init__(
         self,
@@ -44,8 +44,9 @@ class RegionPeers:
     ) -> None:
         self.region = links.me.region
         self.links = links
-        self.prefixes = PrefixSnapshot()
-        self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, changed, epochs_path)
+        self._prefixes: dict[str, PrefixSnapshot] = {}
+        self._changed = changed
+        self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
             name: PeerGateway(name, region, address)
             for region, listed in sorted(addresses.items())
@@ -80,6 +81,17 @@ class RegionPeers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def note(self, region: str, keys: Sequence[int]) -> None:
+        """Note a prompt that an engine of the region got."""
+        self._prefixes.setdefault(region, PrefixSnapshot()).note(keys)
+
+    def _serves_others(self) -> None:
+        """Forget what engines hold that went back to their region, and tell that the regions served are others."""
+        for region, snapshot in self._prefixes.items():
+            if region != self.region and not self.epochs.serves(region):
+                snapshot.forget()
+        self._changed()
 
     # -- what is known
 
@@ -169,19 +181,30 @@ class RegionPeers:
             tuple(service_facts(self._pools(), self.epochs.serves, now)),
             self.epochs.known,
             {each.region: each.one_way_s for each in self.gateways.values() if each.heartbeat is not None},
-            self.prefixes.since(call.prefixes if call.tag == self.links.me.tag else 0),
+            {
+                region: snapshot.since(call.prefixes.get(region, 0) if call.tag == self.links.me.tag else 0)
+                for region, snapshot in self._prefixes.items()
+                if self.epochs.serves(region)
+            },
         )
 
 
 def service_facts(pools: Iterable[LivePool], serves: Callable[[str], bool], now: float) -> list[ServiceFacts]:
     """Return what regions are told of the pools that this gateway serves, one for each region and model."""
     sums: dict[tuple[str, str], list[int]] = {}
+    partial: set[tuple[str, str]] = set()
     for pool in pools:
         if pool.observes or not serves(pool.entry.region):
             continue
-        load = pool_load(pool.router, now)
-        counts = sums.setdefault((pool.entry.region, pool.entry.served_model), [0, 0, 0, 0, 0])
+        load = pool_load(pool.router, now, pool.standing)
+        name = pool.entry.region, pool.entry.served_model
+        counts = sums.setdefault(name, [0, 0, 0, 0, 0])
+        if not pool.answers_at_once and pool.standing is None:
+            partial.add(name)
         for at, count in enumerate((load.engines, load.available, load.queued, load.in_flight)):
             counts[at] += count
         counts[4] = max(counts[4], pool.entry.policy_version)
-    return [ServiceFacts(region, model, *counts) for (region, model), counts in sorted(sums.items())]
+    return [
+        ServiceFacts(*name, engines, available, queued, in_flight, version, name not in partial)
+        for name, (engines, available, queued, in_flight, version) in sorted(sums.items())
+    ]

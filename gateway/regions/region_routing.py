@@ -159,14 +159,14 @@ class RegionRouting:
         if not targets:
             return None
         home = self.peers.region
-        engines = engine_loads(pool.router, request, now) if pool.entry.region == home else ()
+        engines = engine_loads(pool.router, request, now, pool.standing) if pool.entry.region == home else ()
         if rejected:
             engines = tuple([msgspec.structs.replace(each, has_room=False) for each in engines])
         loads = tuple([target.load for target in targets])
         if not engines:
             choice = _without_engines(loads)
         else:
-            load = pool_load(pool.router, now)
+            load = pool_load(pool.router, now, pool.standing)
             self._turn += 1
             view = RegionView(
                 request.prompt_tokens,
@@ -219,11 +219,11 @@ class RegionRouting:
 
     def _served_here(self, pool: LivePool, request: InferenceRequest, now: float) -> _Target | None:
         """Return another region whose engines this gateway serves, as one whose gateway has died."""
-        load = pool_load(pool.router, now)
+        load = pool_load(pool.router, now, pool.standing)
         if not load.engines:
             return None
         region = pool.entry.region
-        held = max((each.matched_tokens for each in engine_loads(pool.router, request, now)), default=0)
+        held = max((each.matched_tokens for each in engine_loads(pool.router, request, now, pool.standing)), default=0)
         one_way_s = min((each.one_way_s for each in self.peers.of_region(region)), default=0.0)
         in_flight = (load.in_flight + load.queued) / load.engines
         has_room = load.available > 0 and load.queued <= QUEUE_BUFFER
@@ -231,16 +231,19 @@ class RegionRouting:
 
 
 def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], request: InferenceRequest) -> _Target | None:
-    """Return a region as its gateways tell of it together, to be reached through the least loaded of them."""
+    """Return a region as its gateways tell of it, to be reached through the least loaded of them."""
+    whole = [each for each in serving if each[1].whole]
+    # One that knows of all requests tells of the others' too; without such, each tells of its own.
+    told = [max(whole, key=lambda each: each[0].heard_s)] if whole else serving
     engines = max((facts.engines for _, facts in serving), default=0)
     if not engines:
         return None
-    queued = sum(facts.queued for _, facts in serving)
+    queued = sum(facts.queued for _, facts in told)
     untold = sum(gateway.untold(region) for gateway, _ in serving)
-    in_flight = sum(facts.in_flight for _, facts in serving) + queued + untold
-    available = max(facts.available for _, facts in serving)
-    blocks = max(gateway.held.matched_blocks(request.keys) for gateway, _ in serving)
-    gateway, _ = min(serving, key=lambda each: (each[1].queued, each[1].in_flight, each[0].one_way_s, each[0].name))
+    in_flight = sum(facts.in_flight for _, facts in told) + queued + untold
+    available = max(facts.available for _, facts in told)
+    blocks = max(gateway.matched_blocks(region, request.keys) for gateway, _ in serving)
+    gateway, _ = min(serving, key=lambda each: _burden(region, *each, whole=bool(whole)))
     load = PeerLoad(
         region,
         min(blocks * request.block_tokens, request.prompt_tokens),
@@ -249,6 +252,12 @@ def _remote(region: str, serving: list[tuple[PeerGateway, ServiceFacts]], reques
         gateway.one_way_s,
     )
     return _Target(load, gateway)
+
+
+def _burden(region: str, gateway: PeerGateway, facts: ServiceFacts, *, whole: bool) -> tuple[int, int, int, float, str]:
+    """Return by what one of several gateways is chosen to relay a request."""
+    own = (0, 0) if whole else (facts.queued, facts.in_flight)
+    return *own, gateway.untold(region), gateway.one_way_s, gateway.name
 
 
 async def _withdraw(placing: asyncio.Future[Dispatched | Rejected]) -> None:

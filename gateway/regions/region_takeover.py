@@ -45,10 +45,15 @@ _VOTES = WireForm(Vote, "a vote", limit=4096)
 class RegionTakeover:
     """Watches the other regions. Mutable state: since when each refuses connections, and the claim under way."""
 
-    def __init__(self, peers: RegionPeers, engines_answer: EnginesAnswer) -> None:
-        """`engines_answer` tells whether an engine of the region answers."""
+    def __init__(
+        self, peers: RegionPeers, engines_answer: EnginesAnswer, claims_here: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`engines_answer` tells whether an engine of the region answers.
+
+        `claims_here` tells whether this is the one of its region's gateways that claims.
+        """
         self._peers = peers
-        self._engines_answer = engines_answer
+        self._engines_answer, self._claims_here = engines_answer, claims_here
         self._dead_since: dict[str, float] = {}
         self._regions = sorted({each.region for each in peers.gateways.values()})
         self._claim: asyncio.Task[None] | None = None
@@ -69,7 +74,7 @@ class RegionTakeover:
                 continue
             dead_s = now - self._dead_since.setdefault(region, now)
             busy = self._claim is not None and not self._claim.done()
-            if busy or now < self._retry_s or not self._is_orphan(region):
+            if busy or now < self._retry_s or not self._is_orphan(region) or not self._claims_here():
                 continue
             if dead_s >= self._patience_s(region) + STEP_S * self._nearer(region, now):
                 self._retry_s = now + _RETRY_S

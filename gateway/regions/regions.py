@@ -46,6 +46,7 @@ class Regions(RequestListener):
         session: Callable[[], aiohttp.ClientSession | None],
         sovereignty: Callable[[], SovereigntyDocument | None],
         changed: Callable[[], None],
+        claims_here: Callable[[], bool],
         state_dir: Path,
     ) -> None:
         self.peers = RegionPeers(links, addresses, pools, changed=changed, epochs_path=state_dir / "region-epochs.json")
@@ -56,7 +57,7 @@ class Regions(RequestListener):
             lambda model: [pool for pool in pools() if pool.entry.served_model == model],
             sovereignty,
         )
-        self.takeover = RegionTakeover(self.peers, self._engines_answer)
+        self.takeover = RegionTakeover(self.peers, self._engines_answer, claims_here)
         self.traffic = RegionTraffic(self.peers)
         self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin))
         self.client = ForwardClient(links)
@@ -73,7 +74,7 @@ class Regions(RequestListener):
 
     @override
     def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
-        self.peers.prefixes.note(request.keys)
+        self.peers.note(record.pool.entry.region, request.keys)
         if not again and record.hop is None:
             self.traffic.note(LOCAL, self.region)
         decision = record.decision

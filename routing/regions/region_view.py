@@ -31,6 +31,25 @@ class RegionLoad(msgspec.Struct, frozen=True, gc=False):
     """Requests dispatched and not complete."""
 
 
+class EngineStanding(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One engine as the gateway that decides for its pool sees it."""
+
+    engine_id: str
+    in_flight: int
+    """As in EngineLoad."""
+    has_room: bool
+
+
+class PoolStanding(msgspec.Struct, frozen=True, array_like=True):
+    """A pool as the gateway that decides for it sees it: what another gateway of the region must be told."""
+
+    queued: int
+    in_flight: int
+    """Requests dispatched and not complete."""
+    engines: tuple[EngineStanding, ...]
+    """Those that take work."""
+
+
 class PeerLoad(msgspec.Struct, frozen=True, gc=False):
     """Another region that sovereignty rules allow for the request, as its last heartbeat told."""
 

@@ -15,6 +15,7 @@ from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.owners.ownership import ASKS, OWNER, Ownership
 from gateway.owners.pool_owners import PoolOwners, SharedPool
+from kvstore.transfer.tls import TlsFiles
 from tests.gateway.live_gateway import SECRET, SETTINGS
 
 
@@ -60,6 +61,7 @@ async def fleet(
     names: str = "ab",
     make_bus: Callable[[], Bus] | None = None,
     clock: Clock | None = None,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[list[Gateway]]:
     """Start gateways with these names; returns when one of them owns the pool and the others ask it."""
     clock = clock or Clock()
@@ -69,7 +71,7 @@ async def fleet(
     first = make_bus()
     first.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
     for name in names:
-        settings = replace(SETTINGS, peers=PeerSettings(name=name))
+        settings = replace(SETTINGS, peers=PeerSettings(name=name, tls=tls))
         bus = FollowerBus(make_bus(), name)
         gateways.append(Gateway(bus, fleet_secret=SECRET, state_dir=state_dir / name, settings=settings))
         owners(gateways[-1]).clock = clock

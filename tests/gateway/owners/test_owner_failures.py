@@ -13,7 +13,7 @@ import redis as redis_client
 from gateway.bus.bus import Bus
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import Gateway
-from gateway.owners.owner_messages import Epoch
+from gateway.owners.owner_messages import BATCH, Ask, Batch, Epoch, sent
 from gateway.owners.ownership import ALONE as ALONE_ROLE
 from gateway.owners.ownership import ASKS, OWNER, Ownership
 from gateway.owners.pool_owners import BATCHES, BEATS
@@ -163,6 +163,21 @@ async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], cloc
     await clock.until(lambda: settled(three))
 
 
+async def test_what_is_asked_under_another_epoch_is_refused_and_decided_alone(
+    three: list[Gateway], clock: Clock, history: History
+) -> None:
+    owner, (other, _) = split(three)
+    peer, asked = PeerIdentity(other.new_id.tag, ""), made(other)
+    stale = Ask(1, "pool", Epoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
+    owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
+    assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
+    # An asker that is behind hears of the epoch with the refusal.
+    shared(other).asks.epoch = Epoch(0, owner.new_id.tag)
+    outcome = await history.place(other, asked)
+    assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
+    assert other.metrics.owner_asks.value("pool", "refused") == 1
+
+
 async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
     three: list[Gateway], clock: Clock
 ) -> None:
@@ -214,6 +229,23 @@ async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_s
         server.flushall()
     await clock.until(lambda: owned_by(others, 1))
     assert ownership(others[0]).seen.number == 2
+
+
+async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_have_seen(
+    over_redis: list[Gateway], redis: PrivateRedis, clock: Clock, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the bus nor the claimant knows of an epoch: it started when the bus was flushed and the owner died."""
+    owner, (newcomer, witness) = split(over_redis)
+    assert newcomer.peering.links is not None
+    newcomer.peering.links.on_notice(BEATS, lambda _peer, _body: None)
+    monkeypatch.setattr(ownership(witness), "claims", lambda *_: (False, ""))
+    await kill(owner)
+    ownership(newcomer).seen = ownership(newcomer).promised = Epoch()
+    with redis_client.Redis.from_url(redis.url) as server:
+        server.flushall()
+    await clock.until(lambda: len(history.elected) > 1)
+    assert history.elected[-1] == Epoch(2, newcomer.new_id.tag)
+    await clock.until(lambda: owned_by([newcomer, witness], 1))
 
 
 async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(

@@ -12,7 +12,7 @@ from gateway.regions.region_facts import Heartbeat
 
 
 def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = (), version: int = 1) -> Heartbeat:
-    return Heartbeat(tag, "eu", at, (), {}, {}, PrefixDelta(0, version, keys))
+    return Heartbeat(tag, "eu", at, (), {}, {}, {"eu": PrefixDelta(0, version, keys)})
 
 
 def test_facts_are_as_old_as_their_question() -> None:
@@ -52,7 +52,19 @@ def test_a_peer_that_started_anew_holds_what_it_says_now() -> None:
     peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
     peer.hear(heartbeat(keys=(1, 2), version=50), asked_s=1.0, now=1.0, wall=0.0)
     peer.hear(heartbeat("bbbbbbbb", keys=(3,), version=2), asked_s=2.0, now=2.0, wall=0.0)
-    assert peer.held.keys == {3}
+    assert peer.held["eu"].keys == {3}
+
+
+def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_peer_serves_it() -> None:
+    peer = PeerGateway("us=1", "us", "127.0.0.1:1")
+    both = {"us": PrefixDelta(0, 2, (1,)), "eu": PrefixDelta(0, 2, (9,))}
+    peer.hear(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, both), asked_s=1.0, now=1.0, wall=0.0)
+    assert peer.question({}).prefixes == {"us": 2, "eu": 2}
+    assert [peer.matched_blocks(region, (9,)) for region in ("us", "eu", "asia")] == [0, 1, 0]
+    handed_back = {"us": PrefixDelta(2, 2)}
+    peer.hear(Heartbeat("aaaaaaaa", "us", 0.0, (), {}, {}, handed_back), asked_s=2.0, now=2.0, wall=0.0)
+    assert [peer.matched_blocks(region, (1,)) for region in ("us", "eu")] == [1, 0]
+    assert peer.question({}).prefixes == {"us": 2}
 
 
 async def test_work_ends_with_the_silence_of_its_peer() -> None:

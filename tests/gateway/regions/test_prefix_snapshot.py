@@ -65,12 +65,26 @@ def test_an_unknown_version_gets_the_whole() -> None:
     assert snapshot.since(0).base == 0
 
 
+def test_what_is_forgotten_is_forgotten_by_peers_of_any_version() -> None:
+    snapshot = PrefixSnapshot()
+    peers = [HeldPrefixes() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        snapshot.note([number, 100 + number])
+        peer.apply(snapshot.since(peer.version))
+    snapshot.forget()
+    snapshot.check()
+    snapshot.note([7])
+    for peer in peers:
+        peer.apply(snapshot.since(peer.version))
+        assert peer.keys == {7}
+
+
 def test_a_whole_snapshot_fits_a_heartbeat() -> None:
     snapshot = PrefixSnapshot()
     rng = random.Random(1)
     for _ in range(400):
         snapshot.note([rng.getrandbits(64) for _ in range(20)])
-    beat = Heartbeat("a" * 8, "us", 0.0, (), {}, {}, snapshot.since(0))
+    beat = Heartbeat("a" * 8, "us", 0.0, (), {}, {}, {"us": snapshot.since(0)})
     data = heartbeats.encode(beat)
     assert len(data) < 20_000
     assert heartbeats.decode(data) == beat

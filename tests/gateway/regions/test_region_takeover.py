@@ -10,6 +10,9 @@ import pytest
 
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 
+GOES = "goes to the engine of a dead region, " * 20
+"""Several blocks, which that engine holds from then on."""
+
 
 @pytest.fixture
 async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
@@ -52,9 +55,11 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
         while regions.facts(holder, other).available:
             await asyncio.sleep(0.02)
     regions.engines["eu"].pause_s = 3.0
-    goes = asyncio.create_task(regions.chat(holder, "goes"))
+    goes = asyncio.create_task(regions.chat(holder, GOES))
     async with asyncio.timeout(60):
         await regions.engines["eu"].received.wait()
+        while not any("eu" in each.held for each in regions.peers(other).of_region(holder)):
+            await asyncio.sleep(0.02)
     await regions.start("eu")
     await until_held_by(regions, "eu", "eu")
     epoch = regions.epoch("eu", "eu")
@@ -63,6 +68,12 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
         while regions.epoch(holder, "eu") != epoch:
             await asyncio.sleep(0.02)
     assert not regions.gateways[holder].gateway.pools["eu"].engines
+    held = regions.peers(other).of_region(holder)[0].held
+    async with asyncio.timeout(60):
+        while "eu" in held:
+            await asyncio.sleep(0.02)
+            held = regions.peers(other).of_region(holder)[0].held
+    assert not held[holder].keys, "no session of the region sticks to one whose engines never saw it"
     # What it began for the other region, it brings to its end.
     assert (await goes)[0] == 200
     for task in stays:

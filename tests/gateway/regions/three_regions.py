@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.app import AppSettings
 from gateway.base.peer_settings import PeerSettings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
@@ -19,6 +20,7 @@ from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.regions.region_facts import Epoch, ServiceFacts
 from gateway.regions.region_peers import RegionPeers
+from kvstore.transfer.tls import TlsFiles
 from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.policy_document import RoutingPolicy
 from simulator.fault_proxy import Link
@@ -42,18 +44,21 @@ class ThreeRegions:
         self.buses: dict[str, InProcessBus] = {}
         self.engines: dict[str, ScriptedEngine] = {}
         self.running: dict[str, AsyncExitStack] = {}
+        self.settings: AppSettings | None = None
+        self.tls: TlsFiles | None = None
 
     async def start(self, region: str) -> ServedGateway:
         """Start a region's gateway."""
         bus = self.buses[region] = InProcessBus()
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(self._document))
         others = {name: (self._address(region, name),) for name in self.ports if name != region}
-        peers = PeerSettings(port=self.ports[region], region=region, regions=others)
+        peers = PeerSettings(port=self.ports[region], region=region, regions=others, tls=self.tls)
         running = self.running[region] = AsyncExitStack()
         self.gateways[region] = await running.enter_async_context(
             served(
                 [],
                 self._state_dir / region,
+                settings=self.settings,
                 bus=bus,
                 gateway_settings=GatewaySettings(probe_interval_s=0.1, peers=peers),
             )
@@ -138,7 +143,12 @@ def three_pools(urls: dict[str, str], policy: RoutingPolicy = ONE_AT_A_TIME) -> 
 
 @asynccontextmanager
 async def three_regions(
-    state_dir: Path, policy: RoutingPolicy = ONE_AT_A_TIME, *, behind_proxy: bool = False
+    state_dir: Path,
+    policy: RoutingPolicy = ONE_AT_A_TIME,
+    *,
+    behind_proxy: bool = False,
+    settings: AppSettings | None = None,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[ThreeRegions]:
     """Run them until the block ends."""
     async with AsyncExitStack() as stack:
@@ -146,7 +156,7 @@ async def three_regions(
         ports = {name: _port() for name in REGIONS}
         document = three_pools({name: engine.url for name, engine in engines.items()}, policy)
         regions = ThreeRegions(state_dir, document, ports)
-        regions.engines = engines
+        regions.engines, regions.settings, regions.tls = engines, settings, tls
         if behind_proxy:
             for one, other in permutations(REGIONS, 2):
                 link = regions.links[one, other] = Link(_port(), f"127.0.0.1:{ports[other]}")

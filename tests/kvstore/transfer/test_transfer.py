@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -15,8 +14,8 @@ from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Put, Refused, Write
-from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
+from tests.certificates import certificates
 from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload, wait_until
 
 NAMES = ["a", "b", "c"]
@@ -305,21 +304,6 @@ def test_between_hosts_both_ends_show_a_certificate(tmp_path: Path) -> None:
     settings = TransferSettings(timeout_s=2.0)
     with node() as bare, a_client(tls=files, settings=settings) as client, pytest.raises(PeerError):
         client.call(address(bare), Lookup([]))
-
-
-def certificates(directory: Path) -> TlsFiles:
-    """Make an authority and a certificate for 127.0.0.1."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
-
-    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    openssl(*new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
-    openssl(
-        *new, "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "node.key", "-out", "node.pem", "-subj", "/CN=node",
-        "-addext", "subjectAltName=IP:127.0.0.1",
-    )  # fmt: skip
-    return TlsFiles(certificate=directory / "node.pem", key=directory / "node.key", authority=directory / "ca.pem")
 
 
 def test_facts_without_a_checksum_are_not_taken() -> None:

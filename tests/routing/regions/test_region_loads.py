@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.region_loads import engine_loads, pool_load
+from routing.region_loads import engine_loads, pool_load, pool_standing
 from routing.values.observation import FirstToken
 from tests.routing.pools import BLOCK, pool, request
 
@@ -30,6 +30,19 @@ def test_a_prefill_takes_the_room_until_its_first_token() -> None:
     router.observe(FirstToken("request-00000001"), 0.8)
     router.observe(FirstToken("request-00000002"), 1.8)
     assert pool_load(router, 1.8).available == 1
+
+
+def test_what_the_deciding_gateway_told_counts_in_the_place_of_ones_own_requests() -> None:
+    owner, other = pool(size=2), pool(size=2)
+    owner.submit(request(1, LONG), 0.0)
+    told = pool_standing(owner, 0.0)
+    asked = request(2, LONG)
+    other.blocks_stored("e-02", asked.keys[:10])
+    assert [each.matched_tokens for each in engine_loads(other, asked, 0.0, told)] == [0, 10 * BLOCK]
+    loads = {each.engine_id: (each.in_flight, each.has_room) for each in engine_loads(other, asked, 0.0, told)}
+    assert loads == {each.engine_id: (each.in_flight, each.has_room) for each in told.engines}
+    assert sorted(loads.values()) == [(0, True), (1, False)]
+    assert pool_load(other, 0.0, told) == pool_load(owner, 0.0) != pool_load(other, 0.0)
 
 
 def test_asking_changes_nothing() -> None:

@@ -1,0 +1,242 @@
+"""Gateway processes that share one pool over a local bus, with engines and callers in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from typing_extensions import override
+
+from gateway.bus.follower_bus import hear_gateways
+from gateway.bus.redis_bus import RedisBus
+from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_sample
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.owners.ownership import ASKS, OWNER
+from routing.values.decision import ALONE
+from tests.gateway.ports import listen
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.private_hub import private_hub
+
+SECRET = "a secret of gateways that share a pool"
+KEY = "sy_key_of_gateways_that_share_a_pool"
+MODEL = "tiny"
+PATIENCE_S = 120.0
+STAYS = "stays"
+
+
+class Engine(ScriptedEngine):
+    """Remembers under which id each request came; one whose text says so stays until `goes_on`."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The decision ids of all requests."""
+        return [headers["x-request-id"] for headers in self.headers]
+
+    @override
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if STAYS in body["messages"][0]["content"]:
+            await self.goes_on.wait()
+        return await super()._answer(request, body)
+
+
+class Gateways:
+    """The processes by name, what they say of themselves, and what callers got."""
+
+    def __init__(self, directory: Path, hub_url: str, engines: list[Engine], session: aiohttp.ClientSession) -> None:
+        self.engines = engines
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.answered: list[str] = []
+        """Decision ids of whole answers."""
+        self.samples: dict[str, FleetSample] = {}
+        """The last word of each gateway."""
+        self.bus = RedisBus(hub_url, SECRET.encode())
+        self._directory, self._hub_url, self._session = directory, hub_url, session
+        self._urls: dict[str, str] = {}
+
+    def start(self, name: str) -> None:
+        """Start a gateway."""
+        with listen() as held:
+            port = held.getsockname()[1]
+        self._urls[name] = f"http://127.0.0.1:{port}"
+        environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url}
+        command = [sys.executable, "-m", "gateway", "--name", name, "--port", str(port)]
+        command += ["--state-dir", str(self._directory / name)]
+        with self._log(name).open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, env=environment, stderr=log)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a gateway; SIGKILL is waited for."""
+        self.processes[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self.processes[name].wait()
+
+    def hear(self, name: str, value: bytes) -> None:
+        """Take the sample of a gateway."""
+        self.samples[name] = decode_sample(value)
+
+    def role(self, name: str) -> PoolRole | None:
+        """Return what a gateway last said that it is to the pool."""
+        sample = self.samples.get(name)
+        return sample.pools[0].roles[0] if sample is not None and sample.pools and sample.pools[0].roles else None
+
+    def owned(self, names: str, after: int = 0) -> tuple[str, int] | None:
+        """Return who of these owns the pool for all of them, and its epoch above `after`; None: they do not agree."""
+        roles = {name: role for name in names if (role := self.role(name)) is not None and role.epoch > after}
+        owners = [name for name, role in roles.items() if role.role == OWNER]
+        asking = [name for name, role in roles.items() if role.role == ASKS]
+        agree = len({role.epoch for role in roles.values()}) == 1 and len(owners) == 1
+        return (owners[0], roles[owners[0]].epoch) if agree and len(asking) == len(names) - 1 else None
+
+    async def owner(self, names: str, after: int = 0) -> tuple[str, int]:
+        """Return the owner and its epoch, once all of these agree on one."""
+        await self.until(lambda: self.owned(names, after) is not None)
+        found = self.owned(names, after)
+        assert found is not None
+        return found
+
+    def in_flight(self, names: str) -> int:
+        """Return how many dispatched requests the owner last knew of; -1 while these agree on none."""
+        owned = self.owned(names)
+        return -1 if owned is None else sum(engine.running for engine in self.samples[owned[0]].engines)
+
+    def roles_logged(self, name: str) -> list[tuple[str, int]]:
+        """Return the roles that a gateway took, each with the epoch that it knew then."""
+        lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
+        return [(line["role"], line["epoch"]) for line in lines if line.get("event") == "pool_owner"]
+
+    def check_epochs(self) -> None:
+        """Raise AssertionError where two gateways owned the pool under one epoch."""
+        owned = [epoch for name in self.processes for role, epoch in self.roles_logged(name) if role == OWNER]
+        assert len(owned) == len(set(owned)), owned
+
+    def check_requests(self) -> None:
+        """Raise AssertionError unless each request reached one engine once, and was answered."""
+        reached = Counter(name for engine in self.engines for name in engine.ids)
+        assert set(reached.values()) == {1}
+        assert sorted(reached) == sorted(self.answered)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return once the condition holds."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                await asyncio.sleep(0.02)
+
+    async def ready(self, name: str) -> None:
+        """Return when a gateway serves."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    async with self._session.get(f"{self._urls[name]}/ready") as answer:
+                        if answer.status == 200:
+                            return
+                except (aiohttp.ClientError, OSError):
+                    pass
+                await asyncio.sleep(0.05)
+
+    async def chat(self, name: str, text: str) -> str:
+        """Send a request to a gateway and return its decision id; one that is rejected as busy (429) is sent again."""
+        body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                url = f"{self._urls[name]}/v1/chat/completions"
+                async with self._session.post(url, json=body, headers=headers) as answer:
+                    said = await answer.text()
+                    if answer.status != 429:
+                        break
+                await asyncio.sleep(0.2)
+        assert (answer.status, "Hello" in said) == (200, True), said
+        decision_id = answer.headers["x-switchyard-decision"]
+        self.answered.append(decision_id)
+        return decision_id
+
+    async def decided_by(self, name: str, decision_id: str) -> str:
+        """Return who chose the engine, as a gateway explains it."""
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with self._session.get(f"{self._urls[name]}/api/v1/explain/{decision_id}", headers=headers) as answer:
+            assert answer.status == 200
+            decided_by: str = (await answer.json())["decision"].get("decided_by", "")
+        return decided_by
+
+    async def asks_owner(self, name: str, after: int) -> None:
+        """Send requests to a gateway until an owner of a later epoch has decided one."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                said = await self.decided_by(name, await self.chat(name, "who decides?"))
+                if said not in ("", ALONE) and int(said.rpartition(" ")[2]) > after:
+                    return
+
+    @asynccontextmanager
+    async def callers(self, names: str, each: int = 3) -> AsyncIterator[None]:
+        """Send requests to these gateways for the block, so many at once to each; every one must be answered."""
+        stop = asyncio.Event()
+
+        async def calling(name: str, number: int) -> None:
+            count = 0
+            while not stop.is_set():
+                count += 1
+                await self.chat(name, f"question {count} of caller {number} at {name}")
+
+        tasks = [asyncio.create_task(calling(name, number)) for name in names for number in range(each)]
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+
+@asynccontextmanager
+async def gateway_processes(directory: Path, names: str) -> AsyncIterator[Gateways]:
+    """Run gateways with these names and two engines; yields when one of them owns the pool."""
+    async with AsyncExitStack() as stack:
+        hub = stack.enter_context(private_hub())
+        engines = [await stack.enter_async_context(Engine()) for _ in range(2)]
+        unlimited = aiohttp.TCPConnector(limit=0)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
+        gateways = Gateways(directory, hub.url, engines, session)
+        stack.callback(gateways.bus.close)
+        gateways.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot([each.url for each in engines])))
+        loop = asyncio.get_running_loop()
+        stack.callback(
+            hear_gateways(gateways.bus, TOPIC, lambda *told: loop.call_soon_threadsafe(gateways.hear, *told) and None)
+        )
+        try:
+            for name in names:
+                gateways.start(name)
+            for name in names:
+                await gateways.ready(name)
+            await gateways.owner(names)
+            yield gateways
+            gateways.check_epochs()
+        finally:
+            for process in gateways.processes.values():
+                process.kill()
+                process.wait()
+
+
+def _snapshot(urls: list[str]) -> Snapshot:
+    key = ApiKeyEntry(
+        key_id="k", sha256=hashlib.sha256(KEY.encode()).hexdigest(), tenant_id="t", scopes=("infer", "route", "manage")
+    )
+    pool = PoolEntry(pool_id="pool", name="pool", region="here", served_model=MODEL, key_source="approximate")
+    engines = [
+        EngineEntry(engine_id=f"e{number}", name=f"e{number}", pool_id="pool", url=url)
+        for number, url in enumerate(urls)
+    ]
+    return Snapshot(version=1, published_at=0.0, pools=(pool,), engines=tuple(engines), api_keys=(key,))

@@ -1,0 +1,118 @@
+"""What of a client's headers another region gets: all that a gateway acts upon, and no credentials."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from typing_extensions import override
+
+from gateway.app import AppSettings
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.endpoints import BY_PATH
+from gateway.http.http_exchange import Exchange
+from gateway.proxy.forwarded_request import forwarded_request
+from gateway.proxy.region_relay import passed_on
+from gateway.proxy.request_fields import wanted_of
+from gateway.requests.cache_hint import cache_hint
+from gateway.requests.wanted import Wanted
+from tests.gateway.proxy.test_tracing import PARENT, TRACE, TRACEPARENT, Receiver, receiver
+from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+from tests.gateway.served_gateway import MODEL
+
+CHAT = BY_PATH["/v1/chat/completions"]
+BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+__all__ = ["receiver"]
+CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
+
+
+class Noting(dict[bytes, bytes]):
+    """Headers that remember which of them somebody looked at."""
+
+    def __init__(self, headers: dict[bytes, bytes]) -> None:
+        super().__init__(headers)
+        self.read: set[bytes] = set()
+
+    @override
+    def get(self, name: bytes, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+def read(headers: dict[bytes, bytes]) -> Wanted:
+    """Read a request as the proxy does."""
+    exchange = cast("Exchange", SimpleNamespace(head=SimpleNamespace(headers=headers)))
+    cache_hint(headers, BODY)
+    forwarded_request(CHAT, b"{}", BODY, headers, request_id="r", salt="")
+    return wanted_of("r", CALLER, BODY, exchange, 0.0, CHAT, None)
+
+
+def test_every_header_that_is_acted_upon_is_passed_on() -> None:
+    noting = Noting({})
+    read(noting)
+    assert {b"x-agent", b"x-workflow-id", b"x-session-id", b"x-switchyard-slo-class"} <= noting.read
+    sent = passed_on(dict.fromkeys(noting.read, b"1"))
+    assert {name.decode() for name in noting.read} <= sent.keys()
+
+
+def test_the_other_region_reads_the_same_request() -> None:
+    headers = {
+        b"x-agent": b"planner",
+        b"x-workflow-id": b"w7",
+        b"x-switchyard-ttft-slo-ms": b"900",
+        b"x-llm-d-slo-tpot-ms": b"40",
+        b"x-switchyard-slo-class": b"batch",
+    }
+    there = {name.encode(): value.encode() for name, value in passed_on(headers).items()}
+    wanted = read(there)
+    assert wanted == read(headers)
+    assert (wanted.agent, wanted.workflow_id, wanted.session_id) == ("planner", "w7", "w7/planner")
+    assert (wanted.ttft_slo_s, wanted.tbt_slo_s, wanted.slo_class) == (0.9, 0.04, "batch")
+
+
+def test_credentials_and_what_gateways_say_to_each_other_stay() -> None:
+    names = (b"authorization", b"x-api-key", b"cookie", b"x-forwarded-for", b"x-switchyard-peer-proof")
+    assert passed_on(dict.fromkeys(names, b"1")).keys() == {"accept-encoding", "user-agent"}
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
+    async with three_regions(tmp_path) as running:
+        yield running
+
+
+async def test_the_other_regions_spans_continue_those_of_the_first_contact(receiver: Receiver, tmp_path: Path) -> None:
+    async with three_regions(tmp_path, settings=AppSettings(tracing=receiver.tracing)) as regions:
+        regions.engines["us"].stall = True
+        stays = asyncio.create_task(regions.chat("us", "stays"))
+        async with asyncio.timeout(60):
+            await regions.engines["us"].received.wait()
+            headers = {"traceparent": TRACEPARENT}
+            assert (await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers))[0] == 200
+        stays.cancel()
+        await asyncio.gather(stays, return_exceptions=True)
+    roots = [each for each in await receiver.spans() if each.trace_id.hex() == TRACE]
+    (first,) = [each for each in roots if each.parent_span_id.hex() == PARENT]
+    continued = [each.name for each in roots if each.parent_span_id == first.span_id]
+    assert "POST /v1/chat/completions" in continued
+
+
+async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regions: ThreeRegions) -> None:
+    regions.engines["us"].stall = True
+    stays = asyncio.create_task(regions.chat("us", "stays"))
+    async with asyncio.timeout(60):
+        await regions.engines["us"].received.wait()
+        headers = {"x-agent": "planner", "x-workflow-id": "w7"}
+        status, _, told = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)
+        assert status == 200
+    name = told["x-switchyard-decision"]
+    hop = (await regions.explain("us", name))["hop"]
+    record = regions.gateways[hop["destination"]].app.recent.get(name)
+    assert record is not None
+    assert (record.agent, record.workflow_id, record.session_id) == ("planner", "w7", "w7/planner")
+    stays.cancel()
+    await asyncio.gather(stays, return_exceptions=True)
