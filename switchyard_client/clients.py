@@ -1,26 +1,27 @@
-"""The clients of the decision API. What they do is written once, as coroutines; the blocking one's never suspend."""
+"""The clients, and transports by which one of the OpenAI API asks the engines themselves. Written once, as coroutines;
+those of blocking ones never suspend. `OpenAI(…, http_client=httpx2.Client(transport=SwitchyardTransport(client)))`"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
+from inspect import isawaitable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from typing_extensions import override
-
-from switchyard_client.decisions import Decisions, RejectedError, Route, model_of
+from switchyard_client.decisions import ENDPOINTS, AnswerTail, Decisions, RejectedError, Route, model_of
 
 try:
     import httpx2 as httpx
 except ImportError:  # older openai packages bring httpx, which has the same interface
     import httpx  # type: ignore[import-not-found,no-redef]
 
-__all__ = ["AsyncSwitchyard", "Switchyard", "httpx", "run_blocking"]
-
+__all__ = ["AsyncSwitchyard", "AsyncSwitchyardTransport", "Switchyard", "SwitchyardTransport", "httpx", "run_blocking"]
+_OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
 T = TypeVar("T")
 
 
@@ -33,166 +34,191 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking client waited for an event loop")
 
 
+def _blocking(call: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+    return functools.wraps(call)(lambda self, *args, **options: run_blocking(call(self.calls, *args, **options)))
+
+
+async def _waited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
+
+
 class AsyncSwitchyard:
     """Asks and reports on one event loop."""
 
     def __init__(
-        self, url: str, api_key: str, *, engines: Iterable[str] = (), late_s: float = 1.0, wait: bool = False
+        self, url: str, key: str, *, engines: Iterable[str] = (), late_s: float = 1.0, http: Any = None
     ) -> None:
-        """`engines`: addresses to fall back on at first; `late_s`: how long an answer may take. With `wait` Switchyard
-        may queue a request for the policy's Max wait, and `late_s` has to be longer than that."""
-        self.decisions = Decisions(engines)
-        self.lost_reports = 0
-        self._url = url.rstrip("/")
-        self._wait = wait
-        headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
-        self._http: Any = self._open(headers=headers, timeout=late_s)
+        """`engines`: addresses to fall back on at first; `late_s`: how long an answer may take."""
+        self.decisions, self.lost_reports, self._api = Decisions(engines), 0, f"{url.rstrip('/')}/api/v1/"
+        self._http: Any = (http or httpx.AsyncClient)(headers={"Authorization": f"Bearer {key}"}, timeout=late_s)
 
     async def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
-        """Return where a request's body should go; raises RejectedError.
+        """Return where a request's body should go, of a chat or completion unless `path` is another one of ENDPOINTS.
 
-        `path`: one of ENDPOINTS, which says how the body is read; empty for chats and completions. A rejected request
-        is asked again after its Retry-After, as long as that ends within `patience_s`.
+        One that is rejected is asked again after its Retry-After, if that ends in `patience_s`; raises RejectedError.
         """
         until = time.monotonic() + patience_s
         while True:
             try:
-                return await self._ask(request, path)
+                return await self._ask(request, {"x-original-uri": path} if path else {})
             except RejectedError as error:
                 if error.retry_after_s is None or time.monotonic() + error.retry_after_s > until:
                     raise
-                await self._sleep(error.retry_after_s)
+                blocks = isinstance(self._http, httpx.Client)
+                await _waited((time if blocks else asyncio).sleep(error.retry_after_s))
 
     async def report(self, route: Route, verb: str, usage: Mapping[str, int] | None = None) -> None:
         """Tell what came of a request: first_token, complete (with usage), fail or cancel. Never raises."""
-        now = time.monotonic()
         if verb == "fail":
-            self.decisions.avoid(route.engine_url, now)
-        if not route.decision_id:
-            return
-        try:
-            if self.decisions.away(now):
-                raise httpx.TransportError("Switchyard did not answer a moment ago")
-            where = f"{self._url}/api/v1/requests/{route.decision_id}/{verb}"
-            await self._post(where, json.dumps(dict(usage or {})).encode())
-        except httpx.TransportError:
+            self.decisions.avoid(route.engine_url, time.monotonic())
+        if route.decision_id and self.decisions.away(time.monotonic()):
             self.lost_reports += 1
+        elif route.decision_id:
+            answer = await self._told("POST", f"requests/{route.decision_id}/{verb}", dict(usage or {}))
+            self.lost_reports += answer is None
 
-    async def advise(
-        self,
-        session_id: str,
-        *,
-        model: str = "",
-        expected_arrival_s: float | None = None,
-        ordered: bool = False,
-        priority: int = 1,
-    ) -> str:
-        """Say that a session will ask soon: before an agent's next hop, a retrieval or a tool call. Never raises.
+    async def advise(self, session_id: str, **fields: Any) -> str:
+        """Say that a session will ask soon (fields: model, expected_arrival_s, ordered, priority). Never raises.
 
         Returns prefetching, reserved or why nothing was done; empty: nobody answered, or a limit was reached.
         """
-        body = {"session_id": session_id, "model": model, "ordered": ordered, "priority": priority}
-        if expected_arrival_s is not None:
-            body["expected_arrival_s"] = expected_arrival_s
-        try:
-            answer = await self._post(f"{self._url}/api/v1/advisories", json.dumps(body).encode())
-        except httpx.TransportError:
-            return ""
-        return str(answer.json()["state"]) if answer.status_code == 202 else ""
+        answer = await self._told("POST", "advisories", {"session_id": session_id, **fields})
+        return str(answer.json()["state"]) if answer is not None and answer.status_code == 202 else ""
 
     async def withdraw(self, session_id: str) -> None:
         """Take an advisory back, where the session will not ask after all. Never raises."""
-        with suppress(httpx.TransportError):
-            await self._delete(f"{self._url}/api/v1/advisories/{quote(session_id, safe='')}")
+        await self._told("DELETE", f"advisories/{quote(session_id, safe='')}")
 
     async def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
-        """Return a token by which a browser may send this session's advisories, and nothing else.
-
-        Raises RejectedError and httpx.TransportError.
-        """
-        body = json.dumps({"session_id": session_id, "expires_in_s": expires_in_s}).encode()
-        answer = await self._post(f"{self._url}/api/v1/advisory_tokens", body)
-        if answer.status_code != 201:
-            raise RejectedError(answer.status_code, answer.content, None)
+        """Return a token by which a browser may send this session's advisories alone; raises RejectedError too."""
+        body = {"session_id": session_id, "expires_in_s": expires_in_s}
+        if (answer := await self._call("POST", "advisory_tokens", body)).status_code != 201:
+            raise RejectedError(answer.status_code, answer.content)
         return str(answer.json()["token"])
 
     async def aclose(self) -> None:
         """Close the connections to Switchyard."""
         await self._http.aclose()
 
-    async def _ask(self, request: Mapping[str, Any], path: str) -> Route:
-        model = model_of(request)
-        if self.decisions.away(now := time.monotonic()):
+    async def _ask(self, request: Mapping[str, Any], headers: dict[str, str]) -> Route:
+        model, now = model_of(request), time.monotonic()
+        if self.decisions.away(now):
             return self.decisions.fallback(model, "away", now)
         try:
-            content = json.dumps({**request, "wait": self._wait}).encode()
-            answer = await self._post(
-                f"{self._url}/api/v1/route", content, **({"x-original-uri": path} if path else {})
-            )
+            answer = await self._call("POST", "route", {**request, "wait": False}, headers=headers)
         except httpx.TransportError as error:
-            reason = "late" if isinstance(error, httpx.TimeoutException) else "down"
-            return self.decisions.unanswered(model, reason, time.monotonic())
+            late = isinstance(error, httpx.TimeoutException)
+            return self.decisions.fallback(model, "late" if late else "down", time.monotonic())
         after = answer.headers.get("retry-after")
         return self.decisions.answered(model, answer.status_code, answer.content, after, time.monotonic())
 
-    def _open(self, **options: Any) -> Any:
-        return httpx.AsyncClient(**options)
+    async def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        return await _waited(self._http.request(method, self._api + path, json=body, **options))
 
-    async def _post(self, url: str, content: bytes, **headers: str) -> httpx.Response:
-        return await self._http.post(url, content=content, headers=headers)  # type: ignore[no-any-return]
-
-    async def _delete(self, url: str) -> None:
-        await self._http.delete(url)
-
-    async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def _told(self, *what: Any) -> Any:
+        with suppress(httpx.TransportError):
+            return await self._call(*what)
 
 
 class Switchyard:
     """As AsyncSwitchyard, with blocking calls; may be shared between threads."""
 
-    def __init__(self, url: str, api_key: str, **options: Any) -> None:
-        self.calls = _BlockingCalls(url, api_key, **options)
-        self.decisions = self.calls.decisions
+    def __init__(self, url: str, key: str, **options: Any) -> None:
+        self.calls = AsyncSwitchyard(url, key, http=httpx.Client, **options)
+        self.decisions, self.close = self.calls.decisions, self.calls._http.close
 
-    def decide(self, request: Mapping[str, Any], *, path: str = "", patience_s: float = 0.0) -> Route:
-        """Return where a request's body should go, as AsyncSwitchyard.decide; raises RejectedError."""
-        return run_blocking(self.calls.decide(request, path=path, patience_s=patience_s))
+    decide, report = _blocking(AsyncSwitchyard.decide), _blocking(AsyncSwitchyard.report)
+    advise, withdraw = _blocking(AsyncSwitchyard.advise), _blocking(AsyncSwitchyard.withdraw)
+    advisory_token = _blocking(AsyncSwitchyard.advisory_token)
 
-    def report(self, route: Route, verb: str, usage: Mapping[str, int] | None = None) -> None:
-        """Tell what came of a request, as AsyncSwitchyard.report. Never raises."""
-        run_blocking(self.calls.report(route, verb, usage))
 
-    def advise(self, session_id: str, **fields: Any) -> str:
-        """Say that a session will ask soon, as AsyncSwitchyard.advise. Never raises."""
-        return run_blocking(self.calls.advise(session_id, **fields))
+class SwitchyardTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Sends requests for inference (ENDPOINTS) to engines and reports on them; others go where they are addressed."""
 
-    def withdraw(self, session_id: str) -> None:
-        """Take an advisory back, as AsyncSwitchyard.withdraw. Never raises."""
-        run_blocking(self.calls.withdraw(session_id))
+    def __init__(self, client: AsyncSwitchyard | Switchyard, engine_api_key: str = "", inner: Any = None) -> None:
+        blocks = isinstance(client, Switchyard)
+        self._calls = client.calls if isinstance(client, Switchyard) else client
+        self._own = {"authorization": f"Bearer {engine_api_key}"} if engine_api_key else {}
+        self._inner: Any = inner or (httpx.HTTPTransport() if blocks else httpx.AsyncHTTPTransport())
+        self._send: Any = getattr(self._inner, "handle_request" if blocks else "handle_async_request")
 
-    def advisory_token(self, session_id: str, expires_in_s: float = 900.0) -> str:
-        """Return a token for a browser, as AsyncSwitchyard.advisory_token."""
-        return run_blocking(self.calls.advisory_token(session_id, expires_in_s))
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        path = next((each for each in ENDPOINTS if request.url.path.endswith(each)), "")
+        if not path:
+            return await _waited(self._send(request))  # type: ignore[no-any-return]
+        body = request.read() if isinstance(request.stream, httpx.SyncByteStream) else await request.aread()
+        try:
+            route = await self._calls.decide(json.loads(body), path=path)
+        except RejectedError as error:
+            after = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
+            headers = {"content-type": "application/json", **after}
+            return httpx.Response(error.status, headers=headers, content=error.body)
+        kept = {name: value for name, value in request.headers.items() if name not in _OWNED_HEADERS}
+        headers, body = {**kept, **self._own, **route.headers}, route.merged(body)
+        options: dict[str, Any] = {"headers": headers, "content": body, "extensions": request.extensions}
+        try:
+            response = await _waited(self._send(httpx.Request("POST", route.engine_url + path, **options)))
+        except BaseException as error:
+            await self._calls.report(route, "fail" if isinstance(error, httpx.TransportError) else "cancel")
+            raise
+        response.stream = _ReportedStream(response, self._calls, route)
+        return response  # type: ignore[no-any-return]
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return run_blocking(self.handle_async_request(request))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
     def close(self) -> None:
-        """Close the connections to Switchyard."""
-        self.calls._http.close()
+        self._inner.close()
 
 
-class _BlockingCalls(AsyncSwitchyard):
-    @override
-    def _open(self, **options: Any) -> Any:
-        return httpx.Client(**options)
+AsyncSwitchyardTransport = SwitchyardTransport
 
-    @override
-    async def _post(self, url: str, content: bytes, **headers: str) -> httpx.Response:
-        return self._http.post(url, content=content, headers=headers)  # type: ignore[no-any-return]
 
-    @override
-    async def _delete(self, url: str) -> None:
-        self._http.delete(url)
+class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """An answer on its way. Mutable: its tail, and whether its end was told."""
 
-    @override
-    async def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - its callers block
+    def __init__(self, response: Any, calls: AsyncSwitchyard, route: Route) -> None:
+        self._stream, self._status, self._calls, self._route = response.stream, response.status_code, calls, route
+        self._answer, self._told = AnswerTail(), False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield await self._seen(chunk)
+        except httpx.TransportError:
+            await self._end("fail")
+            raise
+        await self._end("complete")
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from (run_blocking(self._seen(chunk)) for chunk in self._stream)
+        except httpx.TransportError:
+            run_blocking(self._end("fail"))
+            raise
+        run_blocking(self._end("complete"))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+        await self._end("cancel")
+
+    def close(self) -> None:
+        self._stream.close()
+        run_blocking(self._end("cancel"))
+
+    async def _seen(self, chunk: bytes) -> bytes:
+        if self._answer.first_token(chunk) and self._status < 400:
+            await self._calls.report(self._route, "first_token")
+        return chunk
+
+    async def _end(self, verb: str) -> None:
+        if self._status >= 400:
+            verb = "fail" if self._status >= 500 else "cancel"
+        elif self._answer.whole and verb == "cancel":
+            verb = "complete"  # the openai package reads no further
+        if not self._told:
+            self._told = True
+            await self._calls.report(self._route, verb, self._answer.usage() if verb == "complete" else None)

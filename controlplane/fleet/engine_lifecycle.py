@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import transaction
+from django.db import models, transaction
 
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.platform import recorded_change
@@ -18,6 +18,8 @@ _VERBS = {
     DesiredState.DRAINING: "engine.drain",
     DesiredState.MAINTENANCE: "engine.maintain",
 }
+_SHARED = {DesiredState.DRAINING: DesiredState.READY, DesiredState.READY: DesiredState.DRAINING}
+"""What ranks of a process are set to together, and from which state; maintenance, as before a check, is each one's."""
 
 
 class EngineNotEmptyError(ConflictError):
@@ -25,20 +27,36 @@ class EngineNotEmptyError(ConflictError):
 
 
 def set_desired_state(
-    engine: Engine, state: DesiredState, *, actor: Actor, expected: int | None = None, why: str = ""
+    engine: Engine,
+    state: DesiredState,
+    *,
+    actor: Actor,
+    expected: int | None = None,
+    why: str = "",
+    alone: bool = False,
 ) -> Engine:
-    """Publish what is wanted of the engine; raises NotAllowedError, StaleRevisionError."""
-    require(actor, Role.OPERATOR, engine.pool)
+    """Publish what is wanted of the engine; raises NotAllowedError, StaleRevisionError.
+
+    Data-parallel ranks of one process drain together and return together, except where this one is meant `alone`.
+    """
     state = DesiredState(state)
-    return recorded_change.change(
-        engine,
-        {"desired_state": state.value},
-        _VERBS[state],
-        actor=actor,
-        expected=expected,
-        why=why,
-        pool=engine.pool.slug,
-    )
+    with transaction.atomic():
+        _set(engine, state, actor, expected, why)
+        if engine.rank is not None and state in _SHARED and not alone:
+            for other in _other_ranks(engine).filter(desired_state=_SHARED[state]):
+                _set(other, state, actor, None, why or f"as {engine.name}, a rank of the same process")
+    return engine
+
+
+def _set(engine: Engine, state: DesiredState, actor: Actor, expected: int | None, why: str) -> None:
+    require(actor, Role.OPERATOR, engine.pool)
+    changes, pool = {"desired_state": state.value}, engine.pool.slug
+    recorded_change.change(engine, changes, _VERBS[state], actor=actor, expected=expected, why=why, pool=pool)
+
+
+def _other_ranks(engine: Engine) -> models.QuerySet[Engine]:
+    process = engine.url.partition("#")[0]
+    return Engine.objects.select_related("pool").filter(url__startswith=f"{process}#").exclude(pk=engine.pk)
 
 
 def delete_engine(

@@ -191,12 +191,13 @@ def _line(number: int, text: str, found: dict[str, str], problems: list[str]) ->
 
 
 def name_of_url(url: str) -> str:
-    """Return a name made of host and port, for engines of which only the URL is given."""
+    """Return a name made of host, port and rank, for engines of which only the URL is given."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return ""
-    return re.sub(r"[^A-Za-z0-9_]+", "-", parts.netloc.rpartition("@")[2]).strip("-")[:64]
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", parts.netloc.rpartition("@")[2]).strip("-")
+    return f"{name[:54]}-rank-{parts.fragment}" if parts.fragment else name[:64]
 
 
 def _speed(text: str) -> tuple[float, list[str]]:

@@ -26,6 +26,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-
 _NUMBER_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _HTTP: dict[str, int | None] = {"http": 80, "https": 443}
 """Schemes of engines with their default ports."""
+_RANK = re.compile(r"[0-9]{1,3}", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 # Services of cloud machines that hand out credentials and answer outside the link-local range.
@@ -95,8 +96,21 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def check_engine_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
-    """Return the http or https address to connect to; raises RejectedUrlError."""
-    return _check(url, _HTTP, rules, resolver)
+    """Return the http or https address to connect to, of a data-parallel rank with #rank; raises RejectedUrlError."""
+    process, rank = _ranked(url)
+    checked = _check(process, _HTTP, rules, resolver)
+    return replace(checked, url=ranked_url(checked.url, rank))
+
+
+def ranked_url(url: str, rank: int | None) -> str:
+    """Return the address of one data-parallel rank of the engine at a URL."""
+    return url if rank is None else f"{url}#{rank}"
+
+
+def rank_of(url: str) -> int | None:
+    """Return the data-parallel rank that an engine's stored address names; None: the whole engine."""
+    rank = url.partition("#")[2]
+    return int(rank) if rank else None
 
 
 def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
@@ -109,7 +123,15 @@ def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver =
 
 def normal_url(url: str) -> str:
     """Return an engine's address as it is stored, without asking a name server; raises RejectedUrlError."""
-    return _written(_parts(url, _HTTP))
+    process, rank = _ranked(url)
+    return ranked_url(_written(_parts(process, _HTTP)), rank)
+
+
+def _ranked(url: str) -> tuple[str, int | None]:
+    process, mark, rank = url.partition("#")
+    if mark and not _RANK.fullmatch(rank):
+        raise RejectedUrlError("after # only the number of a data-parallel rank may stand, such as #0")
+    return process, int(rank) if mark else None
 
 
 def _written(parts: SplitResult) -> str:

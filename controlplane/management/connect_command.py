@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import connections
 
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
-from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection
+from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError
@@ -41,7 +41,10 @@ class Connecting:
         self._wishes = Wishes(options["pool"], options["region"], options["key_env"], options["approximate"])
 
     def connect(self, url: str) -> bool:
-        """Connect the engine and return whether it serves; raises ConnectRefusedError, CommandError."""
+        """Connect the engine, or all its ranks, and return whether it serves.
+
+        Raises ConnectRefusedError, CommandError.
+        """
         address = engine_address(url)
         consented = not may_be_asked(address)
         if consented:
@@ -49,13 +52,17 @@ class Connecting:
         facts = facts_at(address, pool=self._wishes.pool, key_variable=self._wishes.key_variable)
         for line in fact_lines(facts):
             self.say(line)
-        plan = plan_connection(facts, address, self._wishes)
-        if plan.networks and not consented:
-            # Another pool may have engines there; that says nothing of this pool's prompts.
-            self._require_consent(address)
-        engine = _made(plan)
-        self.say(made_words(plan))
-        return self._serves(engine, plan)
+        made: list[tuple[Engine, Connection]] = []
+        for told, place in targets(facts, address):
+            plan = plan_connection(told, place, self._wishes)
+            if plan.networks and not consented:
+                # Another pool may have engines there; that says nothing of this pool's prompts.
+                self._require_consent(address)
+                consented = True
+            made.append((_made(plan), plan))
+            self.say(made_words(plan))
+        served = [self._serves(engine, plan) for engine, plan in made]
+        return all(served)
 
     def say(self, text: str) -> None:
         """Write a line; what engines say of themselves moves no cursor."""

@@ -195,6 +195,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
         name=engine.name,
         pool_id=engine.pool.slug,
         url=engine.connect_url,
+        rank=engine.rank,
         key_variable=key_variable(engine),
         desired_state=engine.desired_state,
         kv_events_endpoint=engine.kv_events_endpoint,

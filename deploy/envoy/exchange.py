@@ -27,6 +27,7 @@ SERVED = "envoy.lb", f"{ENDPOINT}-served"
 MAX_BODY = 8 << 20
 CHUNK = 62_000
 """Bytes of a body in one message, as the reference implementation sends it."""
+_OWNED_HEADERS = ("x-data-parallel-rank", "authorization", "accept-encoding")
 BACKUPS = 2
 """Further endpoints that the proxy may try, in order."""
 
@@ -128,11 +129,12 @@ class Exchange:
         known = self._client.decisions.known(model, time.monotonic(), self._allows)
         others = [_address(url) for url in known if _address(url) != chosen]
         endpoints = ",".join([chosen, *others[:BACKUPS]])
+        headers = {ENDPOINT: endpoints, **({"content-length": str(length)} if length else {}), **route.headers}
         metadata = Struct()
         metadata.update({"envoy.lb": {ENDPOINT: endpoints}})
         mutation = ext_proc.HeaderMutation(
-            set_headers=[_header(ENDPOINT, endpoints)] + ([_header("content-length", str(length))] if length else []),
-            remove_headers=["x-data-parallel-rank", "authorization", "accept-encoding"],
+            set_headers=[_header(name, value) for name, value in headers.items()],
+            remove_headers=[each for each in _OWNED_HEADERS if each not in headers],
         )
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
         return ext_proc.ProcessingResponse(

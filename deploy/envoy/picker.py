@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -94,7 +93,7 @@ async def _keep_health(client: AsyncSwitchyard, url: str, checks: Any) -> None:
                 ready = (await http.get(f"{url}/live")).status_code == 200
             except httpx.TransportError:
                 ready = False
-            ready = ready or client.decisions.can_fail_open(time.monotonic())
+            ready = ready or client.decisions.can_fail_open()
             answer = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
             for service in ("", "readiness", EXT_PROC):
                 await checks.set(service, answer)

@@ -128,6 +128,7 @@ end
 local function decided(txn, model, body)
     local id = body:match('^{"decision_id":"([%w-]+)"')
     local url = body:match('"url":"([^"]+)"')
+    local engine = body:match('"engine":(%b{})') or ""
     local ours = body:match('"body":(%b{})') or "{}"
     if not id or not url then return fail_open(txn, model, "error") end
     local entry = remember(model, url)
@@ -139,6 +140,8 @@ local function decided(txn, model, body)
     end
     requests.decided = requests.decided + 1
     txn:set_var("txn.switchyard_decision", id)
+    local rank = engine:match('"rank":(%d+)')
+    if rank then txn:set_var("txn.switchyard_rank", rank) end
     send_to(txn, url)
 end
 

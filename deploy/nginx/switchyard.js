@@ -45,6 +45,7 @@ function follow(r, body, decision) {
     r.variables.switchyard_decision = decision.decision_id;
     r.variables.switchyard_engine = decision.engine.id;
     r.variables.switchyard_address = address[1];
+    r.variables.switchyard_rank = decision.engine.rank === undefined ? '' : String(decision.engine.rank);
     forward(r, body, decision.body, '@switchyard_engine');
 }
 

@@ -39,10 +39,12 @@ def _upstreams(pools: Sequence[Pool]) -> list[str]:
     for pool in pools:
         engines = _addresses(pool)
         if engines:
-            servers = [f"server {address};" for _, address in engines]
+            servers = [f"server {address};" for address in dict.fromkeys(address for _, address in engines)]
             lines.append(_upstream(f"switchyard_pool_{_named(pool.name)}", servers))
         for place, (engine, address) in enumerate(engines):
-            others = [engines[(place + step) % len(engines)][1] for step in range(1, min(BACKUPS + 1, len(engines)))]
+            # Data-parallel ranks of one process have one address.
+            around = [other for _, other in (*engines[place + 1 :], *engines[:place]) if other != address]
+            others = list(dict.fromkeys(around))[:BACKUPS]
             # Never given up on without a try: whether it is sound is Switchyard's to say.
             servers = [f"server {address} max_fails=0;", *(f"server {other} backup;" for other in others)]
             lines.append(_upstream(f"switchyard_engine_{engine}", servers))

@@ -132,12 +132,14 @@ class ObserveApi:
 
 
 def engine_named(pool: LivePool, name: str) -> str | None:
-    """Return the id of the engine with this id, name or address; None where there is none."""
+    """Return the id of the engine with this id, name or address (of a rank: with #rank); None where there is none."""
     if name in pool.engines:
         return name
     address = _address(name)
     for engine_id, engine in pool.engines.items():
-        if engine.entry.name == name or _address(engine.entry.url) == address:
+        entry = engine.entry
+        place = _address(entry.url) + ("" if entry.rank is None else f"#{entry.rank}")
+        if entry.name == name or place == address:
             return engine_id
     return None
 

@@ -30,7 +30,7 @@ class Observation(msgspec.Struct, kw_only=True):
 
     request: RouteRequest
     engine: Name
-    """Its id, its name or its address (host:port or URL)."""
+    """Its id, its name or its address (host:port or URL, of a data-parallel rank host:port#rank)."""
     started_at: Annotated[float, Meta(ge=0, le=1e11)]
     """Unix seconds at which the proxy sent it."""
     total_s: Seconds

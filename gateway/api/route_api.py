@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.api.fleet_visibility import may_see_hits, reporter_of
 from gateway.api.idempotent_requests import RepeatedRequests
-from gateway.api.route_pair import EngineAddress, RoutePair, route_pair
+from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_pair
 from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_batch, read_flat
 from gateway.api.untracked_requests import ReportingKeys, UntoldHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
@@ -247,7 +247,6 @@ class RouteApi:
         engine = pool.engines.get(decision.engine_id)
         if engine is None:
             raise self._removed(record)
-        entry = engine.entry
         body: dict[str, str | int] = {}
         if record.salted:
             body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
@@ -258,7 +257,7 @@ class RouteApi:
         expires_at = time() + (held_s if sees else pool.entry.policy.reservation_ttl_s)
         answer = RouteAnswer(
             decision.decision_id,
-            EngineAddress(entry.engine_id, entry.name, entry.url),
+            address_of(engine),
             decision.incarnation,
             decision.policy_version,
             decision.placement,

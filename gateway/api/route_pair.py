@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 
 class EngineAddress(msgspec.Struct, frozen=True, gc=False):
-    """Where to send the request."""
+    """Where to send the request; with a `rank`, under the header X-data-parallel-rank."""
 
     id: str
     name: str
     url: str
+    rank: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RouteLeg(msgspec.Struct, frozen=True, gc=False):
@@ -63,4 +64,6 @@ def route_pair(
 
 def address_of(engine: LiveEngine) -> EngineAddress:
     """Return where an engine is reached."""
-    return EngineAddress(engine.entry.engine_id, engine.entry.name, engine.entry.url)
+    entry = engine.entry
+    rank = msgspec.UNSET if entry.rank is None else entry.rank
+    return EngineAddress(entry.engine_id, entry.name, entry.url, rank)

@@ -41,6 +41,8 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     url: str
     """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
+    rank: int | None = None
+    """Which of several data-parallel ranks behind the URL it is; None: all that is there."""
     key_variable: str = FLEET_KEY
     """Name of the variable that holds the key which the engine is sent; empty: it is sent none."""
     desired_state: str = "ready"

@@ -52,6 +52,7 @@ _BLOCK_SIZE = re.compile(rb'\bblock_size="(\d{1,6})"')
 _BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d{1,9})"')
 _SLEEP_STATE = b"vllm:engine_sleep_state"
 _AWAKE = re.compile(rb'\bsleep_state="awake"[^\n]*\} ([01])')
+_ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
 """Longer lines of a known name are cut: no value stands so far behind."""
 _LIGHT = ("running", "waiting", "kv_usage")
@@ -86,12 +87,15 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was put to sleep, so that it answers and serves nothing."""
 
 
-def parse_engine_metrics(text: bytes) -> EngineMetrics:
-    """Return what the text says; raises UnreadableMetricsError on garbage, bombs and impossible values."""
-    values = _collect(text)
-    config = next(_lines(text, _CACHE_CONFIG), b"")
+def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
+    """Return what the text says, of one data-parallel rank or of all together.
+
+    Raises UnreadableMetricsError on garbage, bombs and impossible values.
+    """
+    values = _collect(text, rank=rank)
+    config = next(_lines(text, _CACHE_CONFIG, rank), b"")
     block_size, blocks = _BLOCK_SIZE.search(config), _BLOCKS.search(config)
-    awake = [found[1] for line in _lines(text, _SLEEP_STATE) if (found := _AWAKE.search(line))]
+    awake = [found[1] for line in _lines(text, _SLEEP_STATE, rank) if (found := _AWAKE.search(line))]
     return EngineMetrics(
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
@@ -109,13 +113,13 @@ def parse_engine_metrics(text: bytes) -> EngineMetrics:
     )
 
 
-def scan_load(text: bytes) -> tuple[int, int, float | None]:
+def scan_load(text: bytes, rank: int | None = None) -> tuple[int, int, float | None]:
     """Return (running, waiting, kv_usage) by a scan for those names only; raises UnreadableMetricsError."""
-    values = _collect(text, _LIGHT)
+    values = _collect(text, _LIGHT, rank)
     return _requests(values, "running"), _requests(values, "waiting"), _usage(values)
 
 
-def _collect(text: bytes, fields: tuple[str, ...] = ()) -> dict[str, list[float]]:
+def _collect(text: bytes, fields: tuple[str, ...] = (), rank: int | None = None) -> dict[str, list[float]]:
     """Return the values of these fields, or of all, under the names of the product that wrote the text."""
     if len(text) > MAX_BYTES:
         raise UnreadableMetricsError(f"more than {MAX_BYTES} bytes")
@@ -125,7 +129,7 @@ def _collect(text: bytes, fields: tuple[str, ...] = ()) -> dict[str, list[float]
     for name, field in names.items():
         if fields and field not in fields:
             continue
-        for rest in _lines(text, name):
+        for rest in _lines(text, name, rank):
             count += 1
             if count > MAX_SAMPLES:
                 raise UnreadableMetricsError(f"more than {MAX_SAMPLES} samples of known names")
@@ -135,16 +139,26 @@ def _collect(text: bytes, fields: tuple[str, ...] = ()) -> dict[str, list[float]
     return values
 
 
-def _lines(text: bytes, name: bytes) -> Iterator[bytes]:
-    """Yield what follows the name in each of its lines; a plain search per name is far faster than one pattern."""
+def _lines(text: bytes, name: bytes, rank: int | None = None) -> Iterator[bytes]:
+    """Yield what follows the name in each of its lines, without those of other ranks.
+
+    A plain search per name is far faster than one pattern.
+    """
     start = 0 if text.startswith(name) else text.find(b"\n" + name) + 1
     while start > 0 or (start == 0 and text.startswith(name)):
         begin = start + len(name)
         end = text.find(b"\n", begin, begin + _MAX_LINE)
-        if text[begin : begin + 1] in (b"{", b" ", b"\t"):
-            yield text[begin : end if end >= 0 else begin + _MAX_LINE]
+        line = text[begin : end if end >= 0 else begin + _MAX_LINE]
+        if line[:1] in (b"{", b" ", b"\t") and (rank is None or _of_rank(line, rank)):
+            yield line
         found = text.find(b"\n" + name, begin)
         start = found + 1 if found >= 0 else -1
+
+
+def _of_rank(line: bytes, rank: int) -> bool:
+    """Return whether a line is about this rank, or about the whole process."""
+    engine = _ENGINE.search(line)
+    return engine is None or int(engine[1]) == rank
 
 
 def _value(name: bytes, rest: bytes, limit: float) -> float:

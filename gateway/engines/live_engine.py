@@ -16,7 +16,7 @@ from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.breaker import Breaker
 from gateway.engines.hit_words import verdict_words
 from gateway.engines.index_trust import HitWatch
-from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter, rank_header
 from gateway.events.event_ledger import BLIND, DEGRADED, Trust
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
@@ -58,6 +58,7 @@ class LiveEngine:
             served_model=served_model,
             bearer=self._bearer,
             timeout_s=settings.probe_timeout_s,
+            rank=entry.rank,
         )
         self.breaker = Breaker(settings.breaker, now)
         self.intake: KvEventIntake | None = None
@@ -79,10 +80,17 @@ class LiveEngine:
         self._process_start: float | None = None
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
+        self._own_headers = rank_header(entry.rank)
+        if self._bearer:
+            self._own_headers["authorization"] = f"Bearer {self._bearer}"
 
-    def authorized(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the headers with the engine's own key among them."""
-        return {**headers, "authorization": f"Bearer {self._bearer}"} if self._bearer else headers
+    def addressed(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers with the engine's own key and its rank among them."""
+        return {**headers, **self._own_headers} if self._own_headers else headers
+
+    def look(self) -> None:
+        """Probe it now: something was seen that may concern it."""
+        self._wake.set()
 
     @property
     def lost(self) -> bool:

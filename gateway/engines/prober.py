@@ -25,8 +25,8 @@ from gateway.engines.engine_metrics import EngineMetrics
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
 
 MAX_CONCURRENT_READS = 64
-EngineKey = tuple[str, str, str]
-"""Engine id, URL and the variable of its key: the same id at another URL is another process."""
+EngineKey = tuple[str, str, str, int | None]
+"""Engine id, URL, the variable of its key and its rank: the same id at another URL is another process."""
 RECONCILE_S = 0.5
 """How often the list of engines is looked at again."""
 SILENT_READS = 10
@@ -97,7 +97,7 @@ class _Prober:
 
     def reconcile(self, targets: Sequence[EngineEntry]) -> None:
         """Start a task for each new engine or new URL, end those that left, restart those that died."""
-        wanted = {(entry.engine_id, entry.url, entry.key_variable) for entry in targets}
+        wanted = {(entry.engine_id, entry.url, entry.key_variable, entry.rank) for entry in targets}
         for key, task in list(self._tasks.items()):
             if key not in wanted:
                 task.cancel()
@@ -118,17 +118,19 @@ class _Prober:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, engine_id: str, url: str, key_variable: str) -> None:
+    async def _watch(self, engine_id: str, url: str, key_variable: str, rank: int | None) -> None:
         bearer = engine_key(key_variable, self._bearer)
-        adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True)
+        adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True, rank=rank)
+        # What one rank holds stands in its metrics alone, which cost more than /load.
+        light_s = self._light_interval_s * (1 if rank is None else WAITING_EVERY)
         try:
-            await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag))
+            await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag), light_s)
         finally:
             adapter.close()
 
-    async def _read_on(self, watched: _Watched) -> None:
+    async def _read_on(self, watched: _Watched, light_s: float) -> None:
         topic = load_topic(watched.engine_id)
-        await asyncio.sleep(_jitter.random() * self._light_interval_s)
+        await asyncio.sleep(_jitter.random() * light_s)
         next_full_at = 0.0
         while True:
             full = time.monotonic() >= next_full_at
@@ -143,7 +145,7 @@ class _Prober:
                     else min(self._full_interval_s, SILENT_INTERVAL_S)
                 )
                 next_full_at = time.monotonic() + pause_s * _jitter.uniform(0.9, 1.1)
-            interval_s = self._light_interval_s if watched.silent < SILENT_READS else SILENT_INTERVAL_S
+            interval_s = light_s if watched.silent < SILENT_READS else SILENT_INTERVAL_S
             await asyncio.sleep(interval_s * _jitter.uniform(0.9, 1.1))
 
 

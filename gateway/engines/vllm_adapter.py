@@ -41,6 +41,11 @@ _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
 Wanted = TypeVar("Wanted")
 
 
+def rank_header(rank: int | None) -> dict[str, str]:
+    """Return the header by which vLLM takes a request to one of its data-parallel ranks."""
+    return {} if rank is None else {"X-data-parallel-rank": str(rank)}
+
+
 class EngineUnreachableError(Exception):
     """No HTTP answer came. `refused`: nobody listens there, which needs no second look."""
 
@@ -111,10 +116,10 @@ class _Source(msgspec.Struct):
 
 
 class VllmAdapter:
-    """One engine's HTTP surface. `session` is shared and must not decompress answers by itself.
+    """One engine's HTTP surface, or that of one of its data-parallel ranks.
 
-    `plain`: reads go over a connection of their own at little cost, one at a time, as a prober makes them;
-    `close` ends it.
+    `session` is shared and must not decompress answers by itself. `plain`: reads go over a connection of their own at
+    little cost, one at a time, as a prober makes them; `close` ends it.
     """
 
     def __init__(
@@ -126,6 +131,7 @@ class VllmAdapter:
         bearer: str = "",
         timeout_s: float = 1.0,
         plain: bool = False,
+        rank: int | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._session = session
@@ -133,8 +139,10 @@ class VllmAdapter:
         self._headers = {"Accept-Encoding": "identity"}
         if bearer:
             self._headers["Authorization"] = f"Bearer {bearer}"
+        self._headers.update(rank_header(rank))
+        self._rank = rank
         self._timeout_s = timeout_s
-        self._load_path_missing = False
+        self._load_path_missing = rank is not None  # it tells of all ranks together
         self._loads_path_missing = False
         self._pause_path_missing = False
         self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
@@ -161,7 +169,7 @@ class VllmAdapter:
                 if not 0 <= load <= MAX_COUNT:
                     raise EngineAnswerError(f"load cannot be {load}")
                 return LightLoad(load, None)
-        if self._load_path_missing and not self._loads_path_missing:
+        if self._load_path_missing and not self._loads_path_missing and self._rank is None:
             try:
                 return _sum(_decode(await self._get("/v1/loads", "loads"), _Loads, "loads").loads)
             except EngineAnswerError as error:
@@ -169,14 +177,14 @@ class VllmAdapter:
                     raise
                 self._loads_path_missing = True
         try:
-            return LightLoad(*scan_load(await self._metrics_text()))
+            return LightLoad(*scan_load(await self._metrics_text(), self._rank))
         except UnreadableMetricsError as error:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
     async def full_metrics(self) -> EngineMetrics:
         """Return all series a router needs; EngineAnswerError "metrics are unreadable: …" on anything odd."""
         try:
-            return parse_engine_metrics(await self._metrics_text())
+            return parse_engine_metrics(await self._metrics_text(), self._rank)
         except UnreadableMetricsError as error:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 

@@ -258,7 +258,7 @@ class LivePool:
 
     def _apply_engine(self, entry: EngineEntry, now: float) -> None:
         live = self.engines.get(entry.engine_id)
-        if live is not None and _differ(live.entry, entry, ("url", "key_variable")):
+        if live is not None and _differ(live.entry, entry, ("url", "key_variable", "rank")):
             self._drop(entry.engine_id)
             live = None
         if live is None:
@@ -284,9 +284,17 @@ class LivePool:
             now=now,
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
+        if entry.rank is not None:
+            engine.breaker.on_doubt = lambda: self._doubt(entry.url)
         self.engines[engine_id] = engine
         self._tasks.start(engine_id, f"health of {engine_id}", engine.watch)
         self._start_intake(engine)
+
+    def _doubt(self, url: str) -> None:
+        """Probe all ranks of one process: what fails at one of them may be all of it."""
+        for engine in self.engines.values():
+            if engine.entry.url == url:
+                engine.look()
 
     def _drop(self, engine_id: str) -> None:
         engine = self.engines.pop(engine_id)

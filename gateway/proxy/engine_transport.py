@@ -98,7 +98,7 @@ class EngineTransport:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.endpoint.path,
                     data=request.payload(),
-                    headers=engine.authorized(request.headers),
+                    headers=engine.addressed(request.headers),
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_s),
                 ) as response:

@@ -31,7 +31,7 @@ OWNED_FIELDS = (
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
 """All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
-is added where the engine is known (LiveEngine.authorized)."""
+and rank are added where the engine is known (LiveEngine.addressed)."""
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LARGE_BODY = 1024 * 1024

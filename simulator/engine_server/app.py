@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from simulator.engine_models.tokenizer import detokenize, tokenize
 from simulator.engine_server import kv_transfer, sglang
@@ -35,14 +36,14 @@ from simulator.engine_server.settings import VERSION
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 _MESSAGES = "/v1/messages"
-_METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class EngineApp:
     """Routes requests by method and path; rejections have OpenAI's error shape, or Anthropic's at its paths."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._settings = runtime.settings
         self.transfer = KvTransfer(runtime)
         self._generation = Generation(runtime, self.transfer)
@@ -129,15 +130,15 @@ class EngineApp:
         await send_json(send, 200, {"object": "list", "data": [{"id": name, **model} for name in names]})
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._runtime.closing:
+        if self.runtime.closing:
             raise ApiError(503, "the engine is shutting down")
         await send_bytes(send, 200, b"")
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, b'{"server_load":%d}' % self._runtime.told_load)
+        await send_bytes(send, 200, b'{"server_load":%d}' % self.runtime.told_load)
 
     async def _loads(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, sglang.loads(self._runtime.model, self._settings))
+        await send_json(send, 200, sglang.loads(self.runtime.model, self._settings))
 
     async def _server_info(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, sglang.server_info(self._settings))
@@ -168,10 +169,13 @@ class EngineApp:
         await send_json(send, 200, {"input_tokens": len(chat_tokens(messages_chat(body)))})
 
     async def _kv_event_sources(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, self.event_sources())
+
+    def event_sources(self) -> dict[str, Any]:
+        """Return where it publishes KV events, under the number of its rank; nothing where it does not."""
         settings = self._settings
         if not settings.kv_events_port:
-            await send_json(send, 200, {})
-            return
+            return {}
         replay = f"tcp://{settings.host}:{settings.kv_replay_port}" if settings.kv_replay_port else None
         source = {
             "enable_kv_cache_events": True,
@@ -181,10 +185,10 @@ class EngineApp:
             "buffer_steps": settings.buffer_steps,
             "topic": settings.topic,
         }
-        await send_json(send, 200, {"0": source})
+        return {str(settings.rank): source}
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, self._runtime.told_metrics(), _METRICS_TYPE)
+        await send_bytes(send, 200, self.runtime.told_metrics(), METRICS_TYPE)
 
     async def _handoff_fault(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.transfer.fault = parse_body(await read_body(receive), FaultBody).fault
@@ -192,8 +196,8 @@ class EngineApp:
 
     async def _fault(self, scope: Scope, receive: Receive, send: Send) -> None:
         fault = parse_body(await read_body(receive), EngineFaultBody).fault
-        self._runtime.set_fault(fault)
+        self.runtime.set_fault(fault)
         await send_json(send, 200, {"fault": fault})
 
     async def _reset_prefix_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, {"success": self._runtime.reset_cache()})
+        await send_json(send, 200, {"success": self.runtime.reset_cache()})

@@ -24,6 +24,8 @@ from simulator.parent_death import die_with_parent
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one engine until SIGTERM or SIGINT; exits with a message and status 1 on a wrong setting."""
     options = parser().parse_args(argv)
+    if options.data_parallel_size > 1 and (options.flavor != "vllm" or options.kv_node):
+        raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -68,6 +70,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         handoff_fault=options.handoff_fault,
         faults=options.faults,
         flavor=options.flavor,
+        ranks=options.data_parallel_size,
         kv_node=options.kv_node,
         kv_secret=secret,
         kv_bytes_per_token=options.kv_bytes_per_token,
@@ -106,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     add("--kv-bytes-per-token", type=_positive, default=1024, help="size of the payloads kept there")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
     add("--flavor", choices=("vllm", "sglang"), default="vllm", help="whose HTTP paths, metrics and events it has")
+    add("--data-parallel-size", type=_positive, default=1, help="ranks behind the address; vllm without node only")
     add("--parent-pid", type=int, help="end when this process ends")
     return made
 

@@ -26,7 +26,7 @@ class EngineMetrics:
 
     def __init__(self, settings: EngineSettings, model: EngineModel) -> None:
         self._registry = CollectorRegistry()
-        self._labels = (settings.served_model, "0")
+        self._labels = (settings.served_model, str(settings.rank))
         ProcessCollector(registry=self._registry)
         self._describe_cache(settings)
         self._watch(model)
@@ -91,7 +91,7 @@ class EngineMetrics:
 
     def _describe_cache(self, settings: EngineSettings) -> None:
         info = Info("vllm:cache_config", "How the KV cache is set up.", ("engine",), registry=self._registry)
-        info.labels("0").info(
+        info.labels(str(settings.rank)).info(
             {
                 "block_size": str(settings.profile.block_tokens),
                 "num_gpu_blocks": str(settings.profile.num_blocks),

@@ -31,6 +31,7 @@ class EventPublisher:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._topic = settings.topic.encode()
+        self._rank = settings.rank
         self._sequence = 0
         self._kept: deque[tuple[bytes, bytes]] = deque()
         self._kept_bytes = 0
@@ -47,7 +48,7 @@ class EventPublisher:
         """Send the events as one batch."""
         if self._pub is None or not events:
             return
-        payload = encode_batch(EventBatch(time.time(), list(events), 0))
+        payload = encode_batch(EventBatch(time.time(), list(events), self._rank))
         number = self._sequence.to_bytes(8, "big")
         self._sequence += 1
         self._keep(number, payload)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from simulator.engine_server.app import EngineApp
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
+from simulator.engine_server.ranked_app import RankedApp
 from simulator.engine_server.settings import EngineSettings
 
 _KEEP_ALIVE_S = 75
@@ -22,12 +23,13 @@ class EngineServer(uvicorn.Server):
     """uvicorn's server, which breaks off running answers when it is told to stop."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._publisher = EventPublisher(settings)
-        self.runtime = EngineRuntime(settings, self._publisher)
-        self._app = EngineApp(self.runtime)
+        ranks = [settings.of_rank(rank) for rank in range(settings.ranks)]
+        self._publishers = [EventPublisher(each) for each in ranks]
+        self._apps = [EngineApp(EngineRuntime(*each)) for each in zip(ranks, self._publishers, strict=True)]
+        self.runtime = self._apps[0].runtime
         super().__init__(
             uvicorn.Config(
-                self._app,
+                self._apps[0] if settings.ranks == 1 else RankedApp(self._apps),
                 http="httptools",
                 loop="uvloop",
                 ws="none",
@@ -47,16 +49,19 @@ class EngineServer(uvicorn.Server):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, to replay requests too."""
-        self._publisher.serve_replay(asyncio.get_running_loop())
+        for publisher in self._publishers:
+            publisher.serve_replay(asyncio.get_running_loop())
         await super().startup(sockets)
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Break off what runs and close all sockets."""
-        self.runtime.close()
+        for app in self._apps:
+            app.runtime.close()
         await super().shutdown(sockets)
-        self._app.transfer.close()
-        self._publisher.close(asyncio.get_running_loop())
+        for app, publisher in zip(self._apps, self._publishers, strict=True):
+            app.transfer.close()
+            publisher.close(asyncio.get_running_loop())
 
 
 def bind(settings: EngineSettings) -> socket.socket:

@@ -57,7 +57,18 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seeds the engine's own block hashes and its answers."""
     flavor: Literal["vllm", "sglang"] = "vllm"
     """Whose names, paths and forms of events it uses."""
+    ranks: int = 1
+    """Data-parallel ranks behind the one address, each with a cache, a queue and event sockets of its own."""
+    rank: int = 0
+    """Which of them this is."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)
+
+    def of_rank(self, rank: int) -> EngineSettings:
+        """Return the settings of one rank, which publishes on ports of its own, as far on as vLLM's does."""
+        events, replay = self.kv_events_port, self.kv_replay_port
+        return msgspec.structs.replace(
+            self, rank=rank, kv_events_port=events and events + rank, kv_replay_port=replay and replay + rank
+        )
 
     @property
     def kv_scale(self) -> float:

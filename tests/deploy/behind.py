@@ -57,6 +57,18 @@ async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequenc
     assert (await ask(proxy, {"model": MODEL, "input": 7}, "/v1/responses"))[0] == 400
 
 
+async def takes_requests_to_ranks(proxy: str, engine: ScriptedEngine) -> None:
+    """Check that each request reaches the rank that was decided, whatever the client wishes.
+
+    The engine is both ranks of a gateway's pool.
+    """
+    for number in range(8):
+        body = {**CHAT, "messages": [{"role": "user", "content": f"{number} " * 20}]}
+        status, text, _ = await ask(proxy, body, **{"x-data-parallel-rank": "7"})
+        assert status == 200, text
+    assert {headers["x-data-parallel-rank"] for headers in engine.headers} == {"0", "1"}
+
+
 async def lists_models(proxy: str) -> None:
     """Check that a client finds the served model and readiness behind the proxy, whatever key it sends."""
     async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:

@@ -19,7 +19,7 @@ require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, serves_other_apis
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, serves_other_apis, takes_requests_to_ranks
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
 
@@ -97,6 +97,19 @@ async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
         assert not any("authorization" in headers for each in engines for headers in each.headers)
 
 
+async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    url = engines[0].url
+    async with (
+        served([url, url], tmp_path / "state", ranks=(0, 1)) as gateway,
+        served_picker(settings(gateway.url)) as (_, port),
+        envoy(tmp_path, port, [url, url]) as proxy,
+    ):
+        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
+        await takes_requests_to_ranks(proxy.url, engines[0])
+
+
 async def test_other_apis_are_read_as_their_paths_say(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
@@ -143,6 +156,7 @@ async def test_without_a_picker_the_engines_take_turns_and_envoy_counts_it(
 ) -> None:
     async with envoy(tmp_path, free_port(), [each.url for each in engines]) as proxy:
         for _ in range(4):
-            assert (await ask(proxy.url, CHAT))[0] == 200
+            assert (await ask(proxy.url, CHAT, **{"x-data-parallel-rank": "7"}))[0] == 200
         assert all(each.bodies for each in engines)
+        assert not any("x-data-parallel-rank" in headers for each in engines for headers in each.headers)
         await proxy.counts("http.llm.ext_proc.failure_mode_allowed", 4)

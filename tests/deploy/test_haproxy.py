@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.base.settings import GatewaySettings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
 from tests.deploy.real_proxy import ROOT, binary, free_port, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -105,6 +105,15 @@ async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
         assert not any("authorization" in headers for headers in sent)
         await proxy.counts("requests", "decided", 2)
         await proxy.counts("reports", "sent", 4)
+
+
+async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url, engine.url], tmp_path, ranks=(0, 1)) as gateway,
+        haproxy(tmp_path, gateway.url) as proxy,
+    ):
+        await takes_requests_to_ranks(proxy.url, engine)
 
 
 async def test_other_apis_are_read_as_their_paths_say(

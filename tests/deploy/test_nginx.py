@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bench.proxy_run.nginx_folder import nginx_folder
 from deploy.nginx.agent import Agent, Settings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
 from tests.deploy.real_proxy import binary, free_port, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -132,6 +132,17 @@ async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
         assert len(sent) == 2
         assert not any("authorization" in headers for headers in sent)
         assert proxy.agent.counts["requests", "decided"] == 2
+
+
+async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    url = engines[0].url
+    async with (
+        served([url, url], tmp_path / "state", ranks=(0, 1)) as gateway,
+        nginx(tmp_path, gateway.url, Fleet({"engine-0": url, "engine-1": url})) as proxy,
+    ):
+        await takes_requests_to_ranks(proxy.url, engines[0])
 
 
 async def test_clients_find_models_and_readiness(

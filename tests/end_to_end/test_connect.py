@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -62,15 +63,20 @@ def switchyard(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterat
 class Client:
     """Asks as the printed request does; 429 is asked again when its answer says."""
 
-    def __init__(self, port: int, key: str) -> None:
+    def __init__(self, port: int, key: str, model: str = "org/Chat-8B") -> None:
+        self.engines: list[str] = []
+        """Names of the engines that were decided, in order."""
+        self._model = model
         self._url = f"http://127.0.0.1:{port}"
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def chat(self, text: str) -> tuple[int, int]:
         """Return predicted and reported cached tokens of one request."""
-        body = {"model": "org/Chat-8B", "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
+        body = {"model": self._model, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
         answer, decision = self._ask("/v1/chat/completions", json.dumps(body).encode())
-        predicted = self._ask(f"/api/v1/explain/{decision}")[0]["decision"]["hit_tokens"]
+        told = self._ask(f"/api/v1/explain/{decision}")[0]["decision"]
+        self.engines.append(told["engine_id"])
+        predicted = told["hit_tokens"]
         return predicted, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     def _ask(self, path: str, data: bytes | None = None) -> tuple[dict[str, Any], str]:
@@ -82,9 +88,10 @@ class Client:
                 ) as answer:
                     return json.load(answer), answer.headers["x-switchyard-decision"] or ""
             except urllib.error.HTTPError as error:
-                if error.code != 429 or time.monotonic() > until_s:
+                # A new key is known to the gateway a moment later.
+                if error.code not in (401, 429) or time.monotonic() > until_s:
                     raise
-                time.sleep(float(error.headers["Retry-After"]))
+                time.sleep(float(error.headers["Retry-After"] or 0.2))
 
 
 def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
@@ -110,6 +117,52 @@ def connect(switchyard: tuple[int, dict[str, str]], *engines: SimulatedEngine) -
     port, environment = switchyard
     command = [sys.executable, "manage.py", "connect", *(engine.url for engine in engines), "--port", str(port)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_their_own(
+    switchyard: tuple[int, dict[str, str]],
+) -> None:
+    port, _ = switchyard
+    ports = [free_ports(1)[0], *_two_pairs()]
+    engine = SimulatedEngine(model="org/Ranked-8B", block_tokens=32, ports=ports, extra=("--data-parallel-size", "2"))
+    engine.start()
+    try:
+        done = connect(switchyard, engine)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "2 data-parallel ranks" in done.stdout
+        assert done.stdout.count("Routing exactly.") == 2
+        client = Client(port, _new_key(switchyard), "org/Ranked-8B")
+        conversations = [f"Conversation {number}. " * 40 for number in range(8)]
+        assert [client.chat(text) for text in conversations] == [(0, 0)] * 8
+        placed = client.engines.copy()
+        assert len(set(placed)) == 2
+        for text, name in zip(conversations, placed, strict=True):
+            predicted, cached = _once_heard(client, text)
+            assert predicted == cached > 0
+            assert client.engines[-1] == name
+        names = {each for each in _engine_names(switchyard) if each.startswith("127-0-0-1")}
+        assert {f"127-0-0-1-{engine.ports[0]}-rank-{rank}" for rank in range(2)} <= names
+    finally:
+        engine.stop()
+
+
+def _new_key(switchyard: tuple[int, dict[str, str]]) -> str:
+    command = [sys.executable, "manage.py", "create_api_key", "--name", "ranks", "--scopes", "infer", "route", "manage"]
+    made = subprocess.run(command, cwd=ROOT, env=switchyard[1], capture_output=True, text=True, check=True)
+    found = re.search(r"sy_\S+", made.stdout)
+    assert found, made.stdout
+    return found[0]
+
+
+def _two_pairs() -> list[int]:
+    """Return two ports, each of which is followed by one that nobody has either."""
+    found: list[int] = []
+    while len(found) < 2:
+        port = free_ports(1)[0]
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port + 1)) != 0 and not {port, port + 1} & {each + 1 for each in found}:
+                found.append(port)
+    return found
 
 
 def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_file_lists_it_no_more(

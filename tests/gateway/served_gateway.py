@@ -72,8 +72,11 @@ class ServedGateway:
             return await response.text()
 
 
-def snapshot(engine_urls: Sequence[str], *, roles: Sequence[str] = (), **pool: Any) -> Snapshot:
+def snapshot(
+    engine_urls: Sequence[str], *, roles: Sequence[str] = (), ranks: Sequence[int] = (), **pool: Any
+) -> Snapshot:
     """Return a snapshot of one pool over these engines, with an operator's key of tenant a, and one of tenant b."""
+    places = zip_longest(engine_urls, ranks)
     return Snapshot(
         version=1,
         published_at=time.time(),
@@ -83,8 +86,8 @@ def snapshot(engine_urls: Sequence[str], *, roles: Sequence[str] = (), **pool: A
             ),
         ),
         engines=tuple(
-            EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url, role=role)
-            for number, (url, role) in enumerate(zip_longest(engine_urls, roles, fillvalue="mixed"))
+            EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url, role=role, rank=rank)
+            for number, ((url, rank), role) in enumerate(zip_longest(places, roles, fillvalue="mixed"))
         ),
         api_keys=(
             ApiKeyEntry(

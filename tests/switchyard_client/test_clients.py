@@ -151,6 +151,22 @@ async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
     assert len(engine.bodies) + len(engine.raw_bodies) > 0
 
 
+async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    async with served([engine.url, engine.url], tmp_path / "ranks", ranks=(0, 1)) as gateway:
+        switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+        http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENT_S)
+        async with aclosing(switchyard), aclosing(http):
+            for number in range(8):
+                body = {**CHAT, "messages": [{"role": "user", "content": f"{number} " * 20}]}
+                wish = {"x-data-parallel-rank": "7"}
+                assert (
+                    await http.post(f"{gateway.url}/v1/chat/completions", json=body, headers=wish)
+                ).status_code == 200
+    assert {headers["x-data-parallel-rank"] for headers in engine.headers} == {"0", "1"}
+
+
 async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGateway) -> None:
     async with aclosing(AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)) as client:
         assert await client.advise("a session", expected_arrival_s=5) == "unknown"

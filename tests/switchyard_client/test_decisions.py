@@ -55,7 +55,7 @@ def test_an_engine_that_failed_is_left_out_for_a_while() -> None:
 
 def test_after_a_question_without_an_answer_the_next_ones_do_not_wait() -> None:
     decisions = Decisions(["http://a:1"])
-    decisions.unanswered("m", "late", 10.0)
+    decisions.fallback("m", "late", 10.0)
     assert decisions.away(10.0 + AWAY_S / 2)
     assert not decisions.away(10.0 + AWAY_S)
     decided(decisions, "http://a:1", 11.0)
@@ -94,7 +94,7 @@ def test_where_caches_are_salted_nothing_goes_to_an_engine_without_its_salt() ->
         "cache_salt": "s",
     }
     with pytest.raises(RejectedError):
-        decisions.unanswered("m", "down", 1.0)
+        decisions.fallback("m", "down", 1.0)
     assert decisions.fail_opens == {"impossible": 1}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import collapse_addresses, ip_address, ip_network
 from itertools import count as numbers
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.fleet.connect.address import is_allowed
-from controlplane.fleet.connect.engine_facts import SGLANG, EngineFacts
+from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, EngineFacts
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.start_line import start_line
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_paste import name_of_url
 from controlplane.fleet.engine_registration import change_engine
-from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.engine_url import CheckedUrl, rank_of, ranked_url
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import KeySource, Pool
 from controlplane.fleet.models.region import Region
@@ -68,11 +68,24 @@ class Connection:
     key_variable: str = ""
 
 
+def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, CheckedUrl]]:
+    """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there."""
+    rank = rank_of(address.url)
+    if rank is None and (facts.ranks == 1 or facts.product != VLLM):
+        return [(facts, address)]
+    told = [each.data_parallel_rank for each in facts.sockets] or range(facts.ranks)
+    process = address.url.partition("#")[0]
+    return [
+        (facts.of_rank(each), replace(address, url=ranked_url(process, each))) for each in told if rank in (None, each)
+    ]
+
+
 def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> Connection:
     """Return what connecting the engine makes; raises ConnectRefusedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
     region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
+    _refuse_known_process(address.url)
     exact = pool.key_source == KeySource.EXACT if pool else not wishes.approximate
     slug = pool.slug if pool else _free_slug(wishes.pool or _slug(facts.names[0]))
     if exact:
@@ -149,12 +162,22 @@ def _region_for(wishes: Wishes) -> tuple[str, bool]:
     return (known[0], False) if known else (FIRST_REGION, True)
 
 
+def _refuse_known_process(url: str) -> None:
+    """Refuse a rank of a process that is registered as one engine: its requests would be counted twice."""
+    process, of_rank, _ = url.partition("#")
+    whole = Engine.objects.filter(url=process).first() if of_rank else None
+    if whole is not None:
+        raise ConnectRefusedError(
+            f"Engine {whole.name} stands for all its ranks.", f"Drain and delete {whole.name}, then connect again."
+        )
+
+
 def _refuse_inexact(facts: EngineFacts) -> None:
     """Refuse an engine whose cache cannot be known exactly, with the one thing to do."""
     if facts.ranks > 1:
         raise ConnectRefusedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
-            "Start each rank as an engine of its own (--data-parallel-external-lb) and connect each.",
+            "Start each rank as an engine of its own and connect each.",
             estimable=True,
         )
     if flag := _missing_events(facts):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.engine_url import CheckedUrl, ranked_url
 from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
 from routing.values.prepared_struct import prepared
@@ -39,10 +39,19 @@ class EngineFacts:
     kv_tokens: int | None
     ranks: int
     events: str
-    """KV event endpoint of its first rank as seen from here; empty: none."""
+    """KV event endpoint as seen from here; empty: none. Those of all ranks are in `sockets`."""
     replay: str
     tokenizes: bool
     """/tokenize answers, which token blocks are cut from."""
+    sockets: tuple[KvEventSource, ...] = ()
+    """Where each of its ranks publishes and replays."""
+
+    def of_rank(self, rank: int) -> EngineFacts:
+        """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
+        own = next((each for each in self.sockets if each.data_parallel_rank == rank), None)
+        events, replay = (own.endpoint, own.replay_endpoint) if own else ("", "")
+        url = ranked_url(self.url.partition("#")[0], rank)
+        return replace(self, url=url, ranks=1, events=events, replay=replay)
 
 
 class _Version(msgspec.Struct):
@@ -111,6 +120,7 @@ class _Engine(EngineUnderTest):
             events=events,
             replay=replay,
             tokenizes=await self._tokenizes(),
+            sockets=sources,
         )
 
     async def _tokenizes(self) -> bool:

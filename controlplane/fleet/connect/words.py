@@ -17,23 +17,24 @@ def fact_lines(facts: EngineFacts) -> list[str]:
         facts.block_tokens and f"blocks of {count(facts.block_tokens, 'token')}",
         facts.kv_tokens and f"KV cache of {count(facts.kv_tokens, 'token')}",
         facts.context_tokens and f"context of {count(facts.context_tokens, 'token')}",
-        facts.ranks > 1 and f"{facts.ranks} data-parallel ranks",
+        facts.ranks > 1 and f"{facts.ranks} data-parallel ranks, each with a cache of its own",
     ]
     if told := ", ".join(str(size) for size in sizes if size):
         lines.append(f"{told[:1].upper()}{told[1:]}.")
     replay = f", replay {facts.replay}" if facts.replay else ", no replay"
-    lines.append(f"KV events {facts.events}{replay}." if facts.events else "No KV events.")
+    of_all = f" and of {count(facts.ranks - 1, 'further rank')}" if facts.ranks > 1 else ""
+    lines.append(f"KV events {facts.events}{replay}{of_all}." if facts.events else "No KV events.")
     if facts.adapters:
         lines.append(f"LoRA adapters, which are not routed to: {_listed(facts.adapters)}.")
     return lines
 
 
-def made_words(plan: Connection) -> str:
-    """Return which of region, pool and engine are new."""
+def made_words(plan: Connection, others: int = 0) -> str:
+    """Return which of region, pool and engine are new; `others` ranks of its process come along."""
     region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
     pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"
     engine = f"{'' if plan.engine else 'new '}engine {plan.engine_name}"
-    words = f"{region}, {pool}, {engine}."
+    words = f"{region}, {pool}, {engine}{f' and {others} more, one per rank' if others else ''}."
     return f"{words[:1].upper()}{words[1:]}"
 
 

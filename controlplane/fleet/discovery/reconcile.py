@@ -112,7 +112,8 @@ class Reconciliation:
 def _leave(engine: Engine, why: str) -> None:
     """Drain an engine that serves; delete one that is drained, by the rules that hold for people."""
     if engine.desired_state == DesiredState.READY:
-        set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why)
+        # The source lists each rank of a process by itself.
+        set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why, alone=True)
         return
     reading = engine_reading(engine.engine_id, time.time())
     try:

@@ -7,6 +7,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from typing_extensions import override
 
+from controlplane.fleet.engine_url import rank_of
 from controlplane.fleet.models.pool import Pool
 
 KV_NODE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -44,7 +45,7 @@ class Engine(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="engines")
     name = models.SlugField(max_length=64)
     url = models.CharField(max_length=300, unique=True)
-    """As the operator wrote it, for example http://engine-3.internal:8000."""
+    """As the operator wrote it, for example http://engine-3.internal:8000; with #1 it is that data-parallel rank."""
     connect_url = models.CharField(max_length=300)
     """Where gateways connect: http addresses are resolved once, so that a name cannot move elsewhere later."""
     kv_events_endpoint = models.CharField(max_length=200, blank=True)
@@ -85,3 +86,8 @@ class Engine(models.Model):
     @override
     def __str__(self) -> str:
         return f"{self.pool}/{self.name}"
+
+    @property
+    def rank(self) -> int | None:
+        """Which data-parallel rank of the process behind its URL it is; None: all of it."""
+        return rank_of(self.url)

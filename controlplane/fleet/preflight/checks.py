@@ -61,6 +61,8 @@ class PreflightSubject:
     """Where the pool's engines may be."""
     key_variable: str = ""
     """Name of the variable whose key the engine is sent."""
+    rank: int | None = None
+    """The data-parallel rank to look at; None: the whole engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,12 @@ class EnginePreflight:
         self._subject = subject
         self._rules = subject.rules
         self._engine = EngineUnderTest(
-            session, subject.connect_url, served_model=subject.served_model, bearer=bearer, timeout_s=ANSWER_S
+            session,
+            subject.connect_url,
+            served_model=subject.served_model,
+            bearer=bearer,
+            timeout_s=ANSWER_S,
+            rank=subject.rank,
         )
         self._steps: tuple[tuple[str, Callable[[], Awaitable[Step]]], ...] = (
             ("reachable", self._reachable),
@@ -203,6 +210,12 @@ class EnginePreflight:
         if not self._subject.exact:
             return Step(key="block_size", state=SKIPPED, sentence="The pool's blocks are bytes of text, not tokens.")
         metrics, info = await self._engine.sizes()
+        ranks = info.dp_size if info else metrics.ranks if metrics else 1
+        if ranks > 1:
+            raise PreflightFailedError(
+                f"It has {ranks} data-parallel ranks behind one address, each with a cache of its own.",
+                f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
+            )
         remark = "" if metrics else "Its metrics are not read: its load is what is dispatched to it."
         wanted, told = self._subject.block_tokens, info.page_size if info else metrics.block_size if metrics else None
         if told is None:
@@ -237,7 +250,8 @@ class EnginePreflight:
         return Step(key="events", state=OK, sentence=f"Event socket {self.source.endpoint} {how}.", remedy=remark)
 
     async def _discovered(self) -> EventSource:
-        sources = await self._engine.kv_event_sources()
+        found = await self._engine.kv_event_sources()
+        sources = [each for each in found if self._subject.rank in (None, each.data_parallel_rank)]
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",

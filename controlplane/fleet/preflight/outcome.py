@@ -47,6 +47,7 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
         revision=engine.revision,
         rules=engine_url_rules(pool),
         key_variable=key_variable(engine),
+        rank=engine.rank,
     )
 
 
@@ -91,7 +92,7 @@ def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | 
             expected = engine.revision
             done.append("Its event socket is stored.")
         if run.inputs.get("then_ready"):
-            set_desired_state(engine, DesiredState.READY, actor=actor, expected=expected, why=WHY)
+            set_desired_state(engine, DesiredState.READY, actor=actor, expected=expected, why=WHY, alone=True)
             done.append("It is serving.")
     return " ".join(done)
 

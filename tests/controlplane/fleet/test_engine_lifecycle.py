@@ -42,6 +42,27 @@ def test_a_state_of_an_old_version_is_refused(engine: Engine) -> None:
     assert Engine.objects.get().desired_state == "maintenance"
 
 
+def test_ranks_of_one_process_drain_and_return_together(pool: Pool) -> None:
+    ranks = [register_engine(pool, f"a-{rank}", f"http://10.1.2.3:8000#{rank}", actor=ACTOR) for rank in range(3)]
+    other = register_engine(pool, "b", "http://10.1.2.3:8001#0", actor=ACTOR)
+    set_desired_state(ranks[2], DesiredState.MAINTENANCE, actor=ACTOR)
+
+    def states() -> list[str]:
+        return [Engine.objects.get(pk=each.pk).desired_state for each in (*ranks, other)]
+
+    set_desired_state(ranks[0], DesiredState.DRAINING, actor=ACTOR, expected=1, why="new driver")
+    assert states() == ["draining", "draining", "maintenance", "ready"]
+    assert AuditEvent.objects.filter(verb="engine.drain", why="new driver").count() == 2
+    set_desired_state(Engine.objects.get(pk=ranks[1].pk), DesiredState.READY, actor=ACTOR)
+    assert states() == ["ready", "ready", "maintenance", "ready"]
+    set_desired_state(Engine.objects.get(pk=ranks[1].pk), DesiredState.DRAINING, actor=ACTOR, alone=True)
+    assert states() == ["ready", "draining", "maintenance", "ready"]
+    assert [(each.url, each.rank) for each in build_snapshot(at=0.0).engines][:2] == [
+        ("http://10.1.2.3:8000", 0),
+        ("http://10.1.2.3:8000", 1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("state", "in_flight", "lost", "message"),
     [

@@ -6,7 +6,15 @@ import ipaddress
 
 import pytest
 
-from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint, resolve
+from controlplane.fleet.engine_url import (
+    EngineUrlRules,
+    RejectedUrlError,
+    check_engine_url,
+    check_kv_endpoint,
+    normal_url,
+    rank_of,
+    resolve,
+)
 
 RULES = EngineUrlRules(
     networks=tuple(
@@ -51,9 +59,19 @@ def test_it_accepts_engines_in_allowed_networks_and_pins_their_address(url: str,
     assert check_engine_url(url, RULES, resolver).connect_url == connect_url
 
 
+def test_a_rank_is_part_of_the_address_and_of_no_connection() -> None:
+    checked = check_engine_url("http://engine-1.internal:8000/#01", RULES, resolver)
+    assert (checked.url, checked.connect_url) == ("http://engine-1.internal:8000#1", "http://10.1.2.3:8000")
+    assert (rank_of(checked.url), rank_of("http://engine-1.internal:8000")) == (1, None)
+    assert normal_url("http://engine-1.internal:8000#1") == checked.url
+
+
 @pytest.mark.parametrize(
     "url",
     [
+        "http://10.1.2.3:8000#",
+        "http://10.1.2.3:8000#-1",
+        "http://10.1.2.3:8000#1?x",
         "ftp://10.1.2.3:8000",
         "file:///etc/passwd",
         "gopher://10.1.2.3:6379/_FLUSHALL",

@@ -33,6 +33,15 @@ def test_ranks_are_summed_and_their_usage_is_averaged() -> None:
     assert (metrics.running, metrics.waiting, metrics.kv_usage, metrics.ranks) == (6, 4, 0.5, 2)
 
 
+def test_of_one_rank_only_its_own_series_and_those_of_the_process_count() -> None:
+    other = METRICS.replace(b'engine="0"', b'engine="1"').replace(b" 3.0\n", b" 7.0\n").replace(b" 0.25\n", b" 0.75\n")
+    assert scan_load(METRICS + other, 1) == (7, 2, 0.75)
+    metrics = parse_engine_metrics(METRICS + other, 0)
+    assert (metrics.running, metrics.kv_usage, metrics.ranks, metrics.process_start) == (3, 0.25, 1, 1000.5)
+    with pytest.raises(UnreadableMetricsError, match="missing"):
+        parse_engine_metrics(METRICS + other, 2)
+
+
 def test_old_names_are_understood() -> None:
     text = METRICS.replace(b"kv_cache_usage", b"gpu_cache_usage").replace(b":prefix_cache", b":gpu_prefix_cache")
     metrics = parse_engine_metrics(text)

@@ -55,6 +55,18 @@ async def test_a_reading_of_what_waits_is_scanned_from_the_metrics(adapter: Vllm
     assert [path for _, path, _, _ in engine.asked] == ["/metrics", "/load"]
 
 
+async def test_one_rank_reads_its_own_load_and_asks_under_its_own_header(
+    engine: FakeEngine, session: aiohttp.ClientSession
+) -> None:
+    other = METRICS.replace(b'engine="0"', b'engine="1"').replace(b" 3.0\n", b" 5.0\n")
+    engine.set("/metrics", 200, METRICS + other, content_type="text/plain")
+    adapter = VllmAdapter(session, engine.url, served_model="m", timeout_s=0.5, rank=1)
+    assert await adapter.load() == LightLoad(5, 2, 0.25)
+    assert (await adapter.full_metrics()).running == 5
+    assert {path for _, path, _, _ in engine.asked} == {"/metrics"}
+    assert {headers["X-data-parallel-rank"] for _, _, headers, _ in engine.asked} == {"1"}
+
+
 async def test_a_refusal_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/load", 500, b"")
     with pytest.raises(EngineAnswerError, match="load answered 500") as caught:

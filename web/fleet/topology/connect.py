@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_POST
 
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
-from controlplane.fleet.connect.connection import make_connection, plan_connection
+from controlplane.fleet.connect.connection import make_connection, plan_connection, targets
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.platform.actor import CONSOLE, Actor
@@ -14,6 +15,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from routing.values.counted import count
 from web.fleet.topology.connect_form import ALLOW, KEY, POOL, URL, allowed_by, connect_drawer, text_of, wishes_of
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
@@ -46,9 +48,13 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
     if not allowed and not may_be_asked(address):
         return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, consent=address))
     facts = facts_at(address, pool=text_of(posted, POOL), key_variable=text_of(posted, KEY))
-    plan = plan_connection(facts, address, wishes_of(posted))
+    found = targets(facts, address)
+    plan = plan_connection(*found[0], wishes_of(posted))
     if text_of(posted, "do") != "connect" or (plan.networks and not allowed):
-        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, plan=plan))
-    engine = make_connection(plan, actor=actor)
-    request.session[NOTE] = f"{engine.name} registered; it serves as soon as its preflight passes."
+        drawer = connect_drawer(posted, plan=plan, facts=facts, others=len(found) - 1)
+        return topology_page(request, actor, seen_pools(actor), drawer=drawer)
+    with transaction.atomic():
+        engine, *others = [make_connection(plan_connection(*each, wishes_of(posted)), actor=actor) for each in found]
+    and_others = f" and {count(len(others), 'other rank')} of its process" if others else ""
+    request.session[NOTE] = f"{engine.name}{and_others} registered; serving begins as soon as the preflight passes."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))

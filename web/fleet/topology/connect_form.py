@@ -7,6 +7,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.fleet.connect.connection import Connection, Wishes
+from controlplane.fleet.connect.engine_facts import EngineFacts
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
@@ -49,9 +50,14 @@ def connect_drawer(
     *,
     consent: CheckedUrl | None = None,
     plan: Connection | None = None,
+    facts: EngineFacts | None = None,
+    others: int = 0,
     refusal: ConnectRefusedError | None = None,
 ) -> dict[str, Any]:
-    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was refused."""
+    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was refused.
+
+    `facts` are those of the whole engine, `others` the further ranks that are connected as `plan` says.
+    """
     values = dict(posted.lists()) if posted else {}
     drawer: dict[str, Any] = {"kind": "connect", "refusal": refusal, "fields": filled([_URL], values)}
     drawer["further"] = filled(_FURTHER, values)
@@ -59,6 +65,6 @@ def connect_drawer(
     if consent:
         drawer["consent"] = allowed_by(consent)
     if plan:
-        drawer |= {"facts": fact_lines(plan.facts), "made": made_words(plan), "exact": plan.exact}
+        drawer |= {"facts": fact_lines(facts or plan.facts), "made": made_words(plan, others), "exact": plan.exact}
         drawer["allows"] = allowed_by(plan.address) if plan.networks else ""
     return drawer

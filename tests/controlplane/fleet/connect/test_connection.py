@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
 from controlplane.fleet.connect.address import engine_address, is_allowed, may_be_asked
-from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection
+from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
 from controlplane.fleet.connect.engine_facts import VLLM, EngineFacts
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.words import fact_lines, made_words
@@ -22,6 +22,7 @@ from controlplane.platform.actor import CONSOLE, command, person
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.models.policy import Policy
+from gateway.engines.vllm_adapter import KvEventSource
 
 pytestmark = pytest.mark.django_db
 
@@ -137,6 +138,34 @@ def test_without_kv_events_it_names_the_one_flag() -> None:
     assert "--kv-events-config '{" in refusal.remedy
     assert refusal.start_line.startswith("vllm serve meta/Llama-3.1-8B ")
     assert not Pool.objects.exists()
+
+
+RANKED = replace(
+    FACTS,
+    ranks=2,
+    sockets=tuple(
+        KvEventSource(f"tcp://10.3.0.7:{5557 + rank}", f"tcp://10.3.0.7:{6557 + rank}", rank) for rank in (0, 1)
+    ),
+)
+
+
+def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
+    found = targets(RANKED, at(URL))
+    engines = [make_connection(plan_connection(*each, Wishes()), actor=ACTOR) for each in found]
+    assert [(each.name, each.url, each.connect_url, each.rank, each.kv_events_endpoint) for each in engines] == [
+        ("10-3-0-7-8000-rank-0", f"{URL}#0", URL, 0, "tcp://10.3.0.7:5557"),
+        ("10-3-0-7-8000-rank-1", f"{URL}#1", URL, 1, "tcp://10.3.0.7:5558"),
+    ]
+    assert {each.pool.slug for each in engines} == {"llama-3-1-8b"}
+    assert [each[1].url for each in targets(RANKED, at(f"{URL}#1"))] == [f"{URL}#1"], "one that is named, alone"
+    assert targets(FACTS, at(URL)) == [(FACTS, at(URL))]
+    assert made_words(plan_connection(*found[0], Wishes()), 1).endswith("and 1 more, one per rank.")
+
+
+def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_refused() -> None:
+    connected(URL)
+    with pytest.raises(ConnectRefusedError, match="stands for all its ranks"):
+        plan_connection(*targets(RANKED, at(URL))[0], Wishes())
 
 
 @pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])

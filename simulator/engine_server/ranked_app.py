@@ -1,0 +1,70 @@
+"""Several data-parallel ranks behind one address, as vLLM serves them: each has its own cache, queue and event sockets.
+
+After vLLM 0.32's sources; it was not compared with a running engine of several ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simulator.engine_server import kv_transfer
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.app import METRICS_TYPE, EngineApp
+from simulator.engine_server.asgi import Receive, Scope, Send, send_bytes, send_json
+
+RANK_HEADER = b"x-data-parallel-rank"
+
+
+class RankedApp:
+    """Gives each request to the rank that its header names, else to the least loaded; tells of all together."""
+
+    def __init__(self, ranks: Sequence[EngineApp]) -> None:
+        self._ranks = tuple(ranks)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        if path == "/metrics":
+            await send_bytes(send, 200, self._metrics(), METRICS_TYPE)
+        elif path == "/load":
+            load = sum(each.runtime.told_load for each in self._ranks)
+            await send_json(send, 200, {"server_load": load})
+        elif path == "/kv_event_sources":
+            sources: dict[str, Any] = {}
+            for each in self._ranks:
+                sources |= each.event_sources()
+            await send_json(send, 200, sources)
+        elif path == "/reset_prefix_cache":
+            done = [each.runtime.reset_cache() for each in self._ranks]
+            await send_json(send, 200, {"success": all(done)})
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            app = self._chosen(scope)
+        except ApiError as error:
+            await send_json(send, error.status, error.body())
+            return
+        await app(scope, receive, send)
+
+    def _chosen(self, scope: Scope) -> EngineApp:
+        if scope["path"].startswith(kv_transfer.PATH):
+            name = scope["path"].removeprefix(kv_transfer.PATH)
+            holds = (each for each in self._ranks if each.runtime.model.held(name) is not None)
+            return next(holds, self._ranks[0])
+        told = dict(scope["headers"]).get(RANK_HEADER)
+        if told is None:
+            return min(self._ranks, key=lambda each: each.runtime.load)
+        if not told.isdigit() or int(told) >= len(self._ranks):
+            raise ApiError(400, f"data_parallel_rank is not one of {len(self._ranks)}", "data_parallel_rank")
+        return self._ranks[int(told)]
+
+    def _metrics(self) -> bytes:
+        """Return all series of the first rank, and those of the others that are not the process's."""
+        texts = [each.runtime.told_metrics() for each in self._ranks]
+        further = [line for text in texts[1:] for line in text.splitlines(keepends=True) if line.startswith(b"vllm:")]
+        return texts[0] + b"".join(further)

@@ -1,0 +1,148 @@
+"""An engine with two data-parallel ranks behind one address: each is a target with a cache and a queue of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import EngineEntry, encode_snapshot
+from gateway.engines.breaker import HTTP_5XX
+from gateway.gateway import SNAPSHOT_TOPIC
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_server.server import EngineServer, bind
+from simulator.engine_server.settings import EngineSettings
+from tests.gateway.fake_engine import free_port
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+
+BLOCK = 16
+PATIENCE_S = 60.0
+CONVERSATIONS = [f"Conversation {number} about its own things. " * 8 for number in range(8)]
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[EngineSettings]:
+    """One simulated process with two ranks, whose sockets lie on successive ports."""
+    events, replay = _two_ports(), _two_ports()
+    profile = EngineProfile(block_tokens=BLOCK, num_blocks=512, recompute_last_block=True)
+    settings = EngineSettings(
+        port=free_port(), served_model=MODEL, seed=b"ranks", time_scale=50.0, profile=profile, ranks=2,
+        kv_events_port=events, kv_replay_port=replay,
+    )  # fmt: skip
+    server = EngineServer(settings)
+    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield settings
+    server.should_exit = True
+    await serving
+
+
+def _two_ports() -> int:
+    """Return a free port after which the next one is free too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            if second.connect_ex(("127.0.0.1", port + 1)) != 0:
+                return port
+
+
+@asynccontextmanager
+async def gateway_over(engines: list[EngineEntry], tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    bus = InProcessBus()
+    bus.publish(SNAPSHOT_TOPIC, encode_snapshot(replace(snapshot([]), engines=tuple(engines))))
+    async with served([], tmp_path, bus=bus) as gateway:
+        yield gateway
+
+
+def ranks_at(url: str, **fields: Any) -> list[EngineEntry]:
+    return [
+        EngineEntry(engine_id=f"engine-{rank}", name=f"e-rank-{rank}", pool_id="pool", url=url, rank=rank, **each)
+        for rank in range(2)
+        for each in [{name: value(rank) for name, value in fields.items()}]
+    ]
+
+
+async def test_prompts_return_to_the_rank_that_has_them_cached(process: EngineSettings, tmp_path: Path) -> None:
+    entries = ranks_at(
+        f"http://127.0.0.1:{process.port}",
+        kv_events_endpoint=lambda rank: f"tcp://127.0.0.1:{process.kv_events_port + rank}",
+        kv_replay_endpoint=lambda rank: f"tcp://127.0.0.1:{process.kv_replay_port + rank}",
+    )
+    sent: dict[str, int] = defaultdict(int)
+    async with gateway_over(entries, tmp_path) as gateway:
+        engines = gateway.pool.engines
+        await until(lambda: all(engine.trust.grade == "exact" for engine in engines.values()))
+        first = [await ask(gateway, text, sent) for text in CONVERSATIONS]
+        assert {engine for engine, _, _ in first} == {"engine-0", "engine-1"}
+        assert {(predicted, cached) for _, predicted, cached in first} == {(0, 0)}
+        asked = {engine: sum(each == engine for each, _, _ in first) for engine in engines}
+        # Each rank tells of its own blocks on a socket of its own, and of nobody else's.
+        await until(
+            lambda: {name: engine.intake.ledger.counts["BlockStored"] for name, engine in engines.items()} == asked
+        )
+        for text, (engine, _, _) in zip(CONVERSATIONS, first, strict=True):
+            again, predicted, cached = await ask(gateway, text, sent)
+            assert again == engine
+            assert predicted == cached > 0
+        async with gateway.client.get(f"http://127.0.0.1:{process.port}/metrics") as answer:
+            told = re.findall(r'^vllm:prompt_tokens_total\{engine="(\d)".* (\S+)$', await answer.text(), re.MULTILINE)
+    assert {f"engine-{rank}": int(float(tokens)) for rank, tokens in told} == sent, "each request reached its rank"
+
+
+async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[str, int, int]:
+    """Return the engine, the predicted and the reported cached tokens; its prompt tokens are added to `sent`."""
+    body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
+    status, answer, headers = await gateway.post("/v1/chat/completions", body)
+    assert status == 200, answer
+    _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    engine = told["decision"]["engine_id"]
+    sent[engine] += answer["usage"]["prompt_tokens"]
+    return engine, told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+async def until(there: Any) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not there():
+            await asyncio.sleep(0.02)
+
+
+async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, gateway_over(ranks_at(engine.url), tmp_path) as gateway:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+        status, answer, _ = await gateway.post("/api/v1/route", body)
+        assert status == 200
+        rank = answer["engine"]["rank"]
+        assert answer["engine"] == {
+            "id": f"engine-{rank}", "name": f"e-rank-{rank}", "url": engine.url, "rank": rank
+        }  # fmt: skip
+        # A client's own wish for a rank does not get through.
+        status, _, headers = await gateway.post("/v1/chat/completions", body, headers={"x-data-parallel-rank": "7"})
+        assert status == 200
+        _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+        chosen = told["decision"]["engine_id"].removeprefix("engine-")
+        assert engine.headers[-1]["x-data-parallel-rank"] == chosen
+
+
+async def test_what_fails_at_one_rank_has_the_others_of_its_process_probed(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, ScriptedEngine() as elsewhere:
+        other = EngineEntry(engine_id="other", name="other", pool_id="pool", url=elsewhere.url, rank=0)
+        async with gateway_over([*ranks_at(engine.url), other], tmp_path) as gateway:
+            engines = gateway.pool.engines
+            await until(lambda: all(each.breaker.state == "closed" for each in engines.values()))
+            await until(lambda: not any(each._wake.is_set() for each in engines.values()))
+            engines["engine-0"].breaker.record_failure(HTTP_5XX, time.monotonic())
+            assert engines["engine-1"]._wake.is_set()
+            assert not engines["other"]._wake.is_set()
