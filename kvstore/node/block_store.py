@@ -20,6 +20,7 @@ from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.expected_blocks import Expected
+from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
@@ -196,6 +197,17 @@ class BlockStore:
             records = self.catalog.open_read(keys)
         self._describe_all(records)
         return pinned
+
+    def pins(self) -> list[PinnedPrefix]:
+        """Return what is pinned, the largest first."""
+        with self.lock:
+            pinned = self.catalog.usage.pinned()
+        return pinned_prefixes(pinned)
+
+    def unpin(self, name: bytes, tenant: str) -> int:
+        """End a pin by its name; returns for how many blocks, 0 where there is no such pin."""
+        keys = [key for pin in self.pins() if (pin.name, pin.tenant) == (name, tenant) for key in pin.keys]
+        return self.pin(keys, 0.0) if keys else 0
 
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
         """Call blocks that are held by the routing keys that are told now, where they have none or others."""
