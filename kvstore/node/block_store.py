@@ -19,6 +19,7 @@ from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
@@ -224,6 +225,15 @@ class BlockStore:
                 if record is not None:
                     self.catalog.rename(record, told[record.facts.key])
         self._describe_all(records)
+
+    def shrink(self, keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
+        """Give up copies that nobody has read for so long, where `until` has not come; another node has them locked."""
+        with self.lock:
+            now = self.clock()
+            dropped = drop_cold(self.catalog, keys, now - unread_s) if now < until else []
+            self.counts.shrunk += len(dropped)
+        self.settle()
+        return [record.facts for record in dropped]
 
     def purge(self, tenant: str) -> int:
         """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.
