@@ -23,6 +23,7 @@ MAX_REPLICAS = 4096
 MAX_KEYS = 131_072
 """Blocks of all replicas that are watched; beyond it the one unused for longest stays with its node's eviction."""
 _LOOKED_AT = 16
+_TRIES = 4
 
 
 def holders_of(keys: Sequence[int], holdings: NodeHoldings) -> list[str]:
@@ -64,6 +65,8 @@ class _Replica(msgspec.Struct):
     keys: tuple[int, ...]
     pool_id: str
     used_s: float
+    """When it was loaded from, or was to go, last."""
+    tries: int = 0
 
 
 class Replicas:
@@ -89,22 +92,27 @@ class Replicas:
     def loaded(self, node: str, keys: Sequence[int], now: float) -> None:
         """Note that an engine loaded these leading blocks from a node."""
         for key in self._at.get(node, set()).intersection(keys):
-            self._replicas[node, key].used_s = now
+            replica = self._replicas[node, key]
+            replica.used_s, replica.tries = now, 0
             self._replicas.move_to_end((node, key))
 
     def cold(self, holdings: NodeHoldings, now: float) -> tuple[KvMove, str] | None:
-        """Return an order that takes one cold copy away, and its pool; what it names is watched no more."""
+        """Return an order that takes one cold copy away, and its pool.
+
+        The node may keep it, for blocks that follow it there; it is named again a few times.
+        """
         for place in list(self._replicas)[:_LOOKED_AT]:
             replica = self._replicas[place]
             if now - replica.used_s < COLD_S:
                 return None
-            self._forget(place)
             holders = holders_of(replica.keys, holdings)
-            if replica.node in holders:
-                demand = {node: float(node != replica.node) for node in holders}
-                moves = change_replica(replica.keys, len(holders) - 1, demand, holdings)
-                if moves:
-                    return moves[0], replica.pool_id
+            if replica.node not in holders or len(holders) == 1 or replica.tries == _TRIES:
+                self._forget(place)
+                continue
+            replica.used_s, replica.tries = now, replica.tries + 1
+            self._replicas.move_to_end(place)
+            demand = {node: float(node != replica.node) for node in holders}
+            return change_replica(replica.keys, len(holders) - 1, demand, holdings)[0], replica.pool_id
         return None
 
     def check(self) -> None:

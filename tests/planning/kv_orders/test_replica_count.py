@@ -67,12 +67,21 @@ def test_whatever_is_asked_for_one_copy_stays_and_no_node_is_named_twice(seed: i
         assert len(left) <= max(1, copies, len(holders) if copies >= len(holders) else 0)
 
 
-def test_a_replica_without_a_load_goes_and_is_named_once() -> None:
+def test_a_replica_without_a_load_goes() -> None:
     held, replicas = holdings(a=20, b=20), Replicas()
     replicas.made("b", KEYS, "pool", 0.0)
     assert replicas.cold(held, COLD_S - 1) is None
     assert replicas.cold(held, COLD_S) == (KvMove(SHRINK, "a", "b", KEYS, 0.0), "pool")
-    assert replicas.cold(held, 10 * COLD_S) is None
+    held.removed("b", KEYS[10:])
+    assert replicas.cold(held, 2 * COLD_S) is None
+    assert len(replicas) == 0
+
+
+def test_one_that_its_node_keeps_is_named_a_few_times_more() -> None:
+    held, replicas = holdings(a=20, b=20), Replicas()
+    replicas.made("b", KEYS, "pool", 0.0)
+    named = [replicas.cold(held, COLD_S * tenth / 10) is not None for tenth in range(101)]
+    assert [at for at, yes in enumerate(named) if yes] == [10, 20, 30, 40]
     assert len(replicas) == 0
 
 

@@ -96,22 +96,6 @@ def test_orders_bring_documents_to_the_own_node_and_tell_what_that_saved() -> No
     assert none.worth.moved_blocks == 0
 
 
-def test_replicas_that_went_cold_leave_room_and_the_last_copies_stay() -> None:
-    hot, others = asked_of(documents=2, requests=60), asked_of(documents=3, requests=120, gap_ms=2500.0)
-    later = [
-        replace(row, timestamp=row.timestamp + 60_000, hash_ids=tuple(5_000_000 + key for key in row.hash_ids))
-        for row in others.rows
-    ]
-    workload = Workload([*hot.rows, *later])
-    nodes = nodes_of(ran(SPEC, workload))
-    assert nodes.worth.replicas > 0
-    assert 0 < nodes.worth.freed_blocks <= nodes.worth.moved_blocks
-    for keys in workload.keys[:60]:
-        assert any(cache.holds(keys[:20]).blocks == 20 for cache in nodes.caches.values())
-    none = nodes_of(ran(replace(SPEC, kv_nodes=replace(NODES, orders=False)), workload))
-    assert none.worth.freed_blocks == 0
-
-
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = ran(SPEC), ran(SPEC)
     assert [each.first_token_s for each in one.history] == [each.first_token_s for each in other.history]
