@@ -156,9 +156,9 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
             made = 0.0
             for replicates in (True, False) if pair % 2 else (False, True):
                 base = 10_000_000 * (2 * pair + replicates)
-                _plant(fleet, [_row(0.0, tuple(range(base, base + _HOT_BLOCKS)), output=1)])
+                _plant(fleet, [planted_prefix(base)])
                 with fleet.gateway(_policy(fleet), engines=(1, 2, 3), planners=[REPLICATE] if replicates else []):
-                    hot, _ = sent(fleet, *_hot_and_others(base, seconds))
+                    hot, _ = sent(fleet, *hot_and_others(base, seconds))
                     if replicates:
                         made = fleet.gateway_sum("switchyard_kv_orders_total", 'planner="replicate"', 'outcome="moved"')
                 p90[replicates] = hot.ttft_p90_s or 0.0
@@ -169,7 +169,13 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
     return found
 
 
-def _hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[TraceRow]]:
+def planted_prefix(base: int) -> TraceRow:
+    """Return the prompt whose blocks one node alone is to have."""
+    return _row(0.0, tuple(range(base, base + _HOT_BLOCKS)), output=1)
+
+
+def hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[TraceRow]]:
+    """Return questions behind the planted prefix, one a second, and prompts that push it out of the engines."""
     hot = range(base, base + _HOT_BLOCKS)
     asked = [_row(1.0 + at, (*hot, base + 100_000 + at)) for at in range(int(seconds))]
     others = [

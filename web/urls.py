@@ -29,7 +29,7 @@ from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
 from web.history.affinity import affinity, affinity_pool
 from web.history.fleet_past import fleet_history
-from web.kv_nodes.page import forget_node, kv_store
+from web.kv_nodes.page import end_pin, forget_node, kv_store
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
@@ -107,6 +107,7 @@ urlpatterns = [
     path("capacity", capacity, name="capacity"),
     path("kv", kv_store, name="kv"),
     path("kv/<str:name>/delete", forget_node, name="kv-delete"),
+    path("kv/<str:name>/unpin", end_pin, name="kv-unpin"),
     path("access", access_you.access, name="access"),
     path("access/keys", access_keys.keys, name="access-keys"),
     path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),

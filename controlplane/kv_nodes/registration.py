@@ -15,6 +15,7 @@ from django.db import transaction
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeState
+from controlplane.kv_nodes.unpinning import pin_of
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
@@ -63,8 +64,18 @@ def report_node(name: str, told: dict[str, Any], report: dict[str, Any], *, now:
             raise OlderIncarnationError(f"KV node {name} has started anew since; this report is of its predecessor.")
         else:
             node = recorded_change.change(node, changes, _verb(node, changes), actor=actor)
-        KvNodeReport.objects.update_or_create(node=node, defaults={"heard_at": now, "content": content})
+        node.report = _stored(node, now, content)
     return node
+
+
+def _stored(node: KvNode, now: datetime, content: dict[str, Any]) -> KvNodeReport:
+    """Store a report; pins that are not in it any more need no ending."""
+    left = {pin_of(each) for each in content["pins"]}
+    old = KvNodeReport.objects.filter(node=node).first()
+    unpin = [each for each in old.unpin if pin_of(each) in left] if old is not None else []
+    told = {"heard_at": now, "content": content, "unpin": unpin}
+    stored, _ = KvNodeReport.objects.update_or_create(node=node, defaults=told)
+    return stored
 
 
 def _verb(node: KvNode, changes: dict[str, Any]) -> str:

@@ -665,6 +665,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('heard_at', models.DateTimeField()),
                 ('content', models.JSONField(default=dict)),
+                ('unpin', models.JSONField(default=list)),
                 ('node', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='report', to='controlplane.kvnode')),
             ],
         ),

@@ -79,6 +79,7 @@ urlpatterns = [
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/kv_nodes", kv_nodes.KvNodes.as_view()),
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),
+    path("v1/kv_nodes/<plain_id:name>/unpin", kv_nodes.KvNodeUnpin.as_view()),
     path("v1/kv_orders", kv_orders.KvOrders.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),

@@ -19,7 +19,7 @@ TOPIC = "kv_orders"
 MAX_ROWS = 256
 """Per message."""
 
-Ending = Literal["moved", "missing", "failed", "late"]
+Ending = Literal["moved", "missing", "failed", "late", "freed", "kept"]
 MOVED: Ending = "moved"
 MISSING: Ending = "missing"
 """The source had them no more."""
@@ -27,6 +27,10 @@ FAILED: Ending = "failed"
 """A node did not answer, or the target had no room."""
 LATE: Ending = "late"
 """The request had left the queue before all was there."""
+FREED: Ending = "freed"
+"""The target gave its copies up."""
+KEPT: Ending = "kept"
+"""The target kept them: they are pinned, locked, read or followed by others, or the source has them no more."""
 Worth = Literal["open", "none", "useful", "useless"]
 OPEN: Worth = "open"
 """Its copy is there, and was not loaded from yet."""
@@ -49,13 +53,14 @@ class KvOrderRow(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     pool_id: Annotated[str, Meta(min_length=1, max_length=128)]
     planner: Annotated[str, Meta(min_length=1, max_length=32)]
-    """prefetch, replicate or advisory."""
+    """prefetch, advisory, replicate or shrink."""
     source: _Name
-    """Name of the node that the blocks came from; the target's own: they lay on its SSD."""
+    """Name of the node that the blocks came from; the target's own: they lay on its SSD. Of a shrink the one that
+    keeps them."""
     target: _Name
     asked_blocks: _Count
     blocks: _Count = 0
-    """That came; those that were there already are not among them."""
+    """That came; those that were there already are not among them. Of a shrink those that went."""
     bytes: _Count = 0
     seconds: float = 0.0
     """From the order's start to its last byte."""

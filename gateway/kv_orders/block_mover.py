@@ -1,4 +1,4 @@
-"""Has a node fetch blocks from another one. Blocks the calling thread."""
+"""Has a node fetch blocks from another one, or give up those that another one keeps. Blocks the calling thread."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from gateway.contracts.kv_order import FAILED, MISSING, MOVED, Ending
+from gateway.contracts.kv_order import FAILED, FREED, KEPT, MISSING, MOVED, Ending
 from gateway.kv_nodes.kv_nodes import CLIENT
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Refused
+from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Refused, Shrink
 from kvstore.transfer.shared_secret import NodeAccess
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+from planning.kv_orders.replica_count import UNREAD_S
 
 PART_BLOCKS = 64
 """Blocks that move at a time: an order that nobody wants any more ends after these."""
@@ -41,6 +42,9 @@ class Mover(Protocol):
 
         `expected_s`: in so many seconds an advisory expects them to be used.
         """
+
+    def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
+        """Have the target give up its copies of PART_BLOCKS blocks at most, of which the keeper keeps its own."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -77,6 +81,22 @@ class BlockMover(Mover):
         came = _came(blocks, answer)
         names = tuple(dict.fromkeys(facts.routing_key for facts in came))
         return Part(names, sum(facts.length for facts in came), MOVED if whole else MISSING)
+
+    @override
+    def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
+        try:
+            described = self._client.call(target, Describe(list(keys)))
+            if not isinstance(described, PageOf):
+                return Part((), 0, FAILED)
+            blocks = [facts for facts, _ in described.blocks]
+            answer = self._client.call(target, Shrink(keeper, [facts.key for facts in blocks], UNREAD_S))
+        except PeerError:
+            return Part((), 0, FAILED)
+        if not isinstance(answer, Done):
+            return Part((), 0, KEPT if isinstance(answer, Refused) and answer.keys else FAILED)
+        went = _came(blocks, answer)
+        names = tuple(dict.fromkeys(facts.routing_key for facts in went))
+        return Part(names, sum(facts.length for facts in went), FREED if len(went) == len(blocks) else KEPT)
 
     @override
     def close(self) -> None:

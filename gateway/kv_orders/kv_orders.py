@@ -2,8 +2,8 @@
 
 No request waits for an order. A request that waits for its engine has what it will load brought to the engine's own
 node (prefetch), and so has a session that announced its next request (advisory); leading blocks that are loaded from
-elsewhere again and again come to stay (replicate). Orders run on threads of their own; everything else happens on the
-event loop's thread.
+elsewhere again and again come to stay (replicate), until nobody loads them there any more (shrink). Orders run on
+threads of their own; everything else happens on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import msgspec
 
 from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
-from gateway.contracts.kv_order import FAILED, LATE, MOVED, USEFUL, Ending, KvOrderRow
+from gateway.contracts.kv_order import FAILED, FREED, LATE, MOVED, USEFUL, Ending, KvOrderRow
 from gateway.kv_nodes.kv_nodes import KvNodes
-from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover
+from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover, Part
 from gateway.kv_orders.order_book import OrderBook
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from planning.kv_orders.kv_move import ADVISORY, JUDGED, PREFETCH, KvMove
+from planning.kv_orders.kv_move import ADVISORY, JUDGED, PREFETCH, REPLICATE, SHRINK, KvMove
 from planning.kv_orders.planner_trust import PlannerTrust
 from planning.kv_orders.prefetch import prefetch
+from planning.kv_orders.replica_count import Replicas
 from planning.kv_orders.replication import HotLoads
 from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision
@@ -111,7 +112,7 @@ class KvOrders:
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: Told | None = None
         """Hears of the orders of advisories."""
-        self._hot = HotLoads()
+        self._hot, self._replicas = HotLoads(), Replicas()
         self._orders: dict[tuple[str, int], _Order] = {}
         self._of_request: dict[str, _Order] = {}
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -150,6 +151,7 @@ class KvOrders:
             if row.planner == ADVISORY and self.listener is not None:
                 self.listener.used(row, tokens)
         now = self._clock()
+        self._replicas.loaded(holder, keys, now)
         move = self._hot.loaded(keys, home, holder, loads, now) if home else None
         if move is not None:
             self.ask(move, pool_id, block_tokens, now)
@@ -186,8 +188,12 @@ class KvOrders:
         return waiting
 
     def sweep(self) -> None:
-        """Judge copies; call it about every second."""
-        self.book.sweep(self._clock())
+        """Judge copies, and have a cold one go; call it about every second."""
+        now = self._clock()
+        self.book.sweep(now)
+        cold = self._replicas.cold(self._nodes.holdings, now)
+        if cold is not None:
+            self.ask(cold[0], cold[1], 0, now)
 
     async def stop(self) -> None:
         """End what is under way, and take no more."""
@@ -257,7 +263,9 @@ class KvOrders:
         )
         if came or outcome != MOVED:
             self._metrics.kv_orders.inc(move.planner, outcome)
-            self.book.ended(row, came, order.block_tokens, now)
+            self.book.ended(row, () if move.planner == SHRINK else came, order.block_tokens, now)
+        if move.planner == REPLICATE and outcome == MOVED:
+            self._replicas.made(move.target, move.keys, order.pool_id, now)
         if move.planner == ADVISORY and self.listener is not None:
             self.listener.moved(row, order.asked_by)
         self._begin_next()
@@ -271,16 +279,24 @@ class KvOrders:
             addresses = self._nodes.addresses([move.source, move.target])
             if order.is_late or len(addresses) < 2:
                 return LATE if order.is_late else FAILED, came, size
-            part = move.keys[begin : begin + PART_BLOCKS]
-            source, target = addresses
-            expected_s = max(0.0, move.expected_s - self._clock()) if move.expected_s else 0.0
-            move_part = partial(self._mover.move, source, target, part, order.priority, expected_s)
-            moved = await loop.run_in_executor(threads, move_part)
+            moved = await loop.run_in_executor(threads, self._part_of(order, begin, *addresses))
             came += moved.keys
             size += moved.bytes
-            if moved.outcome != MOVED:
+            if moved.outcome not in (MOVED, FREED):
                 return moved.outcome, came, size
+        if move.planner == SHRINK:
+            return FREED, came, size
         return LATE if order.is_late else MOVED, came, size
+
+    def _part_of(self, order: _Order, begin: int, source: str, target: str) -> Callable[[], Part]:
+        """Return what moves a part of an order, or drops it, from the end of the prompt on."""
+        move = order.move
+        if move.planner == SHRINK:
+            end = len(move.keys) - begin
+            return partial(self._mover.shrink, source, target, move.keys[max(0, end - PART_BLOCKS) : end])
+        expected_s = max(0.0, move.expected_s - self._clock()) if move.expected_s else 0.0
+        part = move.keys[begin : begin + PART_BLOCKS]
+        return partial(self._mover.move, source, target, part, order.priority, expected_s)
 
     def _judged(self, row: KvOrderRow) -> None:
         useful = row.worth == USEFUL

@@ -19,7 +19,9 @@ from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected
+from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
 from kvstore.transactions.transactions import Allocation, Rejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
@@ -197,6 +199,17 @@ class BlockStore:
         self._describe_all(records)
         return pinned
 
+    def pins(self) -> list[PinnedPrefix]:
+        """Return what is pinned, the largest first."""
+        with self.lock:
+            pinned = self.catalog.usage.pinned()
+        return pinned_prefixes(pinned)
+
+    def unpin(self, name: bytes, tenant: str) -> int:
+        """End a pin by its name; returns for how many blocks, 0 where there is no such pin."""
+        keys = [key for pin in self.pins() if (pin.name, pin.tenant) == (name, tenant) for key in pin.keys]
+        return self.pin(keys, 0.0) if keys else 0
+
     def learn_routing_keys(self, blocks: Sequence[BlockFacts]) -> None:
         """Call blocks that are held by the routing keys that are told now, where they have none or others."""
         told = {facts.key: facts.routing_key for facts in blocks if facts.routing_key}
@@ -212,6 +225,15 @@ class BlockStore:
                 if record is not None:
                     self.catalog.rename(record, told[record.facts.key])
         self._describe_all(records)
+
+    def shrink(self, keys: Sequence[bytes], unread_s: float, until: float) -> list[BlockFacts]:
+        """Give up copies that nobody has read for so long, where `until` has not come; another node has them locked."""
+        with self.lock:
+            now = self.clock()
+            dropped = drop_cold(self.catalog, keys, now - unread_s) if now < until else []
+            self.counts.shrunk += len(dropped)
+        self.settle()
+        return [record.facts for record in dropped]
 
     def purge(self, tenant: str) -> int:
         """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.

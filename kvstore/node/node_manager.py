@@ -133,4 +133,4 @@ class NodeManager:
             slot_bytes=catalog.slot_bytes,
         )
         report = partial(report_of, self.store, self.server, self.write_through)
-        return Registration(settings.register_url, settings.register_bearer, entry, report)
+        return Registration(settings.register_url, settings.register_bearer, entry, report, self.store.unpin)

@@ -24,6 +24,7 @@ _COUNTED = {
     "repaired": "Corrupt copies of blocks that another tier of the node had.",
     "stored": "Blocks committed.",
     "pulled": "Blocks fetched from other nodes.",
+    "shrunk": "Cold copies given up; another node has the blocks.",
     "purged": "Blocks purged with their tenant.",
     "write_through_failed": "Blocks that the disk did not take.",
     "write_through_skipped": "Blocks not written to SSD because the queue was full.",

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 MAX_LINKS = 256
+MAX_PINS = 64
+PIN_NAME = "^([0-9a-f]{16}|[0-9a-f]{64})$"
 REPORT_EVERY_S = 5.0
 """Seconds between two reports of a node; one that misses three is silent."""
 
@@ -38,6 +40,22 @@ class LinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the peer learned as the receiver of large transfers; 0: nothing yet."""
 
 
+class PinReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One pinned prefix, by the key of its last block: neither text nor tokens."""
+
+    name: Annotated[str, Meta(pattern=PIN_NAME)]
+    """In hex: the gateway's key; the payload's, where no gateway has named it."""
+    tenant: Annotated[str, Meta(max_length=64)]
+    tokens: _Count = 0
+    """Of the whole prefix."""
+    bytes: _Count = 0
+    """Of the blocks that no other pin needs."""
+    left_s: _Seconds = 0.0
+    """Until it ends, from the moment of the report."""
+    tenant_bytes: _Count = 0
+    """That the tenant has pinned on the node in all."""
+
+
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one node since it started."""
 
@@ -49,3 +67,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     repaired: _Count = 0
     refused: _Count = 0
     write_through_waiting: _Count = 0
+    pins: Annotated[list[PinReport], Meta(max_length=MAX_PINS)] = []
+    """The largest."""
+    more_pins: _Count = 0
+    pin_quota_bytes: _Count = 0
+    """What each tenant may pin on the node."""

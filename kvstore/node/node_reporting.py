@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvstore.node.block_store import BlockStore
-from kvstore.node.node_report import MAX_LINKS, LinkReport, NodeReport, TierReport
+from kvstore.node.node_report import MAX_LINKS, MAX_PINS, LinkReport, NodeReport, PinReport, TierReport
 from kvstore.node.write_through import WriteThrough
 from kvstore.tiers.block_facts import DRAM, SSD
 from kvstore.transfer.transfer_server import TransferServer
@@ -18,6 +18,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
         for name, link in server.links.links().items()
     ]
     links.sort(key=lambda link: (-link.sent_bytes - link.received_bytes, link.peer))
+    pins = store.pins()
     with store.lock:
         catalog, counts = store.catalog, store.counts
         sizes = ((DRAM, catalog.settings.dram_slots), (SSD, catalog.settings.ssd_slots))
@@ -42,4 +43,17 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             repaired=counts.repaired,
             refused=sum(counts.refused.values()),
             write_through_waiting=write_through.waiting(),
+            pins=[
+                PinReport(
+                    name=pin.name.hex(),
+                    tenant=pin.tenant,
+                    tokens=pin.tokens,
+                    bytes=pin.bytes,
+                    left_s=max(0.0, pin.until - store.clock()),
+                    tenant_bytes=catalog.usage.pinned_bytes(pin.tenant),
+                )
+                for pin in pins[:MAX_PINS]
+            ],
+            more_pins=max(0, len(pins) - MAX_PINS),
+            pin_quota_bytes=catalog.usage.pin_quota_bytes,
         )

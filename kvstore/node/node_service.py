@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -31,6 +32,7 @@ from kvstore.transfer.frames import (
     Put,
     Refused,
     Reply,
+    Shrink,
     Suspect,
     Write,
 )
@@ -129,8 +131,8 @@ class NodeService:
             case Suspect():
                 self._store.verify(message.key)
                 reply = Done()
-            case Pull():
-                reply = self._pull(message)
+            case Pull() | Shrink():
+                reply = self._pull(message) if isinstance(message, Pull) else self._shrink(message)
             case Page() | Describe():
                 reply = self._listed(message)
             case _:
@@ -208,6 +210,26 @@ class NodeService:
         except PeerError:
             return [None] * len(wanted)
         return fetched
+
+    def _shrink(self, message: Shrink) -> Reply:
+        """Give up copies while a transaction keeps those of the holder there, which it has just compared.
+
+        Where two nodes are to drop the same blocks in favor of each other, each finds its own locked and keeps them.
+        """
+        store, keys = self._store, message.keys
+        tx_id, until = f"shrink-{store.incarnation:x}-{next(self._numbers)}", store.clock() + MAX_LEASE_S / 2
+        try:
+            for key in keys:
+                self._client.call(message.holder, Suspect(key))
+            locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
+        except PeerError:
+            return self._refused("holder")
+        if not isinstance(locked, Done):
+            return self._refused("holder", locked.keys if isinstance(locked, Refused) else [])
+        dropped = {facts.key for facts in store.shrink(keys, message.unread_s, until)}
+        with contextlib.suppress(PeerError):
+            self._client.call(message.holder, Commit(tx_id))
+        return Done(len(dropped), [key for key in keys if key not in dropped])
 
     def _begin(
         self, blocks: Sequence[BlockFacts], expected: Expected | None = None

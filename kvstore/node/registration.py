@@ -6,13 +6,16 @@ import http.client
 import logging
 import threading
 from collections.abc import Callable
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
-from kvstore.node.node_report import REPORT_EVERY_S, NodeReport
+from kvstore.node.node_report import MAX_PINS, PIN_NAME, REPORT_EVERY_S, NodeReport
 
 _TIMEOUT_S = 5.0
+_MAX_ANSWER_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -39,11 +42,33 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     report: NodeReport = NodeReport()
 
 
+class PinName(msgspec.Struct, frozen=True):
+    """One pin, as reports call it."""
+
+    name: Annotated[str, Meta(pattern=PIN_NAME)]
+    tenant: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the control plane answers to an entry, as far as the node reads it."""
+
+    unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
+    """Pins that an operator has ended; repeated until a report is without them."""
+
+
 class Registration:
     """One thread that posts the entry every few seconds, and at once when its state changes."""
 
-    def __init__(self, url: str, bearer: str, entry: NodeEntry, report: Callable[[], NodeReport]) -> None:
-        self._report = report
+    def __init__(
+        self,
+        url: str,
+        bearer: str,
+        entry: NodeEntry,
+        report: Callable[[], NodeReport],
+        unpin: Callable[[bytes, str], int],
+    ) -> None:
+        """`unpin` ends a tenant's pin by its name and returns for how many blocks."""
+        self._report, self._unpin = report, unpin
         self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kv-registration", daemon=True)
@@ -93,5 +118,14 @@ class Registration:
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise OSError(f"it answers {answer.status}")
+            told = _answer.decode(answer.read(_MAX_ANSWER_BYTES) or b"{}")
+        except msgspec.DecodeError as error:
+            raise OSError("it answers with something else than a KV node") from error
         finally:
             connection.close()
+        if [pin for pin in told.unpin if self._unpin(bytes.fromhex(pin.name), pin.tenant)]:
+            # Whoever asked for it sees it with the next report.
+            self._changed.set()
+
+
+_answer = msgspec.json.Decoder(Answer)

@@ -28,6 +28,9 @@ class EvictionOrder(Protocol):
     def set_evictable(self, key: bytes, evictable: bool) -> None:
         """Say whether a block is free to leave: nobody uses or pins it."""
 
+    def is_leaf(self, key: bytes) -> bool:
+        """Return whether no block of the tier follows this one."""
+
     def victim(self) -> bytes | None:
         """Return the block to leave next, still in the tier; None: none may."""
 

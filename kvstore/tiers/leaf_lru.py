@@ -51,6 +51,10 @@ class LeafLru:
             self._free.add(key)
             self._list(key)
 
+    def is_leaf(self, key: bytes) -> bool:
+        """Return whether no block of the tier follows this one."""
+        return self._trees.is_leaf(key)
+
     def victim(self) -> bytes | None:
         """Return the leaf unused for longest."""
         leaves = self._leaves

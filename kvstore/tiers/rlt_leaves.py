@@ -79,6 +79,10 @@ class RltLeaves:
             self._free.discard(key)
             self._unlist(key)
 
+    def is_leaf(self, key: bytes) -> bool:
+        """Return whether no block of the tier follows this one."""
+        return self._trees.is_leaf(key)
+
     def victim(self) -> bytes | None:
         """Return an unmarked leaf, all with equal chances."""
         if not self._unmarked.members:

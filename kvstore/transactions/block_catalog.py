@@ -21,6 +21,7 @@ from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
+from kvstore.transactions.restored_blocks import restored_blocks
 from kvstore.transactions.tenant_usage import TenantUsage
 
 
@@ -78,6 +79,10 @@ class BlockCatalog:
         """Return how many copies left a tier to make room."""
         return self._tiers[medium].evicted
 
+    def is_followed(self, record: BlockRecord) -> bool:
+        """Return whether a tier that a block lies in holds one behind it in the prompt."""
+        return not all(self._tiers[medium].order.is_leaf(record.facts.key) for medium in record.slots)
+
     def take_changes(self) -> list[Change]:
         """Return what changed since the last call."""
         changes, self._changes = self._changes, []
@@ -119,6 +124,7 @@ class BlockCatalog:
         for record in found:
             if record is not None:
                 self.expected.used(record.facts.key)
+                record.used_at = self._now
                 record.users += 1
                 self._relist(record)
         return found
@@ -149,7 +155,7 @@ class BlockCatalog:
         if slot is None:
             return None
         self._number += 1
-        record = BlockRecord(facts, self._number, now + self.settings.max_age_s)
+        record = BlockRecord(facts, self._number, now + self.settings.max_age_s, now)
         record.locks = 1
         self._take_in(record)
         self._place(record, DRAM, slot)
@@ -314,22 +320,13 @@ class BlockCatalog:
     # After a restart ------------------------------------------------------------------------------
 
     def restore(self, found: Iterable[tuple[int, BlockHeader]], now: float, epoch_offset_s: float) -> None:
-        """Take over what the SSD tier was found to hold; `now` + `epoch_offset_s` is the time since the epoch.
-
-        Of two headers with one key the newer holds. Blocks whose time is over are not taken over.
-        """
-        newest: dict[bytes, tuple[int, BlockHeader]] = {}
-        residue: dict[int, str] = {}
-        for slot, header in found:
-            residue[slot] = header.facts.tenant
-            known = newest.get(header.facts.key)
-            alive = header.stored and header.expires_at - epoch_offset_s > now
-            if alive and (known is None or known[1].age_order < header.age_order):
-                newest[header.facts.key] = slot, header
-        self._tiers[SSD].free.occupy({slot for slot, _ in newest.values()}, residue)
-        for slot, header in sorted(newest.values(), key=lambda each: each[1].age_order):
+        """Take over what the SSD tier was found to hold; `now` + `epoch_offset_s` is the time since the epoch."""
+        self._now = max(now, self._now)
+        newest, residue = restored_blocks(found, now + epoch_offset_s)
+        self._tiers[SSD].free.occupy({slot for slot, _ in newest}, residue)
+        for slot, header in newest:
             self._number += 1
-            record = BlockRecord(header.facts, self._number, header.expires_at - epoch_offset_s)
+            record = BlockRecord(header.facts, self._number, header.expires_at - epoch_offset_s, now)
             self._take_in(record)
             self._place(record, SSD, slot)
             self.publish(record)

@@ -19,15 +19,18 @@ class BlockRecord:
         "pinned_until",
         "scrub",
         "slots",
+        "used_at",
         "users",
         "visible",
     )
 
-    def __init__(self, facts: BlockFacts, number: int, expires_at: float) -> None:
+    def __init__(self, facts: BlockFacts, number: int, expires_at: float, used_at: float) -> None:
         self.facts = facts
         self.number = number
         """Grows with each block that a node takes in."""
         self.expires_at = expires_at
+        self.used_at = used_at
+        """When it came, or was read last, to the second."""
         self.slots: dict[Medium, int] = {}
         self.filling: dict[Medium, int] = {}
         """Slots that a copy is being written to."""

@@ -10,6 +10,7 @@ class _Tenant:
     def __init__(self) -> None:
         self.bytes = 0
         self.pinned_bytes = 0
+        self.pinned: dict[bytes, BlockRecord] = {}
         self.order = LeafLru()
 
 
@@ -65,11 +66,23 @@ class TenantUsage:
         if tenant.pinned_bytes + record.facts.length > self.pin_quota_bytes:
             return False
         tenant.pinned_bytes += record.facts.length
+        tenant.pinned[record.facts.key] = record
         return True
 
     def unpin(self, record: BlockRecord) -> None:
         """Count a block as pinned no more."""
-        self._tenants[record.facts.tenant].pinned_bytes -= record.facts.length
+        tenant = self._tenants[record.facts.tenant]
+        tenant.pinned_bytes -= record.facts.length
+        del tenant.pinned[record.facts.key]
+
+    def pinned(self) -> dict[bytes, BlockRecord]:
+        """Return the pinned blocks of all tenants by key."""
+        return {key: record for tenant in self._tenants.values() for key, record in tenant.pinned.items()}
+
+    def pinned_bytes(self, tenant: str) -> int:
+        """Return how many bytes of a tenant are pinned."""
+        found = self._tenants.get(tenant)
+        return found.pinned_bytes if found else 0
 
     def check(self, records: list[BlockRecord]) -> None:
         """Raise AssertionError unless bytes and pinned bytes are those of the records."""
@@ -78,7 +91,10 @@ class TenantUsage:
             mine = [record for record in records if record.facts.tenant == name]
             if tenant.bytes != sum(record.facts.length for record in mine):
                 raise AssertionError(f"{tenant.bytes} bytes of {name!r} are counted wrongly")
-            if tenant.pinned_bytes != sum(record.facts.length for record in mine if record.pinned_until):
+            pinned = {record.facts.key: record for record in mine if record.pinned_until}
+            if tenant.pinned_bytes != sum(record.facts.length for record in pinned.values()):
                 raise AssertionError(f"{tenant.pinned_bytes} pinned bytes of {name!r} are counted wrongly")
+            if tenant.pinned != pinned:
+                raise AssertionError(f"blocks of {name!r} are listed as pinned that are not, or not listed")
         if set(self._tenants) != {record.facts.tenant for record in records}:
             raise AssertionError("a tenant without blocks is counted, or one with blocks is not")

@@ -154,6 +154,17 @@ class Pull(_Message, tag="pull", frozen=True):
     """How long that is believed; 0: no advisory asked for them."""
 
 
+class Shrink(_Message, tag="shrink", frozen=True):
+    """Give up your copies of a prompt's blocks, which the holder keeps; not what was read in the last seconds.
+
+    The node looks at the holder's copies and has them locked meanwhile.
+    """
+
+    holder: str
+    keys: list[bytes]
+    unread_s: float
+
+
 class Page(_Message, tag="page", frozen=True):
     """Tell what you hold, from behind this number on."""
 
@@ -196,7 +207,9 @@ class Refused(_Message, tag="refused", frozen=True):
     keys: list[bytes] = []
 
 
-Request = Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Describe | Pull | Page
+Request = (
+    Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Describe | Pull | Shrink | Page
+)
 Reply = Blocks | Held | PageOf | Done | Refused
 Message = Challenge | Hello | Welcome | Request | Reply
 

@@ -6,13 +6,15 @@ from typing import Literal
 
 import msgspec
 
-Planner = Literal["prefetch", "advisory", "replicate"]
+Planner = Literal["prefetch", "advisory", "replicate", "shrink"]
 PREFETCH: Planner = "prefetch"
 """A queued request will need them (Mooncake §5.2)."""
 ADVISORY: Planner = "advisory"
 """A session has announced its next request (SYMPHONY §3.3)."""
 REPLICATE: Planner = "replicate"
 """They are loaded from elsewhere again and again (Mooncake §4.2)."""
+SHRINK: Planner = "shrink"
+"""The target is to give up its copy, which nobody loads from any more; the source keeps its own."""
 JUDGED: tuple[Planner, ...] = (PREFETCH, REPLICATE)
 """Planners that are trusted as a whole; of advisories each source is judged for itself."""
 MAX_BLOCKS = 4096

@@ -2,7 +2,7 @@
 
 Mooncake §4.2 replicates hot blocks where many requests want them, which is worth it by hits times transfer cost: the
 loads that the last minute would have had from the own node instead, each cheaper by the difference of the two links,
-must outweigh the transfer. Nothing shrinks a cold copy here: the node's own eviction does, as for every block.
+must outweigh the transfer. A prefix that is worth it gets one copy more (planning.kv_orders.replica_count).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from planning.kv_orders.kv_move import MAX_BLOCKS, REPLICATE, KvMove
+from planning.kv_orders.kv_move import MAX_BLOCKS, KvMove
+from planning.kv_orders.replica_count import change_replica, holders_of
 from routing.ledger.node_loads import NodeLoads
 
 STRIDE = 8
@@ -53,8 +54,11 @@ class HotLoads:
         for depth in depths:
             if depth <= hot:
                 del self._counts[home, keys[depth - 1]]
-        seconds = loads.seconds(home, source, hot)
-        return KvMove(REPLICATE, source, home, tuple(keys[:hot]), seconds)
+        copies, prefix = len(holders_of(keys[:hot], loads.holdings)), keys[:hot]
+        moves = change_replica(
+            prefix, copies + 1, {home: 1.0}, loads.holdings, lambda target, each: loads.seconds(target, each, hot)
+        )
+        return moves[0] if moves else None
 
     def check(self) -> None:
         """Raise AssertionError unless the limit is kept and no count is without weight."""

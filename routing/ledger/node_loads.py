@@ -2,6 +2,9 @@
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
 1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
+A load from another node ends with the same way into the engine as one from the own node. So while the own node was not
+loaded from, it counts as cheaper than the cheapest link that is known, by as much as the priors say; a replica beside
+the engine would else look dearer than any fast link.
 What lies on a node's SSD alone is read there first, which is a price of its own: until the first such load 2 GB/s.
 A link that was not used for a while is judged by them again: one that was slow would else never be tried anew.
 """
@@ -89,6 +92,7 @@ class NodeLoads:
         self._largest_slot = 0
         self._block_bytes: float | None = None
         self._rates: dict[tuple[str, str], LoadRate] = {}
+        self._own_priors: dict[str, LoadRate] = {}
         self._ssd_rates: dict[str, LoadRate] = {}
         self._used_at: dict[tuple[str, str], float] = {}
         self._forget_at = 0.0
@@ -118,7 +122,7 @@ class NodeLoads:
 
     def rate(self, home: str, node: str) -> LoadRate:
         """Return what is known of a link; the priors where nothing is."""
-        return self._rates.get((home, node)) or (_OWN if home == node else _OTHER)
+        return self._rates.get((home, node)) or (self._own_priors.get(home, _OWN) if home == node else _OTHER)
 
     def loadable(self, keys: Sequence[int], now: float) -> Loadable | None:
         """Return what nodes that may be asked hold of a prompt; None where it is nothing."""
@@ -160,6 +164,7 @@ class NodeLoads:
             ssd_s = ssd.seconds(ssd_size)
             ssd.observe(int(ssd_size), seconds * ssd_s / (link_s + ssd_s))
         self._rates[link].observe(size, seconds * link_s / (link_s + ssd_s))
+        self._set_own_prior(home)
         self._used_at[link] = now
         self._quarantine.succeeded(node)
 
@@ -176,7 +181,21 @@ class NodeLoads:
             self._drop(link)
         self._forget_at = now + FORGOTTEN_AFTER_S / 10
 
+    def _set_own_prior(self, home: str) -> None:
+        """Judge the own node by the cheapest link from others, until it was loaded from itself."""
+        known = (home, home) in self._rates
+        others = [] if known else [rate for (at, _), rate in self._rates.items() if at == home]
+        if not others:
+            self._own_priors.pop(home, None)
+            return
+        latency_s, s_per_byte = min(each.latency_s for each in others), min(each.s_per_byte for each in others)
+        self._own_priors[home] = LoadRate(
+            min(OWN_LATENCY_S, latency_s * OWN_LATENCY_S / OTHER_LATENCY_S),
+            min(OWN_S_PER_BYTE, s_per_byte * OWN_S_PER_BYTE / OTHER_S_PER_BYTE),
+        )
+
     def _drop(self, link: tuple[str, str]) -> None:
         del self._rates[link], self._used_at[link]
+        self._set_own_prior(link[0])
         if not any(node == link[1] for _, node in self._rates):
             self._ssd_rates.pop(link[1], None)

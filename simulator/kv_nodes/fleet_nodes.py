@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from planning.kv_orders.kv_move import REPLICATE, KvMove
 from planning.kv_orders.prefetch import prefetch
+from planning.kv_orders.replica_count import Replicas
 from planning.kv_orders.replication import HotLoads
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import NodeLoads
@@ -52,7 +53,8 @@ class FleetNodes:
         self.ledger = NodeLoads(NodeHoldings())
         self.worth = OrderWorth()
         self.loads = self.loaded_blocks = 0
-        self._hot = HotLoads()
+        self._hot, self._replicas = HotLoads(), Replicas()
+        self._shrink_at = 0.0
         self._moving: set[tuple[str, int]] = set()
         for name in self.names:
             self.ledger.holdings.join(name)
@@ -77,6 +79,7 @@ class FleetNodes:
         if home is not None:
             self.caches[home].put(keys, now, parent=parent)
             self._tell(home)
+        self._shrink(now)
 
     def hit_tokens(self, request: InferenceRequest, blocks: int) -> int:
         """Return the prompt tokens that so many leading blocks save."""
@@ -110,6 +113,7 @@ class FleetNodes:
         size, seconds = blocks * self._block_bytes, ends_s - now
         self._at(ends_s, lambda: self.ledger.loaded(engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks))
         self.worth.loaded(fetch.node, keys[held : held + blocks], request.block_tokens)
+        self._replicas.loaded(fetch.node, keys[: held + blocks], now)
         if self.spec.orders and home != fetch.node:
             self._order(self._hot.loaded(keys[: held + blocks], home, fetch.node, self.ledger, now), now)
         return Loading(held + blocks, ends_s)
@@ -177,6 +181,18 @@ class FleetNodes:
         self.caches[move.target].put(keys, now)
         self.worth.moved(move.target, keys, replica=move.planner == REPLICATE)
         self._tell(move.target)
+        if move.planner == REPLICATE and came == len(move.keys):
+            self._replicas.made(move.target, keys, "", now)
+
+    def _shrink(self, now: float) -> None:
+        """Have a replica go that nobody loads from, one a second at most; the copy that stays is looked at first."""
+        if now < self._shrink_at:
+            return
+        self._shrink_at = now + 1.0
+        cold = self._replicas.cold(self.ledger.holdings, now)
+        if cold is not None and self.caches[cold[0].source].holds(cold[0].keys).blocks == len(cold[0].keys):
+            self.worth.freed_blocks += self.caches[cold[0].target].drop(cold[0].keys, now)
+            self._tell(cold[0].target)
 
     def _tell(self, node: str) -> None:
         """Let the ledger know what changed on a node, as its events do a moment later."""

@@ -14,7 +14,9 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts
 from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transfer.frames import CacheHint
+from planning.kv_orders.replica_count import UNREAD_S
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1
@@ -109,6 +111,13 @@ class NodeCache:
         self.catalog.close_read(records)
         self._settle()
         return found
+
+    def drop(self, keys: Sequence[int], now: float) -> int:
+        """Give up copies of a prompt's blocks that another node has, where nobody wants them; returns how many."""
+        self.catalog.expire(now)
+        dropped = drop_cold(self.catalog, [_name(key) for key in keys], now - UNREAD_S)
+        self._settle()
+        return len(dropped)
 
     def take_changed(self) -> dict[int, tuple[bool, bool]]:
         """Return of each block that changed since the last time whether it is held now, and whether in DRAM."""

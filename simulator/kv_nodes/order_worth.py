@@ -11,6 +11,8 @@ class OrderWorth:
     def __init__(self) -> None:
         self.moved_blocks = 0
         self.prefetches = self.replicas = 0
+        self.freed_blocks = 0
+        """Of replicas that went because nobody loaded them any more."""
         self.prefetch_saved_tokens = self.replica_saved_tokens = 0
         self._copies: dict[tuple[str, int], bool] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -55,6 +56,9 @@ class NodeRow:
     blocks: str
     misses: str
     slot_bytes: int
+    heard_at: datetime | None = None
+    unpin: tuple[Mapping[str, str], ...] = ()
+    """Pins that operators have ended."""
 
     @property
     def live(self) -> bool:
@@ -88,6 +92,8 @@ def node_row(node: KvNode, now: datetime) -> NodeRow:
         blocks=whole(report.blocks),
         misses=short(report.misses),
         slot_bytes=node.slot_bytes,
+        heard_at=told.heard_at if told is not None else None,
+        unpin=tuple(told.unpin) if told is not None else (),
     )
 
 

@@ -14,13 +14,21 @@ from controlplane.platform.format import UNKNOWN, Moment, count, duration, momen
 from web.kv_nodes.sizes import stored
 
 SHOWN = 12
-PLANNERS = {"prefetch": "Prefetch", "advisory": "Advisory", "replicate": "Replication"}
+PLANNERS = {"prefetch": "Prefetch", "advisory": "Advisory", "replicate": "Replication", "shrink": "Cold copies"}
 _WHY = {
     "prefetch": "a request waited for its engine",
     "advisory": "a session announced its request",
     "replicate": "loaded from elsewhere again and again",
+    "shrink": "a replica that nobody loads from",
 }
-_OUTCOMES = {"moved": "Moved", "missing": "Missing", "failed": "Failed", "late": "Late"}
+_OUTCOMES = {
+    "moved": "Moved",
+    "missing": "Missing",
+    "failed": "Failed",
+    "late": "Late",
+    "freed": "Freed",
+    "kept": "Kept",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,8 @@ class OrderRow:
     why: str
     source: str
     target: str
+    keeper: str
+    """Node that keeps the blocks which the target gives up; empty: the order moves blocks."""
     asked: Moment
     outcome: str
     failed: bool
@@ -46,6 +56,7 @@ class PlannerRow:
     """What all stored orders of one planner came to."""
 
     name: str
+    frees: bool
     orders: str
     moved: str
     useful: str
@@ -77,9 +88,11 @@ def order_table(orders: QuerySet[KvOrder], now: datetime) -> OrderTable:
 
 
 def _planner(total: Mapping[str, Any]) -> PlannerRow:
+    name = total["planner"]
     judged = total["useful"] + total["useless"]
     return PlannerRow(
-        name=PLANNERS.get(total["planner"], total["planner"]),
+        name=PLANNERS.get(name, name),
+        frees=name == "shrink",
         orders=count(total["asked"], "order"),
         moved=stored(total["size"] or 0),
         useful=percent(total["useful"] / judged if judged else None),
@@ -94,6 +107,7 @@ def _row(order: KvOrder, now: datetime) -> OrderRow:
         why=_WHY.get(order.planner, ""),
         source=f"SSD of {order.source}" if order.source == order.target else order.source,
         target=order.target,
+        keeper=order.source if order.planner == "shrink" else "",
         asked=moment_of(order.asked_at, now),
         outcome=_OUTCOMES.get(order.outcome, order.outcome),
         failed=order.outcome in ("missing", "failed"),

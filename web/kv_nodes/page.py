@@ -16,6 +16,7 @@ from controlplane.kv_nodes.advisory_tallies import advised
 from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.kv_nodes.removal import delete_kv_node
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
+from controlplane.kv_nodes.unpinning import NoSuchPinError, unpin
 from controlplane.kv_nodes.visibility import visible_kv_nodes
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
@@ -26,16 +27,20 @@ from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
 from web.kv_nodes.node_rows import NodeRow, node_row
 from web.kv_nodes.order_rows import order_table
+from web.kv_nodes.pin_rows import pin_row, pin_table
 from web.kv_nodes.prefix_rows import prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
-from web.shell.console_request import asked, console_actor, go, why
+from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
 from web.shell.refusal import Refusal, attempted
 
 ADDRESS = "/kv"
 PAGE = "KV store"
 MAX_ROWS = 200
-SAID = {"deleted": "Node deleted. One that starts again registers again."}
+SAID = {
+    "deleted": "Node deleted. One that starts again registers again.",
+    "unpinned": "The node hears of it with its next report, within 5 s.",
+}
 
 
 @require_safe
@@ -53,6 +58,18 @@ def forget_node(request: HttpRequest, name: str) -> HttpResponse:
     if isinstance(done, Refusal):
         return _page(request, problem=done.words, status=done.status)
     return go(ADDRESS, said="deleted")
+
+
+@require_POST
+def end_pin(request: HttpRequest, name: str) -> HttpResponse:
+    """Have a node keep a pinned prefix no longer than other blocks."""
+    actor = console_actor(request)
+    node = get_object_or_404(visible_kv_nodes(actor), name=name)
+    pin = sent(request, "pin", 64), sent(request, "tenant", 64)
+    done = attempted(lambda: unpin(node, *pin, actor=actor, why=why(request)), NoSuchPinError)
+    if isinstance(done, Refusal):
+        return _page(request, problem=done.words, status=done.status)
+    return go(ADDRESS, said="unpinned")
 
 
 def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
@@ -76,7 +93,9 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         advice_prompt=f"{TOKENS:,} tokens",
         prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
         scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,
+        pins=pin_table(rows, now),
         may_delete=may(actor, Role.OPERATOR),
+        unpinning=pin_row(rows, asked(request, "node", 64), asked(request, "unpin", 64), asked(request, "tenant"), now),
         deleting=next((row for row in rows if row.name == asked(request, "delete", 64) and not row.live), None),
         problem=problem,
         said=SAID.get(request.GET.get("said", ""), ""),

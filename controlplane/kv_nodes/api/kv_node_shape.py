@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
-from controlplane.platform.api.strict_fields import Document, Input, Text, WholeNumber
+from controlplane.platform.api.strict_fields import Change, Document, Input, Text, WholeNumber
 
 _MAX = (1 << 63) - 1
 
@@ -15,6 +15,14 @@ class KvNodeShape(serializers.ModelSerializer):
 
     heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
     report = serializers.DictField(source="report.content", read_only=True, default=dict)
+
+    unpin = serializers.ListField(
+        source="report.unpin",
+        child=serializers.DictField(child=serializers.CharField()),
+        read_only=True,
+        default=list,
+        help_text="Pins that operators have ended and the node still has.",
+    )
 
     class Meta:
         model = KvNode
@@ -31,6 +39,7 @@ class KvNodeShape(serializers.ModelSerializer):
             "state",
             "heard_at",
             "report",
+            "unpin",
             "revision",
         )
         read_only_fields = fields
@@ -53,3 +62,10 @@ class KvNodeWord(Input):
         default=KvNodeState.SERVING.value,
     )
     report = Document(required=False, default=dict, help_text="Its counters since it started.")
+
+
+class KvPinName(Change):
+    """Which pin, as the node's report calls it."""
+
+    name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
+    tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")

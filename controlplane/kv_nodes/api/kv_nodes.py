@@ -6,12 +6,13 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.kv_nodes.api.kv_node_shape import KvNodeShape, KvNodeWord
+from controlplane.kv_nodes.api.kv_node_shape import KvNodeShape, KvNodeWord, KvPinName
 from controlplane.kv_nodes.models.kv_node import KvNodeState
 from controlplane.kv_nodes.registration import report_node
 from controlplane.kv_nodes.removal import delete_kv_node
+from controlplane.kv_nodes.unpinning import unpin
 from controlplane.kv_nodes.visibility import visible_kv_nodes
-from controlplane.platform.api.base import ApiView, by_method
+from controlplane.platform.api.base import ApiView, by_method, taken_why
 from controlplane.platform.api.changeable_object import Deletable
 from controlplane.platform.api.filters import contains, one_of
 from controlplane.platform.api.listing import Listing
@@ -52,3 +53,18 @@ class OneKvNode(Deletable):
     rows = staticmethod(visible_kv_nodes)
     deleted = staticmethod(delete_kv_node)
     answers = by_method(DELETE=(204, None))
+
+
+class KvNodeUnpin(ApiView):
+    """The end of a pin."""
+
+    noun = "KV nodes"
+    shape = KvNodeShape
+    bodies = by_method(POST=KvPinName)
+    whole_fleet = True
+
+    def post(self, request: Request, *, name: str) -> Response:
+        """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
+        node, body = visible_kv_nodes(self.actor).get(name=name), self.body()
+        why = taken_why(body)
+        return self.show(unpin(node, body["name"], body["tenant"], actor=self.actor, why=why))

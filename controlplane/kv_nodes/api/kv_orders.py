@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,6 +13,7 @@ from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.platform.api.base import ApiView
 from controlplane.platform.api.filters import exact, moment, one_of
 from controlplane.platform.api.listing import Listing
+from gateway.contracts.kv_order import Ending
 
 
 class KvOrderShape(serializers.ModelSerializer):
@@ -38,7 +41,7 @@ class KvOrderShape(serializers.ModelSerializer):
 
 
 class KvOrders(ApiView):
-    """Orders that moved KV blocks between node managers."""
+    """Orders that moved KV blocks between node managers, or took copies away."""
 
     noun = "KV nodes"
     shape = KvOrderShape
@@ -47,8 +50,8 @@ class KvOrders(ApiView):
         {"asked_at": ("asked_at", "pk")},
         "-asked_at",
         {
-            "planner": one_of("planner", ("prefetch", "advisory", "replicate"), "Who asked."),
-            "outcome": one_of("outcome", ("moved", "missing", "failed", "late"), "How the transfer ended."),
+            "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Who asked."),
+            "outcome": one_of("outcome", get_args(Ending), "How it ended."),
             "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
             "source": exact("source", "Name of the node that the blocks came from."),
             "target": exact("target", "Name of the node that they went to."),

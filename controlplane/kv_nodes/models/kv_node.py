@@ -66,6 +66,8 @@ class KvNodeReport(models.Model):
     """When it came, by our clock."""
     content = models.JSONField(default=dict)
     """kvstore.node.node_report.NodeReport as JSON, checked before it was stored."""
+    unpin = models.JSONField(default=list)
+    """Pins (name, tenant) that operators have ended; the node is told with each answer until a report is without."""
 
     @override
     def __str__(self) -> str:

@@ -11,15 +11,16 @@ import pytest
 from typing_extensions import override
 
 from gateway.base.metrics import GatewayMetrics
-from gateway.contracts.kv_order import FAILED, MISSING, MOVED, Ending, KvOrderRow
+from gateway.contracts.kv_order import FAILED, FREED, KEPT, MISSING, MOVED, Ending, KvOrderRow
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import PART_BLOCKS, Mover, Part
 from gateway.kv_orders.kv_orders import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, KvOrders
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from planning.kv_orders.kv_move import PREFETCH, REPLICATE, KvMove, Planner
+from planning.kv_orders.kv_move import PREFETCH, REPLICATE, SHRINK, KvMove, Planner
 from planning.kv_orders.planner_trust import TRIAL_S
+from planning.kv_orders.replica_count import COLD_S
 from tests.gateway.fake_engine import until
 
 BLOCK = 1000
@@ -30,6 +31,7 @@ class SlowMover(Mover):
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int, Priority]] = []
+        self.shrunk: list[tuple[str, str, int, int]] = []
         self.outcomes: dict[int, Ending] = {}
         """By the first key of a part."""
         self._turns = threading.Semaphore(0)
@@ -49,6 +51,13 @@ class SlowMover(Mover):
         return Part(came, BLOCK * len(came), outcome)
 
     @override
+    def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
+        with self._lock:
+            self.shrunk.append((keeper, target, keys[0], keys[-1]))
+        kept = self.outcomes.get(keys[0], FREED) == KEPT
+        return Part((), 0, KEPT) if kept else Part(tuple(keys), BLOCK * len(keys), FREED)
+
+    @override
     def close(self) -> None:
         self.closed = True
 
@@ -65,7 +74,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.metrics, self.mover, self.clock = GatewayMetrics(), SlowMover(), Clock()
-        nodes = KvNodes(NodeAccess(), self.metrics)
+        nodes = self.nodes = KvNodes(NodeAccess(), self.metrics)
         nodes.entries = {name: KvNodeEntry(name=name, address=f"{name}:1") for name in "abcd"}
         self.orders = KvOrders(nodes, NodeAccess(), self.metrics, mover=self.mover, clock=self.clock, wall=lambda: 1e9)
 
@@ -255,3 +264,40 @@ async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> No
     made.ask(1, planner=planner)
     await until(lambda: made.counted(planner, "failed") == 1)
     await made.orders.stop()
+
+
+async def test_a_replica_that_nobody_loads_from_goes_while_another_node_has_it() -> None:
+    async with asked() as made:
+        held = made.nodes.holdings
+        for name in "ab":
+            held.join(name)
+            held.stored(name, [1, 2, 3])
+            held.complete(name)
+        made.ask(1, planner=REPLICATE)
+        made.mover.let(1)
+        await until(lambda: made.counted("replicate", "moved") == 1)
+        made.orders.sweep()
+        made.clock.now += COLD_S
+        made.orders.sweep()
+        await until(lambda: made.counted("shrink", "freed") == 1)
+        assert made.mover.shrunk == [("a:1", "b:1", 1, 3)]
+        row = next(each for each in made.rows() if each.planner == SHRINK)
+        assert (row.source, row.target, row.asked_blocks, row.blocks, row.bytes) == ("a", "b", 3, 3, 3 * BLOCK)
+        assert (row.outcome, row.worth, row.pool_id) == (FREED, "none", "pool")
+        made.orders.sweep()
+        assert len(made.orders) == 0
+
+
+async def test_a_long_prefix_goes_from_its_end_and_no_further_than_its_node_lets_it() -> None:
+    async with asked() as made:
+        made.mover.outcomes[PART_BLOCKS // 2 + 1] = KEPT
+        move = KvMove(SHRINK, "a", "b", tuple(range(1, 2 * PART_BLOCKS + PART_BLOCKS // 2 + 1)), 0.0)
+        made.orders.ask(move, "pool", 0, made.clock.now)
+        await until(lambda: made.counted("shrink", "kept") == 1)
+        half = PART_BLOCKS // 2
+        assert [(first, last) for _, _, first, last in made.mover.shrunk] == [
+            (PART_BLOCKS + half + 1, 2 * PART_BLOCKS + half),
+            (half + 1, PART_BLOCKS + half),
+        ]
+        (row,) = made.rows()
+        assert (row.outcome, row.blocks, row.worth) == (KEPT, PART_BLOCKS, "none")

@@ -7,7 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.contracts.kv_order import TOPIC, KvOrderRow, decode_orders
+from gateway.kv_orders import block_mover
+from planning.kv_orders import replica_count
 from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.fake_engine import until
@@ -115,6 +119,33 @@ async def test_blocks_that_are_loaded_from_afar_again_and_again_come_to_stay(tmp
             row = told.only()
             assert (row.planner, row.source, row.target, row.blocks) == ("replicate", "a", "b", BLOCKS)
             assert (row.loads, row.saved_tokens) == (1, 16 * BLOCKS)
+
+
+async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_count, "COLD_S", 0.0)
+    monkeypatch.setattr(block_mover, "UNREAD_S", 0.0)
+    with a_node("a") as (_, one), a_node("b") as (manager, other):
+        async with serving(tmp_path, {"a": one, "b": other}) as fleet:
+            told = Told(fleet)
+            fleet.engines["engine-1"].node = ""
+            await computed_on_engine_0(fleet)
+            for _ in range(30):
+                fleet.gateway.pool.loads.learned.loaded("engine-1", "a", 1, BLOCK_BYTES, 0.5, time.monotonic())
+            for _ in range(3):
+                await fleet.ask()
+            await until(lambda: orders(fleet, "replicate", "moved") == 1)
+            await until(lambda: orders(fleet, "shrink", "freed") == 1)
+            await until(lambda: fleet.blocks("b") == 0)
+            assert (len(manager.store.catalog), manager.store.counts.shrunk) == (0, BLOCKS)
+            await until(lambda: len(told.rows) == 2)
+            row = next(each for each in told.rows.values() if each.planner == "shrink")
+            assert (row.source, row.target, row.asked_blocks, row.blocks) == ("a", "b", BLOCKS, BLOCKS)
+            assert (row.outcome, row.worth, row.bytes) == ("freed", "none", BLOCKS * BLOCK_BYTES)
+            _, record = await fleet.ask()
+            assert record.load is not None
+            assert (record.load.node, record.load.blocks) == ("a", BLOCKS)
 
 
 async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:

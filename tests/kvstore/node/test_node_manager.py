@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +34,7 @@ from tests.kvstore.kv_blocks import (
     payload,
     wait_until,
 )
+from tests.kvstore.node.registry import registry
 from tests.kvstore.transfer.test_transfer import contents, put
 
 BATCH = msgspec.msgpack.Decoder(EventBatch)
@@ -287,30 +284,6 @@ def test_its_metrics_say_what_happened() -> None:
             "switchyard_kv_transactions 0.0",
         ):
             assert line in lines
-
-
-@contextmanager
-def registry() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    heard: list[dict[str, Any]] = []
-
-    class Registry(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            heard.append({**body, "authorization": self.headers["authorization"]})
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/nodes", heard
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> None:

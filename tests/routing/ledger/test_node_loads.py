@@ -64,6 +64,28 @@ def test_a_link_s_cost_and_a_block_s_size_are_learned_from_loads() -> None:
     assert [(home, node, rate.loads) for home, node, rate in made.links()] == [("a", "b", 200)]
 
 
+def test_an_own_node_that_was_never_loaded_from_counts_as_cheaper_than_any_link_that_is_known() -> None:
+    made = loads(a=10, b=10)
+    for _ in range(200):
+        made.loaded("e-01", "b", 10, 10 * MIB, 0.002, 0.0)
+    assert made.seconds("a", "a", 10) == pytest.approx(made.seconds("a", "b", 10) / 2)
+    assert ways(made, "e-01") == [(10, "a")]
+    assert made.seconds("b", "b", 10) == loads().seconds("b", "b", 10), "another engine's links say nothing of its own"
+    for _ in range(200):
+        made.loaded("e-01", "a", 10, 10 * MIB, 0.003, 0.0)
+    assert made.seconds("a", "a", 10) == pytest.approx(0.003, rel=0.01), "what was learned holds"
+
+
+def test_a_slow_link_makes_the_own_node_no_dearer_than_its_prior() -> None:
+    made = loads(a=10, b=10)
+    for _ in range(200):
+        made.loaded("e-01", "b", 10, 10 * MIB, 9.0, 0.0)
+    assert made.seconds("a", "a", 10) == pytest.approx(loads().seconds("a", "a", 10))
+    made.loadable(KEYS, FORGOTTEN_AFTER_S)
+    assert made.links() == []
+    assert made.seconds("a", "a", 10) == loads().seconds("a", "a", 10)
+
+
 def test_a_slow_link_sends_loads_to_another_holder() -> None:
     made = loads(b=10, c=10)
     assert ways(made, "e-01") == [(10, "b")]

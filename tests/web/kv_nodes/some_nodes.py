@@ -34,6 +34,28 @@ def report(scale: int, peers: dict[str, tuple[int, int]], **more: Any) -> dict[s
     }
 
 
+def some_pins() -> dict[str, Any]:
+    """Return the part of a report that has pins of two tenants, and more that it does not name."""
+    of = {"acme": int(2.5 * (1 << 20)), "globex": 64 << 10}
+    told = [
+        ("c0ffee00", "acme", 33_000, 2 << 20),
+        ("0ddba11a", "acme", 8_192, 1 << 19),
+        ("f00dcafe", "globex", 640, 64 << 10),
+    ]
+    pins = [
+        {
+            "name": 2 * name,
+            "tenant": tenant,
+            "tokens": tokens,
+            "bytes": size,
+            "left_s": 3599.0,
+            "tenant_bytes": of[tenant],
+        }
+        for name, tenant, tokens, size in told
+    ]
+    return {"pins": pins, "more_pins": 3, "pin_quota_bytes": int(6.4 * (1 << 20))}
+
+
 def two_nodes(pool: Pool, now: datetime | None = None) -> None:
     """Store two nodes that serve and four engines that use them."""
     actor = program("test")
@@ -49,7 +71,7 @@ def two_nodes(pool: Pool, now: datetime | None = None) -> None:
     told = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
     one = {"127.0.0.1:21001": (410, 96), "127.0.0.1:21002": (37, 0), "127.0.0.1:21003": (222, 88)}
     two = {"127.0.0.1:21002": (180, 90), "127.0.0.1:21004": (305, 71), "kv-1": (4, 0)}
-    reported("kv-1", now=now, report=report(19, one), **told)
+    reported("kv-1", now=now, report=report(19, one, **some_pins()), **told)
     reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **told)
 
 

@@ -109,6 +109,8 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("EngineState", "POST"): Example("POST", "engines/e-a/state", {"state": "draining"}),
     ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
     ("KvNodes", "POST"): Example("POST", "kv_nodes", _NODE),
+    # It has no such pin.
+    ("KvNodeUnpin", "POST"): Example("POST", "kv_nodes/kv-a/unpin", {"name": "0" * 16, "tenant": "acme"}, 409),
     # It serves.
     ("OneKvNode", "DELETE"): Example("DELETE", "kv_nodes/kv-a", None, 409, guarded=True),
     ("Tenants", "POST"): Example("POST", "tenants", {"slug": "new", "name": "New"}, 201),

@@ -1,0 +1,51 @@
+"""Ends pins on node managers. A node hears of it with the answer to its next report, so that nobody here needs the
+secret with which blocks can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeReport
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+_TOLD = ("tenant", "tokens", "bytes")
+
+
+class NoSuchPinError(ConflictError):
+    """The pin has ended, or its node does not report."""
+
+
+def pin_of(told: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what tells pins apart on a node."""
+    return str(told["name"]), str(told["tenant"])
+
+
+def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") -> KvNode:
+    """Have a node keep a pinned prefix no longer than other blocks; asking twice is harmless.
+
+    Raises NotAllowedError, and NoSuchPinError for a pin that the node's last report does not have.
+    """
+    require(actor, Role.OPERATOR)
+    if node.state not in LIVE:
+        raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
+    with transaction.atomic():
+        report = KvNodeReport.objects.select_for_update().filter(node=node).first()
+        pins = report.content.get("pins", ()) if report is not None else ()
+        found = next((each for each in pins if pin_of(each) == (name, tenant)), None)
+        if report is None or found is None:
+            raise NoSuchPinError(f"KV node {node} has no such pin any more.")
+        if (name, tenant) not in map(pin_of, report.unpin):
+            report.unpin = [*report.unpin, {"name": name, "tenant": tenant}]
+            report.save(update_fields=["unpin"])
+            after = {"prefix": name, **{each: found[each] for each in _TOLD}}
+            audit.record(actor, "kv_node.unpin", "kv_node", node.name, after=after, why=why)
+    node.report = report
+    return node

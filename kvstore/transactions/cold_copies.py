@@ -1,0 +1,26 @@
+"""Which copies a node gives up because another node has the blocks and nobody reads them here (`change_replica`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_record import BlockRecord
+
+
+def drop_cold(catalog: BlockCatalog, keys: Sequence[bytes], unread_since: float) -> list[BlockRecord]:
+    """Forget those of a prompt's blocks that nobody uses, has locked or pinned, expects or has read since then.
+
+    The caller knows that another node holds them. The last block goes first, and none before a block that follows it
+    here: blocks without their beginning could not be used. Returns those that were forgotten.
+    """
+    dropped = list[BlockRecord]()
+    for key in reversed(keys):
+        record = catalog.find(key)
+        if record is None or not record.visible or record.busy or record.pinned_until or record.filling:
+            continue
+        if record.used_at > unread_since or key in catalog.expected or catalog.is_followed(record):
+            continue
+        catalog.forget(record)
+        dropped.append(record)
+    return dropped

@@ -1,0 +1,89 @@
+"""The pins of a node, as people see them: each pinned prefix once, under its last block.
+
+A pinned prompt is a chain of pinned blocks. Prompts with one beginning share its blocks, so that a pin's own blocks are
+those behind the last one that another pin needs too; only these come free with its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kvstore.transactions.block_record import BlockRecord
+
+_NAME_BYTES = 8
+
+
+class PinnedPrefix(msgspec.Struct, frozen=True):
+    """One pin. Payloads of several ranks that a gateway calls by one key are one."""
+
+    name: bytes
+    """Of its last block: the gateway's key, 8 bytes; the payload's own, where no gateway has named it."""
+    tenant: str
+    tokens: int
+    """Of the whole prefix."""
+    bytes: int
+    """Of its own blocks."""
+    until: float
+    keys: tuple[bytes, ...]
+    """Its own blocks."""
+
+
+def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
+    """Return the pins that these pinned blocks make up, by key, the largest first."""
+    children: dict[bytes, int] = {}
+    for record in pinned.values():
+        children[record.facts.parent] = children.get(record.facts.parent, 0) + 1
+    depths: dict[bytes, int] = {}
+    found: dict[tuple[str, bytes], PinnedPrefix] = {}
+    for key, record in pinned.items():
+        if key not in children:
+            one = _prefix(record, _own(record, pinned, children), _tokens(key, pinned, depths))
+            other = found.get((one.tenant, one.name))
+            found[one.tenant, one.name] = one if other is None else _together(one, other)
+    return sorted(found.values(), key=lambda each: (-each.bytes, each.tenant, each.name))
+
+
+def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> PinnedPrefix:
+    facts = last.facts
+    return PinnedPrefix(
+        facts.routing_key.to_bytes(_NAME_BYTES, "big") if facts.routing_key else facts.key,
+        facts.tenant,
+        tokens,
+        sum(each.facts.length for each in own),
+        last.pinned_until,
+        tuple(each.facts.key for each in own),
+    )
+
+
+def _own(last: BlockRecord, pinned: Mapping[bytes, BlockRecord], children: Mapping[bytes, int]) -> list[BlockRecord]:
+    own, above = [last], pinned.get(last.facts.parent)
+    while above is not None and children[above.facts.key] == 1:
+        own.append(above)
+        above = pinned.get(above.facts.parent)
+    return own
+
+
+def _tokens(key: bytes, pinned: Mapping[bytes, BlockRecord], depths: dict[bytes, int]) -> int:
+    """Return the tokens up to a block; keys come from clients, so that they may name each other in a circle."""
+    path: dict[bytes, int] = {}
+    while key in pinned and key not in depths and key not in path:
+        path[key] = pinned[key].facts.tokens
+        key = pinned[key].facts.parent
+    tokens = depths.get(key, 0)
+    for each in reversed(path):
+        tokens += path[each]
+        depths[each] = tokens
+    return tokens
+
+
+def _together(one: PinnedPrefix, other: PinnedPrefix) -> PinnedPrefix:
+    return PinnedPrefix(
+        one.name,
+        one.tenant,
+        max(one.tokens, other.tokens),
+        one.bytes + other.bytes,
+        max(one.until, other.until),
+        other.keys + one.keys,
+    )

@@ -1,0 +1,25 @@
+"""What the headers of an SSD tier say that a node may take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvstore.tiers.block_header import BlockHeader
+
+
+def restored_blocks(
+    found: Iterable[tuple[int, BlockHeader]], now_epoch_s: float
+) -> tuple[list[tuple[int, BlockHeader]], dict[int, str]]:
+    """Return slots with the blocks to take over, the oldest first, and slots with the tenants whose bytes are there.
+
+    Of two headers with one key the newer holds. Blocks whose time is over are not taken over.
+    """
+    newest: dict[bytes, tuple[int, BlockHeader]] = {}
+    tenants: dict[int, str] = {}
+    for slot, header in found:
+        tenants[slot] = header.facts.tenant
+        known = newest.get(header.facts.key)
+        alive = header.stored and header.expires_at > now_epoch_s
+        if alive and (known is None or known[1].age_order < header.age_order):
+            newest[header.facts.key] = slot, header
+    return sorted(newest.values(), key=lambda each: each[1].age_order), tenants

@@ -1,0 +1,70 @@
+"""Pins as people see them: one per pinned prefix, each with its own blocks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
+from tests.kvstore.kv_blocks import catalog, facts, key
+
+
+def held(*blocks: BlockFacts) -> BlockCatalog:
+    """Return a catalog that holds these blocks, all pinned until 60 s."""
+    found = catalog(dram_slots=32)
+    for each in blocks:
+        record = found.create(each, 0.0)
+        assert record is not None
+        found.publish(record)
+        found.unlock(record)
+        assert found.pin([each.key], 60.0, 0.0) == 1
+    return found
+
+
+def pins(of: BlockCatalog) -> list[PinnedPrefix]:
+    of.check()
+    return pinned_prefixes(of.usage.pinned())
+
+
+def test_a_prompt_is_one_pin_under_its_last_block() -> None:
+    blocks = held(facts("a"), facts("b", "a"), facts("c", "b"))
+    (pin,) = pins(blocks)
+    assert (pin.name, pin.tenant, pin.tokens, pin.bytes, pin.until) == (key("c"), "acme", 48, 3000, 60.0)
+    blocks.unpin(pin.keys)
+    assert pins(blocks) == []
+
+
+def test_prompts_with_one_beginning_share_its_blocks() -> None:
+    blocks = held(facts("a"), facts("b", "a"), facts("c", "b"), facts("d", "b"), facts("e", "d"))
+    longer, shorter = pins(blocks)
+    assert (longer.name, longer.tokens, longer.bytes) == (key("e"), 64, 2000)
+    assert (shorter.name, shorter.tokens, shorter.bytes) == (key("c"), 48, 1000)
+    blocks.unpin(longer.keys)
+    (left,) = pins(blocks)
+    assert (left.name, left.tokens, left.bytes) == (key("c"), 48, 3000)
+
+
+def test_payloads_of_several_ranks_are_one_pin() -> None:
+    ranks = [msgspec.structs.replace(facts(name), routing_key=7) for name in ("rank 0", "rank 1")]
+    (pin,) = pins(held(*ranks))
+    assert (pin.name, pin.tokens, pin.bytes) == ((7).to_bytes(8, "big"), 16, 2000)
+    assert sorted(pin.keys) == sorted(each.key for each in ranks)
+
+
+def test_a_pin_that_ended_or_whose_block_left_is_none() -> None:
+    blocks = held(facts("a"), facts("b"), facts("c"))
+    left = blocks.find(key("a"))
+    assert left is not None
+    blocks.forget(left)
+    blocks.unpin([key("b")])
+    assert [pin.name for pin in pins(blocks)] == [key("c")]
+    blocks.expire(61.0)
+    assert pins(blocks) == []
+
+
+def test_blocks_that_name_each_other_in_a_circle_are_no_trouble() -> None:
+    circle = held(facts("a", "b"), facts("b", "a"), facts("c", "b"))
+    (pin,) = pins(circle)
+    assert pin.name == key("c")
+    assert pin.keys == (key("c"),)

@@ -1,0 +1,70 @@
+"""Pins on the KV store page, and who may end them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.kv_nodes.models.kv_node import KvNodeReport
+from controlplane.platform.models.audit_event import AuditEvent
+from tests.controlplane.kv_nodes.node_words import reported
+from tests.web.kv_nodes.some_nodes import report, some_pins
+from tests.web.role_clients import client_of, make_person, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    reported("kv-1", report=report(3, {}, **some_pins()))
+    return make_pool()
+
+
+def text(client: Client, query: str = "") -> str:
+    answer = client.get(f"/kv{query}")
+    assert answer.status_code == 200
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode())).replace("\u202f", " ")
+
+
+def test_they_are_listed_by_hash_the_largest_first(pool: Pool) -> None:
+    page = text(client_of(make_person("viewer")))
+    assert "c0ffee00 acme kv-1 33k 2.00 MiB 59 min" in page
+    assert "39.1 % 2.50 MiB of 6.40 MiB" in page
+    assert page.index("c0ffee00") < page.index("0ddba11a")
+    assert "3 more are smaller." in page
+    assert "Unpin" not in page
+
+
+def test_without_any_it_says_how_to_pin(pool: Pool) -> None:
+    reported("kv-1")
+    assert "Nothing pinned" in text(client_of(make_person("viewer")))
+
+
+def test_operators_end_one_after_a_question(pool: Pool) -> None:
+    operator, viewer = client_of(make_person("operator")), client_of(make_person("viewer"))
+    link = re.search(r'href="(/kv\?unpin=c0ffee00[^"]*)"', operator.get("/kv").content.decode())
+    assert link is not None
+    address = link[1].replace("&amp;", "&")
+    assert "Unpin c0ffee00 on kv-1?" in text(operator, address.removeprefix("/kv"))
+    assert "Unpin c0ffee00" not in text(viewer, address.removeprefix("/kv"))
+    form = {"pin": "c0ffee00" * 2, "tenant": "acme", "why": "room for others"}
+    assert viewer.post("/kv/kv-1/unpin", form).status_code == 403
+    assert not AuditEvent.objects.filter(verb="kv_node.unpin").exists()
+    answer = operator.post("/kv/kv-1/unpin", form)
+    assert (answer.status_code, answer["Location"]) == (303, "/kv?said=unpinned")
+    assert KvNodeReport.objects.get().unpin == [{"name": "c0ffee00" * 2, "tenant": "acme"}]
+    assert AuditEvent.objects.get(verb="kv_node.unpin").why == "room for others"
+    page = text(operator, "?said=unpinned")
+    assert "Unpinning…" in page
+    assert "The node hears of it" in page
+
+
+def test_a_pin_that_ended_meanwhile_is_said(pool: Pool) -> None:
+    operator = client_of(make_person("operator"))
+    refused = operator.post("/kv/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
+    assert refused.status_code == 409
+    assert "KV node kv-1 has no such pin any more." in refused.content.decode()
+    assert operator.post("/kv/nobody/unpin", {"pin": "0" * 16, "tenant": "acme"}).status_code == 404
