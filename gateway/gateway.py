@@ -101,7 +101,7 @@ class Gateway:
         self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
         self.kv_order_reports = KvOrderReports(bus, self.kv_orders)
         tally = AdvisoryTally(self.metrics, self.new_id.tag)
-        self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag)
+        self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag, decides=self.peering.decides)
         self.advisory_exchange = AdvisoryExchange(bus, self.advisories, self.new_id.tag)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None
@@ -126,7 +126,14 @@ class Gateway:
 
     def _share(self) -> None:
         quotas = (self.key_quotas, self.feedback_quotas)
-        self.peering.share(self.pools.values, lambda: self.snapshot, lambda: self.session, self._apply_again, quotas)
+        self.peering.share(
+            self.pools.values,
+            lambda: self.snapshot,
+            lambda: self.session,
+            self._apply_again,
+            quotas,
+            self.advisories,
+        )
 
     @property
     def regions(self) -> Regions | None:
@@ -141,7 +148,7 @@ class Gateway:
     def advisory_listeners(self) -> tuple[RequestListener, ...]:
         """Return who hears of requests for the sake of advisories, in their order."""
         graph = self.settings.call_graph
-        return (self.advisories,) if graph is None else (self.advisories, AgentAdvisor(graph, self.advisories))
+        return (self.advisories,) if graph is None else (self.advisories, AgentAdvisor(graph, self.advisory_exchange))
 
     async def start(self) -> None:
         """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""

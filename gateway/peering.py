@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.access.key_quota import KeyQuotas
+from gateway.advisories.advisories import Advisories
 from gateway.base import background
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.peer_settings import PeerSettings
@@ -50,12 +51,14 @@ class Peering:
         session: Callable[[], aiohttp.ClientSession | None],
         changed: Callable[[], None],
         quotas: Sequence[KeyQuotas],
+        advisories: Advisories,
     ) -> None:
         """Say what is shared; `changed` is called when the regions that this gateway serves are others."""
         links, settings = self.links, self._settings
         if links is None or settings is None:
             return
-        self.owners = PoolOwners(self._bus, links, PeerDirectory(self._bus, links), pools, self._metrics, self._shares)
+        directory = PeerDirectory(self._bus, links)
+        self.owners = PoolOwners(self._bus, links, directory, pools, self._metrics, advisories, self._shares)
         self._quota_shares = QuotaShares(self.owners, links, quotas)
         if settings.region:
             self.regions = Regions(
@@ -69,6 +72,10 @@ class Peering:
                 claims_here=self._is_first,
                 state_dir=self._state_dir,
             )
+
+    def decides(self, pool_id: str) -> bool:
+        """Return whether this gateway, and no other one, decides for its requests to a pool."""
+        return self.owners is None or self.owners.decides(pool_id)
 
     def serves(self, region: str) -> bool:
         """Return whether this gateway sends requests to the engines of a region."""

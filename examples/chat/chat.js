@@ -31,7 +31,7 @@ const words = (state) => {
   if (state.state === 'reserved' && state.moved_blocks) {
     return `${state.moved_blocks} KV blocks lie beside the engine that will answer.`;
   }
-  if (state.state === 'reserved') return 'An engine is reserved; its KV cache is in place.';
+  if (state.state === 'reserved') return 'An engine is reserved; nothing was moved.';
   return 'No advisory yet.';
 };
 const show = async () => {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from typing_extensions import override
@@ -19,6 +19,7 @@ from gateway.advisories.open_advisory import ASKED, CAME, FAILED, OpenAdvisory
 from gateway.advisories.session_table import KnownSession, SessionTable
 from gateway.advisories.source_limits import SourceLimits
 from gateway.contracts.advisory import (
+    FORWARDED,
     IGNORED,
     REPLACED,
     SHED,
@@ -29,6 +30,7 @@ from gateway.contracts.advisory import (
     Advisory,
     AdvisoryTallies,
     SourceTally,
+    StoredAdvisory,
 )
 from gateway.contracts.kv_order import MOVED, USELESS, KvOrderRow
 from gateway.pool.request_listener import RequestListener
@@ -36,6 +38,7 @@ from planning.kv_orders.kv_move import ADVISORY, MAX_BLOCKS, KvMove
 from routing.advisories.advised_routing import Staging
 from routing.advisories.advised_sessions import LIFETIME_S
 from routing.policy.policy_document import OFF
+from routing.values.decision import Decision
 from routing.values.inference_request import InferenceRequest
 
 if TYPE_CHECKING:
@@ -49,13 +52,20 @@ LEAD_S = 6.9
 MAX_OPEN = 50_000
 SPURIOUS_IN_A_ROW = 3
 """After so many advisories without a request, nothing is moved for a session until one comes."""
-_MAX_MOVES = 4096
+MAX_AGE_S = 30.0
+"""What another gateway was told before is not acted on; clocks of machines may differ by less."""
+_MAX_KEPT = 4096
 _LEAD_SHARE = 0.1
+
+_Kept = TypeVar("_Kept")
 
 
 class Advisories(RequestListener):
-    """Mutable: `_open` (session → what stands), `_moving` (session → its source's counts, while an order is under way),
-    `_of_move` (order → the same), `_leads` (tenant → expected lead), and the tables beside.
+    """Mutable: `_open` (session → what stands), `_moving` (session → its source's counts, for the last that had blocks
+    moved), `_of_move` (order → the same), `_leads` (tenant → expected lead), `_told` (request → what the gateway that
+    decided says of its advisory), and the tables beside.
+
+    Of several gateways the one that decides for a pool's requests holds its advisories, and tells the others.
     """
 
     def __init__(
@@ -65,14 +75,18 @@ class Advisories(RequestListener):
         tally: AdvisoryTally,
         lag: LoopLag,
         clock: Callable[[], float] = time.monotonic,
+        decides: Callable[[str], bool] = lambda _pool_id: True,
     ) -> None:
         self._pools, self._orders, self.tally, self._lag, self._clock = pools, orders, tally, lag, clock
+        self._decides = decides
+        """Whether this gateway decides for a pool's requests."""
         self.sessions = SessionTable()
         self.limits = SourceLimits()
         self._open: OrderedDict[str, OpenAdvisory] = OrderedDict()
         self._moving: OrderedDict[str, SourceTally] = OrderedDict()
         self._of_move: OrderedDict[str, SourceTally] = OrderedDict()
         self._leads: OrderedDict[str, float] = OrderedDict()
+        self._told: OrderedDict[str, StoredAdvisory] = OrderedDict()
         orders.listener = self
 
     def __len__(self) -> int:
@@ -88,16 +102,32 @@ class Advisories(RequestListener):
         now = self._clock()
         wait_s = 1.0 if self._lag.behind else self.limits.take(advisory.tenant_id, advisory.source, now)
         if wait_s:
-            self._count(advisory, self._pool_of(advisory), SHED)
+            self._count(advisory, self.pool_of(advisory), SHED)
         return wait_s
 
-    def knows(self, advisory: Advisory) -> bool:
-        """Return whether this gateway has served the session lately."""
-        return self.sessions.get(advisory.tenant_id, advisory.session_id) is not None
+    def pool_of(self, advisory: Advisory) -> str:
+        """Return the pool that the session asked last; empty: this gateway neither served it nor decided for it."""
+        known = self.sessions.get(advisory.tenant_id, advisory.session_id)
+        return known.pool_id if known is not None else ""
 
-    def advise(self, advisory: Advisory) -> str:
+    def decides(self, advisory: Advisory) -> bool:
+        """Return whether the session's next request will be decided here."""
+        pool_id = self.pool_of(advisory)
+        return bool(pool_id) and self._decides(pool_id)
+
+    def heard(self, advisory: Advisory, age_s: float) -> None:
+        """Act on what another gateway was told so long ago, where this one decides for the session."""
+        if age_s > MAX_AGE_S or not self.decides(advisory):
+            return
+        if self._lag.behind:
+            self._count(advisory, self.pool_of(advisory), SHED)
+        else:
+            self.advise(advisory, age_s)
+
+    def advise(self, advisory: Advisory, age_s: float = 0.0) -> str:
         """Act on an advisory; returns its state: prefetching or reserved, or why nothing was done."""
         now = self._clock()
+        said_s = now - age_s
         known = self.sessions.get(advisory.tenant_id, advisory.session_id)
         pool = self._pools.get(known.pool_id) if known is not None else None
         if known is None or pool is None or advisory.served_model not in ("", pool.entry.served_model):
@@ -108,24 +138,36 @@ class Advisories(RequestListener):
             self._count(advisory, known.pool_id, IGNORED)
             return IGNORED
         name = _name(advisory.tenant_id, advisory.session_id)
-        before = self._open.pop(name, None)
+        before = self._open.get(name)
+        if age_s and said_s < (known.at_s if before is None else max(known.at_s, before.said_s)):
+            # It was overtaken on its way, by a newer one or by the request itself.
+            self._count(advisory, known.pool_id, REPLACED)
+            return IGNORED
         if before is not None:
+            del self._open[name]
             self._count(before.advisory, before.pool_id, REPLACED)
-        lead_s = self._lead_s(advisory)
+        lead_s = max(0.0, self._lead_s(advisory) - age_s)
         stands = self._advised(advisory, known, pool, before, lead_s, now)
         if stands is None:
+            pool.router.advised.invalidate(advisory.tenant_id, advisory.session_id)
+            self._orders.left_queue(name)
             return IGNORED
+        stands.said_s = said_s
         self._open[name] = stands
         if len(self._open) > MAX_OPEN:
             self._end(next(iter(self._open)), SPURIOUS, now)
         return stands.state
 
-    def withdraw(self, tenant_id: str, session_id: str) -> bool:
-        """End a session's advisory; returns whether one stood. What was moved for nothing counts as spurious."""
-        name = _name(tenant_id, session_id)
-        if name not in self._open:
+    def withdraw(self, tenant_id: str, session_id: str, age_s: float = 0.0) -> bool:
+        """End a session's advisory; returns whether one stood. What was moved for nothing counts as spurious.
+
+        `age_s`: it was withdrawn so long ago, which ends no newer one.
+        """
+        name, now = _name(tenant_id, session_id), self._clock()
+        stands = self._open.get(name)
+        if stands is None or stands.said_s > now - age_s:
             return False
-        self._end(name, WITHDRAWN, self._clock())
+        self._end(name, WITHDRAWN, now)
         return True
 
     def state(self, tenant_id: str, session_id: str) -> OpenAdvisory | None:
@@ -133,10 +175,13 @@ class Advisories(RequestListener):
         return self._open.get(_name(tenant_id, session_id))
 
     def sweep(self) -> None:
-        """End advisories whose time is over; call it about every second."""
+        """End advisories whose time is over, or of pools that another gateway decides for; call it every second."""
         now = self._clock()
-        for name in [name for name, each in self._open.items() if each.expires_s <= now]:
-            self._end(name, SPURIOUS, now)
+        for name, each in list(self._open.items()):
+            if not self._decides(each.pool_id):
+                self._end(name, FORWARDED, now)
+            elif each.expires_s <= now:
+                self._end(name, SPURIOUS, now)
 
     def tallies(self) -> AdvisoryTallies:
         """Return what was counted since the gateway began."""
@@ -158,13 +203,20 @@ class Advisories(RequestListener):
         tally.rule = record.pool.entry.policy.advisories
         if tally.rule == OFF:
             return
-        now, session = self._clock(), (request.tenant_id, request.session_id)
-        stands = self._open.pop(_name(*session), None)
-        if stands is not None:
-            self._arrived(stands, record, now)
-        if request.keys:
-            decision, tokens = record.decision, request.prompt_tokens
-            self.sessions.note(*session, decision.pool_id, decision.engine_id, request.keys, tokens, now)
+        record.advisory = self._told.pop(record.decision.decision_id, None)
+        if (stored := self._arrived(request, record.decision)) is not None:
+            record.advisory = stored
+
+    def decided(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
+        """Hear that another gateway's request goes to an engine; returns what an advisory had done for it."""
+        pool = self._pools.get(decision.pool_id)
+        if not request.session_id or pool is None or pool.entry.policy.advisories == OFF:
+            return None
+        return self._arrived(request, decision)
+
+    def told(self, request_id: str, stored: StoredAdvisory) -> None:
+        """Hear what an advisory did for a request of ours that another gateway decided on."""
+        _keep(self._told, request_id, stored)
 
     @override
     def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
@@ -189,14 +241,21 @@ class Advisories(RequestListener):
     def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
         """An order of an advisory has ended."""
         for name in asked_by:
-            tally = self._moving.pop(name, None)
+            tally = self._moving.get(name)
             if tally is not None:
                 tally.bytes_moved += row.bytes
                 _keep(self._of_move, row.order_id, tally)
             stands = self._open.get(name)
-            if stands is not None:
+            if stands is not None and stands.moved_to == row.target:
                 stands.move = CAME if row.outcome == MOVED else FAILED
                 stands.moved_blocks, stands.moved_bytes, stands.move_s = row.blocks, row.bytes, row.seconds
+
+    def dropped(self, asked_by: Set[str]) -> None:
+        """An order of an advisory gave way to others before it began."""
+        for name in asked_by:
+            stands = self._open.get(name)
+            if stands is not None and stands.move == ASKED:
+                stands.move = FAILED
 
     def judged(self, row: KvOrderRow) -> None:
         """A copy was loaded from for the first time, or left without that."""
@@ -266,20 +325,28 @@ class Advisories(RequestListener):
             _keep(self._moving, name, self.tally.source(stands.pool_id, tenant, source))
             stands.move, stands.held_by, stands.moved_to = ASKED, staging.source, staging.target
 
-    def _arrived(self, stands: OpenAdvisory, record: DecisionRecord, now: float) -> None:
+    def _arrived(self, request: InferenceRequest, decision: Decision) -> StoredAdvisory | None:
+        """Take note of a session's request; returns what its advisory did for it."""
+        now, session = self._clock(), (request.tenant_id, request.session_id)
+        stands = self._open.pop(_name(*session), None)
+        if request.keys:
+            engine_id, tokens = decision.engine_id, request.prompt_tokens
+            self.sessions.note(*session, decision.pool_id, engine_id, request.keys, tokens, now)
+        return self._followed(stands, decision.engine_id, now) if stands is not None else None
+
+    def _followed(self, stands: OpenAdvisory, engine_id: str, now: float) -> StoredAdvisory:
         """Judge an advisory by the request that came; what is still on its way travels no further than its part."""
-        advisory = stands.advisory
-        engine_id = record.decision.engine_id
-        record.advisory = stands.stored(engine_id, now)
-        self._count(advisory, stands.pool_id, record.advisory.outcome)
+        advisory, stored = stands.advisory, stands.stored(engine_id, now)
+        self._count(advisory, stands.pool_id, stored.outcome)
         self._orders.left_queue(_name(advisory.tenant_id, advisory.session_id))
-        if record.advisory.outcome == USEFUL:
+        if stored.outcome == USEFUL:
             self.limits.judged(advisory.tenant_id, advisory.source, True, now)
         lead_s, tenant = now - stands.at_s, advisory.tenant_id
         known_s = self._leads.pop(tenant, LEAD_S)
         self._leads[tenant] = known_s + _LEAD_SHARE * (lead_s - known_s)
         if len(self._leads) > MAX_OPEN:
             self._leads.popitem(last=False)
+        return stored
 
     def _end(self, name: str, outcome: str, now: float) -> None:
         """End an advisory that no request followed."""
@@ -291,7 +358,7 @@ class Advisories(RequestListener):
             pool.router.advised.invalidate(tenant, session)
         self._orders.left_queue(name)
         known = self.sessions.get(tenant, session)
-        if outcome == SPURIOUS or stands.move == CAME:
+        if outcome == SPURIOUS or (outcome == WITHDRAWN and stands.move == CAME):
             self.limits.judged(tenant, stands.advisory.source, False, now)
             if known is not None:
                 known.spurious += 1
@@ -299,10 +366,6 @@ class Advisories(RequestListener):
     def _lead_s(self, advisory: Advisory) -> float:
         said = advisory.expected_arrival_s
         return self._leads.get(advisory.tenant_id, LEAD_S) if said is None else said
-
-    def _pool_of(self, advisory: Advisory) -> str:
-        known = self.sessions.get(advisory.tenant_id, advisory.session_id)
-        return known.pool_id if known is not None else ""
 
     def _count(self, advisory: Advisory, pool_id: str, outcome: str) -> None:
         self.tally.count(pool_id, advisory.tenant_id, advisory.source, outcome)
@@ -313,7 +376,8 @@ def _name(tenant_id: str, session_id: str) -> str:
     return f"session {len(tenant_id)} {tenant_id} {session_id}"
 
 
-def _keep(table: OrderedDict[str, SourceTally], name: str, tally: SourceTally) -> None:
-    table[name] = tally
-    if len(table) > _MAX_MOVES:
+def _keep(table: OrderedDict[str, _Kept], name: str, value: _Kept) -> None:
+    table[name] = value
+    table.move_to_end(name)
+    if len(table) > _MAX_KEPT:
         table.popitem(last=False)

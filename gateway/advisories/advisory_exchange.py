@@ -1,13 +1,14 @@
-"""Advisories of sessions that another gateway served: each gateway hears of those that a peer does not know.
+"""Advisories between gateways: the one that decides for a session's pool acts, whichever heard of it.
 
-Of several gateways that know a session each acts: copies of blocks do no harm, and a reservation at the wrong gateway
-ends by its time limit.
+It knows the sessions of all gateways by the requests that it decides on (gateway/owners/answers.py). The others pass
+advisories on over the bus. One that is lost, late or overtaken costs nothing but its use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from gateway.advisories.advisories import Advisories
@@ -33,8 +34,8 @@ TALLY_TICKS = 2
 class AdvisoryExchange:
     """One gateway's end. Everything but the bus's callback runs on the event loop's thread."""
 
-    def __init__(self, bus: Bus, advisories: Advisories, tag: str) -> None:
-        self._bus, self.advisories, self._tag = bus, advisories, tag
+    def __init__(self, bus: Bus, advisories: Advisories, tag: str, wall: Callable[[], float] = time.time) -> None:
+        self._bus, self.advisories, self._tag, self._wall = bus, advisories, tag, wall
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -60,18 +61,21 @@ class AdvisoryExchange:
 
     def advise(self, advisory: Advisory) -> str:
         """Act on an advisory here, or let the others hear of it; returns its state."""
-        if not self.advisories.knows(advisory):
-            self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory)))
-            self.advisories.tally.count("", advisory.tenant_id, advisory.source, FORWARDED)
-            return UNKNOWN
-        return self.advisories.advise(advisory)
+        if self.advisories.decides(advisory):
+            return self.advisories.advise(advisory)
+        pool_id = self.advisories.pool_of(advisory)
+        self._tell(advisory)
+        self.advisories.tally.count(pool_id, advisory.tenant_id, advisory.source, FORWARDED)
+        return FORWARDED if pool_id else UNKNOWN
 
     def withdraw(self, advisory: Advisory) -> bool:
         """End a session's advisory wherever it stands; returns whether it stood here."""
-        if self.advisories.withdraw(advisory.tenant_id, advisory.session_id):
-            return True
-        self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, withdrawn=True)))
-        return False
+        if not self.advisories.decides(advisory):
+            self._tell(advisory, withdrawn=True)
+        return self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
+
+    def _tell(self, advisory: Advisory, *, withdrawn: bool = False) -> None:
+        self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, self._wall(), withdrawn)))
 
     def _on_message(self, _topic: str, value: bytes) -> None:
         loop = self._loop
@@ -86,8 +90,8 @@ class AdvisoryExchange:
             return
         if heard.sender == self._tag:
             return
-        advisory = heard.advisory
+        advisory, age_s = heard.advisory, max(0.0, self._wall() - heard.said_at)
         if heard.withdrawn:
-            self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
-        elif self.advisories.knows(advisory):
-            self.advisories.advise(advisory)
+            self.advisories.withdraw(advisory.tenant_id, advisory.session_id, age_s)
+        else:
+            self.advisories.heard(advisory, age_s)

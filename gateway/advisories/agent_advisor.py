@@ -18,7 +18,7 @@ from routing.advisories.agent_workflows import AgentHints, AgentWorkflows
 from routing.advisories.call_graph import CallGraph
 
 if TYPE_CHECKING:
-    from gateway.advisories.advisories import Advisories
+    from gateway.advisories.advisory_exchange import AdvisoryExchange
     from gateway.pool.recent_decisions import DecisionRecord
     from routing.values.inference_request import InferenceRequest
 
@@ -45,8 +45,8 @@ def read_call_graph(path: str) -> CallGraph | None:
 class AgentAdvisor(RequestListener):
     """Hears of each dispatch after `Advisories`, which has ended the session's own advisory by then."""
 
-    def __init__(self, graph: CallGraph, advisories: Advisories) -> None:
-        self._advisories = advisories
+    def __init__(self, graph: CallGraph, exchange: AdvisoryExchange) -> None:
+        self._exchange = exchange
         self._workflows: AgentWorkflows[str] = AgentWorkflows(graph)
 
     @override
@@ -61,10 +61,10 @@ class AgentAdvisor(RequestListener):
 
     def _tell(self, tenant_id: str, hints: AgentHints[str]) -> None:
         for session_id in hints.invalidate:
-            self._advisories.withdraw(tenant_id, session_id)
+            self._exchange.withdraw(Advisory(tenant_id=tenant_id, session_id=session_id, source=SOURCE))
         for each in hints.advise:
             advisory = Advisory(
                 tenant_id=tenant_id, session_id=each.session, expected_arrival_s=each.expected_s, source=SOURCE
             )
-            if not self._advisories.wait_s(advisory):
-                self._advisories.advise(advisory)
+            if not self._exchange.advisories.wait_s(advisory):
+                self._exchange.advise(advisory)

@@ -19,6 +19,8 @@ class OpenAdvisory(msgspec.Struct):
     """When the first one of the burst came."""
     expected_s: float
     expires_s: float
+    said_s: float = 0.0
+    """When the newest one was sent."""
     move: str = ""
     """asked, came or failed; empty: nothing has to move."""
     held_by: str = ""

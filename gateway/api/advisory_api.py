@@ -67,7 +67,8 @@ class AdvisoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     session_id: str
     state: str
-    """prefetching or reserved; unknown: no gateway that was asked knows the session; ignored: the policy takes none."""
+    """prefetching or reserved; forwarded: to the gateway that decides for the session's pool; unknown: this gateway
+    does not know the session, and the others were told; ignored: the policy takes none."""
 
 
 class AdvisoryState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -255,7 +256,7 @@ def _batch(value: object) -> list[AdvisoryBody]:
 
 
 def _require(methods: str, exchange: Exchange) -> None:
-    if exchange.method not in methods:
+    if exchange.method not in methods.split(" or "):
         raise ApiError(405, f"Use {methods} here.", "method_not_allowed")
 
 

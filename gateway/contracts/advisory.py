@@ -17,7 +17,7 @@ UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
 """useful: its request came and found all in place; late: before what was moved for it; overruled: another engine was
 clearly cheaper; spurious: no request came in time; withdrawn: by its sender; replaced: by a newer one; unknown: nobody
-knows the session; shed: over a limit; ignored: the policy takes none; forwarded: to the other gateways."""
+knows the session; shed: over a limit; ignored: the policy takes none; forwarded: to the gateway that decides."""
 RESERVED = "reserved"
 PREFETCHING = "prefetching"
 """States of one that stands."""
@@ -41,10 +41,12 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerAdvisory(msgspec.Struct, frozen=True):
-    """What one gateway tells all others of a session that it does not know."""
+    """What one gateway tells all others of a session whose requests it does not decide on."""
 
     sender: str
     advisory: Advisory
+    said_at: float
+    """Unix seconds of the sender's clock."""
     withdrawn: bool = False
 
 

@@ -54,6 +54,9 @@ class Told(Protocol):
     def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
         """An order that was for these has ended."""
 
+    def dropped(self, asked_by: Set[str]) -> None:
+        """An order that was for these gave way to others before it began."""
+
     def judged(self, row: KvOrderRow) -> None:
         """A copy was loaded from for the first time, or left without that."""
 
@@ -224,6 +227,8 @@ class KvOrders:
         for request_id in order.wanted_by:
             self._of_request.pop(request_id, None)
         self._metrics.kv_orders.inc(order.move.planner, DROPPED)
+        if order.move.planner == ADVISORY and self.listener is not None:
+            self.listener.dropped(order.asked_by)
 
     def _begin_next(self) -> None:
         targets = Counter(target for target, _ in self._under_way)

@@ -24,15 +24,17 @@ from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver, Observation
 
 if TYPE_CHECKING:
+    from gateway.advisories.advisories import Advisories
     from gateway.pool.live_pool import LivePool
 
 
 class Answers:
     """One pool's answers. Mutable state: whose request each id is, and those that wait for an engine."""
 
-    def __init__(self, pool: LivePool, send: Callable[[str, Answered], bool]) -> None:
+    def __init__(self, pool: LivePool, send: Callable[[str, Answered], bool], advisories: Advisories) -> None:
         self._pool = pool
         self._send = send
+        self._advisories = advisories
         self._of: dict[str, str] = {}
         """Request id → tag of the gateway that relays it."""
         self._queued: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
@@ -79,7 +81,8 @@ class Answers:
         name = ask.request.request_id
         self._of[name] = peer
         age_s = time.monotonic() - outcome.decision.decided_s
-        if not self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s)):
+        advisory = self._advisories.decided(ask.request, outcome.decision)
+        if not self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, advisory=advisory)):
             self._end(name)
 
     def withdraw(self, peer: str, message: Withdraw) -> None:

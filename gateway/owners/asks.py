@@ -29,6 +29,7 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
 if TYPE_CHECKING:
+    from gateway.advisories.advisories import Advisories
     from gateway.base.metrics import GatewayMetrics
     from gateway.owners.ownership import Ownership
     from gateway.pool.live_pool import LivePool
@@ -73,12 +74,15 @@ class Asks:
     Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
     """
 
-    def __init__(self, pool: LivePool, desk: Desk, ownership: Ownership, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, pool: LivePool, desk: Desk, ownership: Ownership, metrics: GatewayMetrics, advisories: Advisories
+    ) -> None:
         self.epoch: Epoch | None = None
         self._pool = pool
         self._desk = desk
         self._ownership = ownership
         self._metrics = metrics
+        self._advisories = advisories
         self._waiting: dict[int, _Asked] = {}
         self._next_id = 0
 
@@ -195,6 +199,8 @@ class Asks:
         decision = answer.decision
         if decision is None:
             raise RuntimeError("an answer without a decision has ended a wait")
+        if answer.advisory is not None:
+            self._advisories.told(request.request_id, answer.advisory)
         incarnation = self._pool.driver.adopt(request, decision.engine_id, salted)
         return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation))
 

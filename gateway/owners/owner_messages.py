@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.wire import MIB, WireForm
 from routing.regions.region_view import PoolStanding
 from routing.values.decision import Decision, Rejected
@@ -84,6 +85,8 @@ class Answered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     age_s: float = 0.0
     """Seconds since `decision.decided_s` on the owner's clock."""
     rejected: Rejected | None = None
+    advisory: StoredAdvisory | None = None
+    """What an advisory had done for the request."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 import xxhash
 
+from gateway.advisories.advisories import Advisories
 from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.bus.bus import Bus, BusAwayError
@@ -65,6 +66,8 @@ class SharedPool:
 class PoolOwners:
     """One gateway's part. Everything runs on its event loop.
 
+    `shares` tells which pools this region's gateways serve together.
+
     Mutable state: one SharedPool for each pool, messages of this turn by peer, and when the last heartbeat went out.
     """
 
@@ -75,12 +78,13 @@ class PoolOwners:
         directory: PeerDirectory,
         pools: Callable[[], Iterable[LivePool]],
         metrics: GatewayMetrics,
+        advisories: Advisories,
         shares: Callable[[LivePool], bool] = lambda _pool: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory = directory
+        self._advisories = advisories
         self.shared: dict[str, SharedPool] = {}
-        """`shares` tells which pools this region's gateways serve together."""
         self._me = links.me.tag
         self._shares = shares
         self._bus, self._links, self._pools, self._metrics = bus, links, pools, metrics
@@ -134,8 +138,9 @@ class PoolOwners:
         for pool_id, pool in pools.items():
             if pool_id not in self.shared:
                 ownership = Ownership(self._me, now)
-                asks = Asks(pool, self, ownership, self._metrics)
-                self.shared[pool_id] = SharedPool(pool, asks, Answers(pool, self.send), ownership)
+                asks = Asks(pool, self, ownership, self._metrics, self._advisories)
+                answers = Answers(pool, self.send, self._advisories)
+                self.shared[pool_id] = SharedPool(pool, asks, answers, ownership)
 
     def _around(self) -> Around:
         tags = frozenset(self.directory.tags)
@@ -273,6 +278,11 @@ class PoolOwners:
             return
         if stale:
             self._links.tell(peer.tag, BEATS, BEAT.encode(Beat(stale)))
+
+    def decides(self, pool_id: str) -> bool:
+        """Return whether our requests to a pool are decided here."""
+        shared = self.shared.get(pool_id)
+        return shared is None or shared.ownership.role != ASKS
 
     # -- messages
 

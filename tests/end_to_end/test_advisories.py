@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
-from tests.browser import PATIENCE_MS, watched_page
+from tests.browser import PATIENCE_MS, sign_in, watched_page
 from tests.program import Program, running_program
 
 pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 TURNS = 8
+BURSTS = 30
+ADVISORIES = "/api/v1/advisories"
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +46,42 @@ def called(program: Program, method: str, path: str, body: object = None) -> Any
             time.sleep(1)
 
 
-def ask(page: Page, question: str) -> str:
-    """Send a question and return the answer with its note."""
+def ask(page: Page, question: str) -> tuple[str, str]:
+    """Send a question; return the answer with its note, and the decision's id."""
     turns = page.locator("#turns li")
     before = turns.count()
     page.fill("#text", question)
-    page.get_by_role("button", name="Send").click()
+    with page.expect_response(lambda each: each.url.endswith("/ask"), timeout=4 * PATIENCE_MS) as answered:
+        page.get_by_role("button", name="Send").click()
     turns.nth(before + 1).wait_for(timeout=4 * PATIENCE_MS)
-    return turns.nth(before + 1).inner_text()
+    return turns.nth(before + 1).inner_text(), answered.value.json()["decision_id"]
 
 
-def drain_all_beside(program: Program, name: str) -> None:
+def leave_out_the_node_of(program: Program, name: str) -> None:
     """Have the conversation go to an engine of the other node."""
     engines = called(program, "GET", "/api/v1/engines?limit=100")["results"]
     node = next(each["kv_node"] for each in engines if each["name"] == name)
     for each in engines:
         state = "draining" if each["kv_node"] == node else "ready"
-        called(program, "POST", f"/api/v1/engines/{each['engine_id']}/state", {"state": state})
+        if each["desired_state"] != state:
+            called(program, "POST", f"/api/v1/engines/{each['engine_id']}/state", {"state": state})
+
+
+def type_until_kv_lies_there(page: Page) -> None:
+    """Type in bursts, with longer pauses than those that begin one, until KV lies beside the reserved engine.
+
+    A node writes behind the answer, a drained engine is out a moment later, and a busy gateway sheds advisories.
+    """
+    state, text = page.locator("#state"), page.locator("#text")
+    expect(state).to_have_attribute("data-moved", "0", timeout=4 * PATIENCE_MS)
+    for _ in range(BURSTS):
+        text.press_sequentially("And pump 9? ", delay=30)
+        try:
+            expect(state).to_have_attribute("data-moved", re.compile("[1-9]"), timeout=4000)
+        except AssertionError:
+            continue
+        return
+    pytest.fail(f"nothing moved: {state.inner_text()}")
 
 
 def test_typing_moves_the_sessions_kv_before_the_request(
@@ -68,36 +90,56 @@ def test_typing_moves_the_sessions_kv_before_the_request(
     ((origins,),) = quiet_program.ask("SELECT origins FROM controlplane_apikey WHERE name = 'first run'")
     (chat,) = json.loads(origins)
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = watched_page(context, trouble)
+    page, told = watched_page(context, trouble), list[Request]()
+    page.on("request", lambda each: told.append(each) if each.url.endswith(ADVISORIES) else None)
     page.goto(chat, timeout=4 * PATIENCE_MS)
-    answered = ask(page, "What does valve 7 do?")
-    for turn in range(TURNS):
-        # What the node keeps is written behind the answer, and a busy gateway sheds advisories: it may take some turns.
-        drain_all_beside(quiet_program, answered.split("Answered by ")[1].split(".")[0])
-        time.sleep(3.2)
-        page.locator("#text").press_sequentially("And pump 9?", delay=30)
-        state = page.locator("#state")
-        if turn < TURNS - 1:
-            page.wait_for_timeout(3000)
-            moved = int(state.get_attribute("data-moved") or 0) > 0
-        else:
-            expect(state).to_contain_text("KV blocks lie beside the engine", timeout=4 * PATIENCE_MS)
-            moved = True
-        answered = ask(page, "And pump 9, in the second row?")
-        if moved and "KV moved from" in answered and "tokens loaded from" in answered:
+    answered, decision_id = ask(page, "What does valve 7 do?")
+    for _ in range(TURNS):
+        # On a busy machine computing may be quicker than a load, and another engine cheaper.
+        leave_out_the_node_of(quiet_program, answered.split("Answered by ")[1].split(".")[0])
+        type_until_kv_lies_there(page)
+        answered, decision_id = ask(page, "And pump 9, in the second row?")
+        if "KV moved from kv-" in answered and "instead of computed" in answered and useful(quiet_program):
             break
     assert "KV moved from kv-" in answered
     assert "instead of computed" in answered
-    assert 'switchyard_advisories_total{outcome="useful",pool="demo"}' in metrics(quiet_program)
+    assert useful(quiet_program)
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not [each for each in trouble if "CSP" in each or "CORS" in each]
+    the_calls_need_no_preflight_and_leave_no_token(quiet_program, told)
+    the_decision_tells_of_the_advisory(quiet_program, page, decision_id)
     context.close()
 
 
-def metrics(program: Program) -> str:
-    with urllib.request.urlopen(f"{program.url}/metrics", timeout=30) as answer:
-        return str(answer.read(), "utf-8")
+def useful(program: Program) -> bool:
+    """Return whether the gateway has counted a useful advisory."""
+    with urllib.request.urlopen(f"{program.url}/metrics", timeout=60) as answer:
+        text = str(answer.read(), "utf-8")
+    return (
+        re.search(r'^switchyard_advisories_total\{[^}]*outcome="useful"[^}]*\} [1-9]', text, re.MULTILINE) is not None
+    )
+
+
+def the_calls_need_no_preflight_and_leave_no_token(program: Program, told: list[Request]) -> None:
+    tokens = set()
+    for each in told:
+        sent = {name.lower(): value for name, value in each.headers.items()}
+        assert each.method == "POST"
+        assert sent["content-type"].startswith("text/plain")
+        assert "authorization" not in sent
+        tokens.add(json.loads(each.post_data or "{}")["token"])
+    assert tokens
+    files = {path: path.read_bytes() for path in program.state_dir.rglob("*") if path.is_file()}
+    assert any(path.name == "gateway.log" for path in files)
+    assert not [path for path, data in files.items() for token in tokens if token.encode() in data]
+
+
+def the_decision_tells_of_the_advisory(program: Program, page: Page, decision_id: str) -> None:
+    sign_in(page, f"{program.url}/decisions/{decision_id}", "admin", program.secrets["admin_password"])
+    for words in ("An advisory announced it", "KV (", "from node kv-"):
+        expect(page.locator("main")).to_contain_text(words, timeout=4 * PATIENCE_MS)
 
 
 def test_the_script_is_small() -> None:

@@ -12,6 +12,7 @@ from web.kv_nodes.sizes import stored
 
 SHOWN = 12
 _JUDGED = ("useful", "late", "overruled", "spurious")
+_NO_POOL = "sessions not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,11 @@ class SourceRow:
     tenant: str
     pool: str
     received: str
-    useful: str
+    useful: int
+    useful_share: str
+    """Of those that are judged; empty: none is yet."""
     late: int
+    overruled: int
     spurious: int
     shed: int
     moved: str
@@ -56,7 +60,7 @@ class AdvisoryTable:
 
 def advisory_table(told: Advised, pools: Mapping[str, str], keys: Mapping[str, str]) -> AdvisoryTable:
     """Return the table of these counts; `pools` and `keys` have the names of ids."""
-    sources = [each for each in told.sources if each.pool_id]
+    sources = told.sources
     return AdvisoryTable(
         tuple(_pool(each, pools) for each in told.pools if each.pool_id in pools),
         tuple(_source(each, pools, keys) for each in sources[:SHOWN]),
@@ -82,10 +86,12 @@ def _source(tally: SourceTally, pools: Mapping[str, str], keys: Mapping[str, str
     return SourceRow(
         name=keys.get(tally.source, tally.source),
         tenant=tally.tenant_id,
-        pool=pools.get(tally.pool_id, tally.pool_id),
-        received=short(tally.received),
-        useful=percent(tally.outcomes.get("useful", 0) / judged if judged else None),
+        pool=pools.get(tally.pool_id, tally.pool_id) or _NO_POOL,
+        received=short(tally.received if tally.pool_id else sum(tally.outcomes.values())),
+        useful=tally.outcomes.get("useful", 0),
+        useful_share=percent(tally.outcomes.get("useful", 0) / judged) if judged else "",
         late=tally.outcomes.get("late", 0),
+        overruled=tally.outcomes.get("overruled", 0),
         spurious=tally.outcomes.get("spurious", 0),
         shed=tally.outcomes.get("shed", 0),
         moved=stored(tally.bytes_moved),

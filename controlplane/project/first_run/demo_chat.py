@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from os import getpid
@@ -20,23 +21,27 @@ from controlplane.project.processes.child_process import ChildSpec
 
 _CHILD = "example-chat"
 _ACTOR = program("first run")
+_OWN = re.compile(rf"http://{re.escape(LOOPBACK)}:\d+")
 
 
 def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     """Return the chat's address, and have the demo's API key list it as an origin; empty where the key is gone.
 
-    The key remembers the port; a page whose port now belongs to another program moves to a free one.
+    The key remembers the port; a page whose port now belongs to another program moves to a free one. Origins that
+    somebody has added stay.
     """
     key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None).first()
     if key is None:
         return ""
-    if key.origins and is_free(int(key.origins[0].rpartition(":")[2])):
-        return str(key.origins[0])
+    known = next((each for each in key.origins if _OWN.fullmatch(each)), "")
+    if known and is_free(int(known.rpartition(":")[2])):
+        return str(known)
     taken = {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
     taken |= {port for node in KvNode.objects.filter(name__in=NODES) for port in node_ports(node)}
     (port,) = free_ports(1, start=ports_from, taken=taken)
     origin = f"http://{LOOPBACK}:{port}"
-    change_api_key(key, {"origins": [origin]}, actor=_ACTOR, why="Address of the example chat")
+    others = [each for each in key.origins if each != known]
+    change_api_key(key, {"origins": [*others, origin]}, actor=_ACTOR, why="Address of the example chat")
     return origin
 
 

@@ -148,3 +148,20 @@ def test_pools_of_a_key_that_make_no_sense_are_refused(
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=role)
     with pytest.raises(InvalidFieldsError, match=sentence):
         change_api_key(key, {"pools": named}, actor=ACTOR)
+
+
+def test_origins_are_listed_as_browsers_write_them_and_published(tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "chat", actor=ACTOR, origins=["https://Chat.example.com", "http://localhost:8090"])
+    assert key.origins == ["http://localhost:8090", "https://chat.example.com"]
+    assert build_snapshot(at=0.0).api_keys[0].origins == tuple(key.origins)
+    change_api_key(key, {"origins": []}, actor=ACTOR)
+    assert build_snapshot(at=0.0).api_keys[0].origins == ()
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "null", "chat.example.com", "https://chat.example.com/", "https://a.example/path", "https://*.example", 7],
+)
+def test_what_is_no_origin_is_refused(tenant: Tenant, bus: Bus, origin: Any) -> None:
+    with pytest.raises(InvalidFieldsError):
+        create_api_key(tenant, "chat", actor=ACTOR, origins=[origin])

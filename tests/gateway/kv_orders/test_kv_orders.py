@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,7 +18,7 @@ from gateway.kv_orders.block_mover import PART_BLOCKS, Mover, Part
 from gateway.kv_orders.kv_orders import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, KvOrders
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from planning.kv_orders.kv_move import PREFETCH, REPLICATE, SHRINK, KvMove, Planner
+from planning.kv_orders.kv_move import ADVISORY, PREFETCH, REPLICATE, SHRINK, KvMove, Planner
 from planning.kv_orders.planner_trust import TRIAL_S
 from planning.kv_orders.replica_count import COLD_S
 from tests.gateway.fake_engine import until
@@ -233,6 +233,38 @@ async def test_what_was_there_already_makes_no_row() -> None:
     made.ask(1)
     await until(lambda: len(made.orders) == 0)
     assert (made.rows(), made.counted("prefetch", "moved"), len(made.mover.asked)) == ([], 0, 1)
+    await made.orders.stop()
+
+
+class Dropped:
+    """Hears of advisories' orders. Mutable: whose gave way."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def dropped(self, asked_by: Set[str]) -> None:
+        self.names |= asked_by
+
+    def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None: ...
+
+    def judged(self, row: KvOrderRow) -> None: ...
+
+    def used(self, row: KvOrderRow, tokens: int) -> None: ...
+
+
+async def test_who_asked_for_an_order_that_gives_way_hears_of_it() -> None:
+    made, heard = Asked(), Dropped()
+    made.orders.listener = heard
+    for number in range(MAX_PER_TARGET):
+        made.ask(1000 * number + 1)
+    assert made.ask(500, planner=ADVISORY, request="session s")
+    number = MAX_PER_TARGET
+    while not heard.names and number < 2 * MAX_WAITING:
+        assert made.ask(1000 * number + 1)
+        number += 1
+    assert heard.names == {"session s"}
+    assert made.counted("advisory", "dropped") == 1
+    made.mover.let(2 * MAX_WAITING)
     await made.orders.stop()
 
 

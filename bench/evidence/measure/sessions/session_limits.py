@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bench.evidence.measure.sessions.session_cases import ONE, Case, cases, measure_cases
 from bench.evidence.store import Result
 
@@ -12,13 +14,27 @@ ABLATED = ("symphony_pinned", "symphony_oldest_first", "symphony_whole_loads")
 MISSED_USERS = (256, 512)
 SPURIOUS = 0.6
 SPURIOUS_USERS_13B = (128, 192)
+LIMIT_USERS = 512
+"""Of spurious advisories and of caches on disk."""
+AMPLE_GB, SHORT_GB = 800.0, 200.0
+"""DRAM per node that holds everything, and the testbed's."""
+ON_DISK: dict[str, Any] = {"cache_on": "disk", "lead_s": 11.0, "dram_gb": AMPLE_GB}
+FRESH_USERS = 64
 
 
 def asked() -> list[Case]:
     """Return all cases; what they are compared with is in session_loads where nothing is changed."""
     return [
         *cases(("ours",), (896,), hbm_tokens=SHORT_MEMORY),
-        *cases(("ours",), MISSED_USERS, missed=0.1),
+        *(each for missed in (0.1, 1.0) for each in cases(("ours",), MISSED_USERS, missed=missed)),
+        *cases(("ours",), (LIMIT_USERS,), dram_gb=AMPLE_GB),
+        *(
+            each
+            for gb in (AMPLE_GB, SHORT_GB)
+            for each in cases(("ours",), (LIMIT_USERS,), spurious=SPURIOUS, dram_gb=gb)
+        ),
+        *cases(("ours",), (LIMIT_USERS,), **ON_DISK),
+        *cases(("ours", "recompute"), (FRESH_USERS,), fresh=True),
         *cases(("symphony", *ABLATED), ABLATION_USERS, seeds=ONE, hbm_tokens=SHORT_MEMORY),
         *(each for missed in (0.1, 1.0) for each in cases(("symphony",), MISSED_USERS, seeds=ONE, missed=missed)),
         *cases(("symphony",), SPURIOUS_USERS_13B, seeds=ONE, spurious=SPURIOUS, model="13b"),
