@@ -19,6 +19,16 @@ def tick(self):
     raise OSError("the broker is gone for good")
 MonotonicScheduler.tick = tick
 """
+GIVES_UP = """
+import sys
+from controlplane.project.celery import app
+app.conf.broker_connection_max_retries = 0
+"""
+ENDS = """
+import os, sys
+from celery.worker import WorkController
+WorkController.start = lambda self: None
+"""
 COMMAND = """
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", *sys.argv[1:]])
@@ -48,8 +58,16 @@ def test_a_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Pa
     assert "CommandError: The worker stopped because the thread of beat stopped unexpectedly." in done.stderr
 
 
-def test_the_jobs_process_ends_when_its_beat_does(tmp_path: Path) -> None:
-    assert run(tmp_path, BROKEN + COMMAND, "migrate").returncode == 0
-    done = run(tmp_path, BROKEN + JOBS)
+def test_a_worker_whose_jobs_end_exits_with_an_error_that_names_them(tmp_path: Path) -> None:
+    """Celery's worker that has given its broker up ends its thread without an error."""
+    done = run(tmp_path, GIVES_UP + COMMAND, "worker", "--only", "jobs", REDIS_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 1
-    assert "the thread of beat stopped unexpectedly" in done.stderr
+    assert "CommandError: The worker stopped because the thread of jobs stopped unexpectedly." in done.stderr
+
+
+@pytest.mark.parametrize(("script", "part"), [(BROKEN, "beat"), (ENDS, "jobs")], ids=["beat", "jobs"])
+def test_the_jobs_process_ends_when_a_part_of_it_does(tmp_path: Path, script: str, part: str) -> None:
+    assert run(tmp_path, script + COMMAND, "migrate").returncode == 0
+    done = run(tmp_path, script + JOBS)
+    assert done.returncode == 1
+    assert f"the thread of {part} stopped unexpectedly" in done.stderr

@@ -89,8 +89,8 @@ def start(state_dir: Path, *options: str) -> Program:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """Run the program without the demo."""
-    running = start(tmp_path_factory.mktemp("program") / "var", "--no-demo")
+    """Run the program as it starts unless asked for more."""
+    running = start(tmp_path_factory.mktemp("program") / "var")
     with running.process:
         yield running
         running.process.kill()
@@ -156,6 +156,28 @@ def completed(program: Program) -> float:
         re.MULTILINE,
     )
     return float(found[1]) if found else 0.0
+
+
+def count(state_dir: Path, *tables: str) -> dict[str, int]:
+    """Return how many rows each of these tables holds."""
+    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+        found = {
+            table: database.execute(f"SELECT count(*) FROM controlplane_{table}").fetchone()[0]  # noqa: S608 - ours
+            for table in tables
+        }
+    database.close()
+    return found
+
+
+def test_a_start_without_options_runs_no_demo(program: Program) -> None:
+    """The first of those that share the program."""
+    program.banner()
+    assert program.get("/live")[0] == 200
+    nobody = {"tenant": 0, "apikey": 0, "pool": 0, "engine": 0, "kvnode": 0}
+    assert count(program.state_dir, *nobody) == nobody
+    lines = [command_line(child) for child in children_of(program.process.pid)]
+    assert lines
+    assert not [line for line in lines if any("simulator" in word or "demo" in word for word in line)]
 
 
 def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:

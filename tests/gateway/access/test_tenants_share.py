@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.api.untracked_requests import FEW
 from gateway.base.settings import GatewaySettings
-from gateway.contracts.snapshot import Snapshot, encode_snapshot
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -28,9 +29,12 @@ async def _wait_s(gateway: ServedGateway) -> float:
     return float(answer["wait_s"])
 
 
-async def _flood(gateway: ServedGateway, tokens: int, key: str = OTHER_KEY) -> list[dict[str, Any]]:
+async def _flood(
+    gateway: ServedGateway, tokens: int, key: str = OTHER_KEY, requests: int = FLOOD
+) -> list[dict[str, Any]]:
     bodies = [
-        {"model": MODEL, "token_ids": [n] * tokens, "wait": False, "max_tokens": 100_000} for n in range(1, FLOOD + 1)
+        {"model": MODEL, "token_ids": [n] * tokens, "wait": False, "max_tokens": 100_000}
+        for n in range(1, requests + 1)
     ]
     answers = [await gateway.post(ROUTE, body, key=key) for body in bodies]
     assert {status for status, _, _ in answers} == {200}
@@ -48,6 +52,24 @@ async def test_decisions_that_nobody_tells_of_hardly_delay_another_tenant(tmp_pa
         body = {"model": MODEL, "prompt": "hello " * 20, "max_tokens": 2}
         status, answer, _ = await gateway.post("/v1/completions", body)
     assert status == 200, answer
+
+
+@pytest.mark.parametrize("tokens", [8000, 200])
+async def test_a_tenant_with_three_keys_holds_what_two_keys_may(tmp_path: Path, tokens: int) -> None:
+    """Whoever can make API keys cannot hold more engines by making one more."""
+    keys = [OTHER_KEY, "sy_second_key_of_tenant_b", "sy_third_key_of_tenant_b"]
+    async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
+        made = snapshot([a.url, b.url])
+        more = tuple(
+            ApiKeyEntry(key_id=key, sha256=sha256(key.encode()).hexdigest(), tenant_id="tenant-b") for key in keys[1:]
+        )
+        _publish(gateway, msgspec.structs.replace(made, api_keys=made.api_keys + more))
+        await until(lambda: gateway.gateway.api_key(more[-1].sha256) is not None)
+        held = []
+        for key in keys:
+            await _flood(gateway, tokens, key, requests=3 * FEW)
+            held.append(len(gateway.pool.router.reservations))
+        assert 0 < held[0] < held[1] == held[2] <= 2 * FEW
 
 
 async def test_a_tenant_alone_may_hold_all(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from celery import Celery
 from django.conf import settings
+from kombu.transport.memory import Transport
 
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
@@ -20,6 +22,35 @@ from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0
+OUTAGE_S = 60.0
+REFUSED = 150
+"""Connections that a broker refuses in its outage. By itself Celery gives up after a hundred, about 46 minutes."""
+RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup")
+
+
+class Outage:
+    """A broker that is away: it refuses each thread's first connections. Mutable: how many, by thread."""
+
+    def __init__(self, establish: Callable[[Any], Any]) -> None:
+        self.refused: Counter[str] = Counter()
+        self._establish = establish
+
+    def connect(self, transport: Any) -> Any:
+        """Refuse, or connect once the outage is over."""
+        thread = threading.current_thread().name
+        if thread.startswith("celery-") and self.refused[thread] < REFUSED:
+            self.refused[thread] += 1
+            raise transport.connection_errors[0]("the broker is away")
+        return self._establish(transport)
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+    """Let the broker be away, and nobody wait between two tries."""
+    outage = Outage(Transport.establish_connection)
+    monkeypatch.setattr(Transport, "establish_connection", lambda transport: outage.connect(transport))
+    monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
+    return outage
 
 
 @pytest.fixture
@@ -188,5 +219,47 @@ def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded:
     assert twice.wait(WAIT_S)
 
 
-def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back() -> None:
-    assert program.conf.broker_connection_max_retries is None
+def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, outage: Outage) -> None:
+    over, woken, ended = threading.Event(), threading.Event(), list[str]()
+
+    def wake() -> None:
+        woken.set()
+        over.set()
+
+    def end(part: str) -> None:
+        ended.append(part)
+        over.set()
+
+    app.conf.update({name: program.conf[name] for name in RETRIES})
+    app.task(wake, name="wake", shared=False)
+    app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
+    embedded = EmbeddedCelery(app, on_end=end)
+    embedded.start()
+    try:
+        assert over.wait(OUTAGE_S)
+    finally:
+        embedded.stop()
+        stop_requested.clear()
+    assert ended == []
+    assert woken.is_set()
+    assert outage.refused == {"celery-jobs": REFUSED, "celery-beat": REFUSED}
+
+
+def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, outage: Outage) -> None:
+    """Celery ends its worker's thread without an error."""
+    ended: list[str] = []
+    told = threading.Event()
+
+    def end(part: str) -> None:
+        ended.append(part)
+        told.set()
+
+    app.conf.update({name: program.conf[name] for name in RETRIES} | {"broker_connection_max_retries": 1})
+    embedded = EmbeddedCelery(app, (JOBS,), on_end=end)
+    embedded.start()
+    try:
+        assert told.wait(OUTAGE_S)
+    finally:
+        embedded.stop()
+        stop_requested.clear()
+    assert ended == ["jobs"]
