@@ -97,9 +97,8 @@ class LivePool:
         self.one_tenant = True
         """Whether only one tenant has keys."""
         self._follow(entry)
-        self.router = Router(
-            entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
-        )
+        max_bytes = settings.index_max_bytes
+        self.router = Router(entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=max_bytes)
         self.engines: dict[str, LiveEngine] = {}
         self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
         self.costs = _observer(entry.policy)
@@ -113,8 +112,7 @@ class LivePool:
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
-        self._settings, self._metrics = settings, metrics
-        self._session, self._context = session, context
+        self._settings, self._metrics, self._session, self._context = settings, metrics, session, context
         self.lag = lag
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh

@@ -15,6 +15,7 @@ from gateway.app import AppSettings
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.formats.endpoints import BY_PATH
 from gateway.http.http_exchange import Exchange
+from gateway.proxy.api_call import ApiCall
 from gateway.proxy.forwarded_request import forwarded_request
 from gateway.proxy.region_relay import passed_on
 from gateway.proxy.request_fields import wanted_of
@@ -48,7 +49,10 @@ def read(headers: dict[bytes, bytes]) -> Wanted:
     exchange = cast("Exchange", SimpleNamespace(head=SimpleNamespace(headers=headers)))
     cache_hint(headers, BODY)
     forwarded_request(CHAT, b"{}", BODY, headers, request_id="r", salt="")
-    return wanted_of("r", CALLER, BODY, exchange, 0.0, CHAT, None)
+    call = ApiCall(
+        exchange=exchange, endpoint=CHAT, caller=CALLER, decision_id="r", original=b"{}", body=BODY, arrived_s=0.0
+    )
+    return wanted_of(call, None)
 
 
 def test_every_header_that_is_acted_upon_is_passed_on() -> None:
