@@ -32,7 +32,7 @@ async def main() -> int:
     """Run the phases one after the other; 1 where a target is missed."""
     parser = command_line("regions", __doc__)
     parser.add_argument("--partition", type=float, default=30.0, metavar="S", help="length of the partition")
-    parser.add_argument("--rate", type=float, default=8.0, help="requests per second to the loaded region")
+    parser.add_argument("--rate", type=float, default=20.0, help="requests per second to the loaded region")
     parser.add_argument("--logs", type=Path, default=None, metavar="DIR", help="keep the gateways' logs there")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
