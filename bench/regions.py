@@ -1,7 +1,8 @@
 """Three regions through overload, partitions and a killed gateway: `python -m bench.regions --json OUT`.
 
 Every request must have a whole answer or an error at once; at most one hop; nothing is sent to a region that was not
-heard of within 2 s; a killed gateway's engines serve again within 5 s, and are handed back.
+heard of within 2 s; a killed gateway's engines serve again within 5 s, and its region's again within 5 s after it
+is healthy.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import aiohttp
 
+from bench.live.live_fleet import wait_for
 from bench.live.region_clients import RegionClients, outcome
 from bench.live.region_fleet import RegionFleet, region_fleet
 from bench.live.region_history import problems, seconds
@@ -30,7 +32,7 @@ async def main() -> int:
     """Run the phases one after the other; 1 where a target is missed."""
     parser = command_line("regions", __doc__)
     parser.add_argument("--partition", type=float, default=30.0, metavar="S", help="length of the partition")
-    parser.add_argument("--rate", type=float, default=8.0, help="requests per second to the loaded region")
+    parser.add_argument("--rate", type=float, default=20.0, help="requests per second to the loaded region")
     parser.add_argument("--logs", type=Path, default=None, metavar="DIR", help="keep the gateways' logs there")
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -51,6 +53,7 @@ class Moments:
     killed_s: float = 0.0
     served_s: float = 0.0
     restarted_s: float = 0.0
+    healthy_s: float = 0.0
     back_s: float = 0.0
 
 
@@ -92,17 +95,21 @@ async def _partition(
 
 
 async def _death(fleet: RegionFleet, clients: RegionClients, moments: Moments) -> None:
-    """Kill the gateway of eu and start it again."""
-    clients.rates["eu"] = 0.0
+    """Kill the gateway of eu and start it again; its clients are sent to us meanwhile, as DNS would."""
+    clients.rates["eu"] = 2.0
+    await asyncio.sleep(5.0)
     fleet.kill_gateway("eu")
     moments.killed_s = killed_s = time.time()
+    clients.via["eu"] = "us"
     moments.served_s = await _until(
         fleet, lambda event: _serves(event, "eu-", {"us", "asia"}) and seconds(event) > killed_s
     )
     await asyncio.sleep(3.0)
     moments.restarted_s = restarted_s = time.time()
     fleet.start_gateway("eu")
-    clients.rates["eu"] = 1.0
+    await asyncio.to_thread(wait_for, f"{fleet.url('eu')}/ready", 120.0)
+    moments.healthy_s = time.time()
+    clients.via["eu"] = "eu"
     moments.back_s = await _until(fleet, lambda event: _serves(event, "eu-", {"eu"}) and seconds(event) > restarted_s)
     await asyncio.sleep(3.0)
 
@@ -129,8 +136,10 @@ def _result(
         "forwarded_share_in_overload": crossed / max(1, sent),
         "forwards_resume_after_heal_s": at.again_s - at.healed_s,
         "taken_over_after_kill_s": _epoch_s(events, "taken_over", at.killed_s),
+        "engines_ready_after_kill_s": _ready_s(events, {"us", "asia"}, at.killed_s),
+        "healthy_after_start_s": at.healthy_s - at.restarted_s,
         "taken_back_after_start_s": _epoch_s(events, "taken_back", at.restarted_s),
-        "handed_back_after_start_s": at.back_s - at.restarted_s,
+        "engines_ready_after_start_s": _ready_s(events, {"eu"}, at.restarted_s),
     }
     targets = {
         "history_problems": Target(value=len(wrong), op="<=", target=0),
@@ -139,6 +148,7 @@ def _result(
         # Whose first contact was killed has an error from its connection; nobody may be left without any answer.
         "lost_requests": Target(value=outcomes["silent"], op="<=", target=0),
         "engines_served_after_kill_s": Target(value=at.served_s - at.killed_s, op="<=", target=5.0),
+        "handed_back_after_healthy_s": Target(value=at.back_s - at.healthy_s, op="<=", target=5.0),
     }
     return figures, targets
 
@@ -151,6 +161,19 @@ def _epoch_s(events: list[dict[str, Any]], how: str, since: float) -> float:
         if event.get("event") == "region_epoch" and event["how"] == how and event["region_name"] == "eu"
     ]
     return next((after_s for after_s in changes if after_s > 0), float("inf"))
+
+
+def _ready_s(events: list[dict[str, Any]], gateways: set[str], since: float) -> float:
+    """Return how long after `since` one of these gateways first took an engine of eu for able to work."""
+    ready = [
+        seconds(event) - since
+        for event in events
+        if event.get("event") == "breaker"
+        and event["state"] == "closed"
+        and event["gateway"] in gateways
+        and event["engine"].startswith("eu-")
+    ]
+    return next((after_s for after_s in ready if after_s > 0), float("inf"))
 
 
 def _forwards(event: dict[str, Any], region: str) -> bool:

@@ -1,4 +1,7 @@
-"""Clients of several regions: open-loop streams of chats, and what became of each."""
+"""Clients of several regions: open-loop streams of chats, and what became of each.
+
+The clients of a region share beginnings of prompts among themselves, so that their region's engines hold them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from bench.live.region_fleet import REGIONS, RegionFleet
 
 PROMPT_TOKENS = 2000
 OUTPUT_TOKENS = 24
+HEADS = 12
+"""Beginnings that the clients of one region share."""
 
 
 @dataclass
@@ -41,12 +46,14 @@ def outcome(request: ClientRequest) -> str:
 
 @dataclass
 class RegionClients:
-    """Sends; mutable: the requests, and how many per second go to each region's gateway."""
+    """Sends; mutable: the requests, how many per second come from each region, and which gateway gets them."""
 
     fleet: RegionFleet
     session: aiohttp.ClientSession
     seed: int
     rates: dict[str, float] = field(default_factory=lambda: dict.fromkeys(REGIONS, 1.0))
+    via: dict[str, str] = field(default_factory=lambda: {name: name for name in REGIONS})
+    """Region of the clients → region of the gateway that they were told of."""
     requests: list[ClientRequest] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -67,7 +74,9 @@ class RegionClients:
             rate = self.rates[region]
             await asyncio.sleep(rng.expovariate(rate) if rate else 0.1)
             if rate:
-                task = asyncio.create_task(self._send(region, rng.randrange(1 << 30), rng.randrange(12)))
+                task = asyncio.create_task(
+                    self._send(region, rng.randrange(1 << 30), number * HEADS + rng.randrange(HEADS))
+                )
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -82,7 +91,7 @@ class RegionClients:
         headers = {"authorization": f"Bearer {API_KEY}"}
         try:
             async with self.session.post(
-                f"{self.fleet.url(region)}/v1/completions", json=body, headers=headers
+                f"{self.fleet.url(self.via[region])}/v1/completions", json=body, headers=headers
             ) as response:
                 request.status = response.status
                 request.decision_id = response.headers.get("x-switchyard-decision", "")

@@ -229,6 +229,12 @@ class PeerLinks:
         link = self._links.get(name)
         return link is not None and link.refused
 
+    def lives(self, name: str) -> None:
+        """Note that a peer was heard of on its own connection: try ours again at once, where it was refused before."""
+        link = self._links.get(name)
+        if link is not None and link.refused:
+            link.retry()
+
     async def ask(self, name: str, kind: str, body: bytes, timeout_s: float) -> bytes:
         """Return a peer's answer; raises PeerGoneError, PeerSilentError and PeerFailedError."""
         link = self._links.get(name)
@@ -324,6 +330,7 @@ class _Link:
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._wake = asyncio.Event()
+        self._again = asyncio.Event()
 
     @property
     def connected(self) -> bool:
@@ -336,6 +343,11 @@ class _Link:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def retry(self) -> None:
+        """Connect at once; until that is refused, too, nothing speaks for the peer's end."""
+        self.refused = False
+        self._again.set()
 
     async def ask(self, kind: str, body: bytes, timeout_s: float) -> bytes:
         if not self.connected:
@@ -383,7 +395,10 @@ class _Link:
                 self.refused = isinstance(error, aiohttp.ClientConnectorError) and isinstance(
                     error.os_error, ConnectionRefusedError
                 )
-                await asyncio.sleep(pause_s)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._again.wait()
+                self._again.clear()
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
                 continue
             pause_s, self.refused, self._socket = RETRY_S, False, socket

@@ -2,7 +2,8 @@
 
 A region serves its own engines. Where its gateways have ended (their addresses refuse connections; silence proves
 nothing) the nearest living region claims the next epoch, which most of the other regions must grant. The region's
-own gateway takes the epoch after that when it is back; of two claims the one with the higher number holds.
+own gateway takes the epoch after that when it is back; of two claims the one with the higher number holds. Odd numbers
+are the region's own, which needs nobody's grant; even ones are granted. So none has two holders.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RegionEpochs:
         """Region → the highest epoch that was heard of."""
         own = self.known.setdefault(region, Epoch(1, tag, region))
         if own.region != region:
-            self._set(region, own.number + 1, "taken_back")
+            self._take_back(own)
 
     def serves(self, region: str) -> bool:
         """Return whether this gateway dispatches to engines of the region; all do where no region's gateway is known.
@@ -77,18 +78,19 @@ class RegionEpochs:
                 self._save()
         own = self.known[self._region]
         if own.region != self._region:
-            self._set(self._region, own.number + 1, "taken_back")
+            self._take_back(own)
         if served != {region: self.serves(region) for region in self._governed}:
             self._changed()
 
     def next_number(self, region: str) -> int:
-        """Return the number that a claim of the region must have."""
+        """Return the number that a claim of another region must have."""
         epoch = self.known.get(region)
-        return 1 + max(epoch.number if epoch is not None else 1, self._granted.get(region, 0))
+        highest = max(epoch.number if epoch is not None else 1, self._granted.get(region, 0))
+        return highest + 2 - highest % 2
 
     def grant(self, region: str, number: int, dead: bool) -> bool:
         """Return whether another gateway may have this epoch; each number is granted once."""
-        if region == self._region or not dead or number < self.next_number(region):
+        if region == self._region or not dead or number % 2 or number < self.next_number(region):
             return False
         self._granted[region] = number
         self._save()
@@ -100,6 +102,9 @@ class RegionEpochs:
         if known is None or number > known.number:
             self._set(region, number, "taken_over")
             self._changed()
+
+    def _take_back(self, epoch: Epoch) -> None:
+        self._set(self._region, epoch.number + 1 + epoch.number % 2, "taken_back")
 
     def _took(self, region: str, epoch: Epoch) -> bool:
         return region != self._region and epoch.holder == self._tag

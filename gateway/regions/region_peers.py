@@ -166,8 +166,11 @@ class RegionPeers:
         for hear in self.after_heartbeat:
             hear(now)
 
-    async def _answer(self, _peer: PeerIdentity, body: bytes) -> bytes:
+    async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
         call = heartbeat_calls.decode(body)
+        for gateway in self.of_region(peer.region):
+            # Who asks lives, although the last try to connect was refused: it has just come back.
+            self.links.lives(gateway.name)
         self.epochs.hear(call.epochs)
         return heartbeats.encode(self.heartbeat(call))
 

@@ -43,6 +43,23 @@ def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> No
     assert us.known["eu"].number == 3
 
 
+def test_who_comes_back_takes_no_number_that_others_grant_meanwhile() -> None:
+    us, eu, asia = epochs("us"), epochs("eu"), epochs("asia")
+    us.take("eu", us.next_number("eu"))
+    eu.hear(us.known)
+    asia.hear(us.known)
+    taken_back = eu.known["eu"]
+    # To asia and us it still seems dead.
+    number = asia.next_number("eu")
+    assert us.grant("eu", number, dead=True)
+    asia.take("eu", number)
+    assert number != taken_back.number
+    for one, other in ((eu, asia), (us, eu), (asia, eu)):
+        one.hear(other.known)
+    assert us.known["eu"] == asia.known["eu"] == eu.known["eu"]
+    assert (eu.known["eu"].region, eu.known["eu"].number) == ("eu", number + 1)
+
+
 def test_the_higher_epoch_wins_on_contact() -> None:
     us, asia = epochs("us"), epochs("asia")
     us.take("eu", 2)
@@ -80,9 +97,10 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
         alive = {name: RegionEpochs(name, name, others[name], lambda: None, paths[name]) for name in REGIONS}
         tags = iter(range(1000))
         holders: dict[tuple[str, int], set[str]] = {}
+        granted: list[tuple[RegionEpochs, str, int]] = []
         for _ in range(60):
             name = rng.choice(REGIONS)
-            match rng.choice(("die", "claim", "meet", "meet")):
+            match rng.choice(("die", "claim", "take", "meet", "meet")):
                 case "die":
                     # It comes back with a new tag.
                     tag = f"{name}{next(tags)}"
@@ -93,7 +111,11 @@ def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:
                     number = alive[name].next_number(dead)
                     votes = [alive[name].grant(dead, number, dead=True), alive[voter].grant(dead, number, dead=True)]
                     if is_granted(votes):
-                        alive[name].take(dead, number)
+                        granted.append((alive[name], dead, number))
+                case "take" if granted:
+                    # The votes were on their way while others met, died and came back.
+                    claimant, dead, number = granted.pop(rng.randrange(len(granted)))
+                    claimant.take(dead, number)
                 case _:
                     other = rng.choice(REGIONS)
                     alive[name].hear(alive[other].known)

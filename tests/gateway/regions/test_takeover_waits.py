@@ -1,0 +1,118 @@
+"""How long a region is left alone before another takes it over, and who claims: by an injected clock."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall, heartbeat_calls
+from gateway.regions.region_peers import RegionPeers
+from gateway.regions.region_takeover import _VOTES, DEAD_S, KIND, STARTING_S, STEP_S, RegionTakeover, Vote
+
+ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
+
+
+class Watched:
+    """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that refuse."""
+
+    def __init__(self, state_dir: Path, *, heard: bool = True, eu_from_asia_s: float = 0.1) -> None:
+        self.now = 100.0
+        self.refusing: set[str] = set()
+        self.engines_answer = True
+        self.links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), b"a secret of gateways under a clock")
+        self.links.refused = lambda name: name.partition("=")[0] in self.refusing  # type: ignore[method-assign,misc]
+        self.links.connected = lambda name: name.partition("=")[0] not in self.refusing  # type: ignore[method-assign,misc]
+        self.links.ask = self._ask  # type: ignore[method-assign]
+        self.votes: list[str] = []
+        self.peers = RegionPeers(self.links, ADDRESSES, tuple, clock=lambda: self.now, epochs_path=state_dir / "e.json")
+        self.takeover = RegionTakeover(self.peers, self._answer)
+        if heard:
+            self.beat("eu")
+            self.beat("asia", {"eu": eu_from_asia_s})
+
+    def beat(self, region: str, one_way_s: dict[str, float] | None = None) -> None:
+        """Hear a region, 40 ms away."""
+        (gateway,) = self.peers.of_region(region)
+        asked_s, self.now = self.now, self.now + 0.08
+        gateway.hear(Heartbeat(region, region, 0.0, (), {}, one_way_s or {}, {}), asked_s, self.now, 0.0)
+
+    async def pass_until_taken(self, limit_s: float = 60.0) -> float:
+        """Look every 100 ms until eu is taken over; returns the seconds that it took."""
+        began = self.now
+        while not self.peers.epochs.serves("eu") and self.now - began < limit_s:
+            self.now += 0.1
+            if self.peers.of_region("asia")[0].heartbeat is not None:
+                self.peers.of_region("asia")[0].heard_s = self.now
+            self.peers._tell(self.now)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        return self.now - began
+
+    async def _answer(self, _region: str) -> bool:
+        return self.engines_answer
+
+    async def _ask(self, name: str, kind: str, _body: bytes, _timeout_s: float) -> bytes:
+        assert kind == KIND
+        self.votes.append(name)
+        return _VOTES.encode(Vote(True))
+
+
+async def test_the_nearest_claims_as_soon_as_refusals_have_lasted(tmp_path: Path) -> None:
+    us = Watched(tmp_path)
+    us.refusing.add("eu")
+    assert DEAD_S <= await us.pass_until_taken() <= DEAD_S + 0.3
+    assert us.votes == ["asia=127.0.0.1:2"]
+
+
+async def test_the_next_nearest_leaves_it_a_step_longer(tmp_path: Path) -> None:
+    us = Watched(tmp_path, eu_from_asia_s=0.01)
+    us.refusing.add("eu")
+    assert DEAD_S + STEP_S <= await us.pass_until_taken() <= DEAD_S + STEP_S + 0.3
+
+
+async def test_a_fleet_that_starts_is_given_time(tmp_path: Path) -> None:
+    us = Watched(tmp_path, heard=False)
+    us.refusing.add("eu")
+    assert await us.pass_until_taken() >= STARTING_S
+
+
+async def test_engines_that_do_not_answer_are_left_alone_and_asked_again(tmp_path: Path) -> None:
+    us = Watched(tmp_path)
+    us.refusing.add("eu")
+    us.engines_answer = False
+    await us.pass_until_taken(5.0)
+    assert us.votes == []
+    us.engines_answer = True
+    assert await us.pass_until_taken() <= 1.0
+
+
+async def test_a_gateway_that_asks_lives_although_it_was_refused_before(tmp_path: Path) -> None:
+    us = Watched(tmp_path)
+    del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
+    us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
+    us.links._links["eu=127.0.0.1:1"].refused = True
+    assert us.peers.is_dead("eu")
+    await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
+    assert not us.peers.is_dead("eu"), "nobody claims a region that speaks"
+
+
+async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tmp_path: Path) -> None:
+    us = Watched(tmp_path)
+    told: Any = {"us": Epoch(2, "cccccccc", "asia")}
+    assert us.peers.epochs.serves("us")
+    us.peers.epochs.hear(told)
+    assert us.peers.epochs.serves("us")
+    assert us.peers.epochs.known["us"] == Epoch(3, "aaaaaaaa", "us")
+
+
+@pytest.mark.parametrize("claims", [True, False])
+async def test_one_of_a_regions_gateways_claims(tmp_path: Path, claims: bool) -> None:
+    us = Watched(tmp_path)
+    us.takeover._claims_here = lambda: claims
+    us.refusing.add("eu")
+    await us.pass_until_taken(5.0)
+    assert us.peers.epochs.serves("eu") is claims
