@@ -48,7 +48,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
                     name=pin.name.hex(),
                     tenant=pin.tenant,
                     tokens=pin.tokens,
-                    bytes=pin.bytes,
+                    bytes=pin.size,
                     left_s=max(0.0, pin.until - store.clock()),
                     tenant_bytes=catalog.usage.pinned_bytes(pin.tenant),
                 )
