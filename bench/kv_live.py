@@ -214,13 +214,11 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
             said = told = 0.0
             for prefetches in (True, False) if repeat % 2 else (False, True):
                 base = 20_000_000 * (2 * repeat + prefetches)
-                planted = [
-                    _row(float(at), tuple(range(base + 100 * at, base + 100 * at + 24)), output=1) for at in range(16)
-                ]
+                planted = planted_documents(base)
                 _plant(fleet, planted)
                 before = fleet.sent_bytes(1)
                 with fleet.gateway(_policy(fleet), engines=(1, 2), planners=[PREFETCH] if prefetches else []):
-                    ttft[prefetches] = sent(fleet, _burst(planted, base))[0].ttft_mean_s or 0.0
+                    ttft[prefetches] = sent(fleet, burst(planted, base))[0].ttft_mean_s or 0.0
                     if prefetches:
                         said = fleet.gateway_sum("switchyard_kv_order_saved_tokens_total", 'planner="prefetch"')
                         told = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
@@ -229,7 +227,12 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
     return found
 
 
-def _burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
+def planted_documents(base: int) -> list[TraceRow]:
+    """Return the prompts whose blocks one node alone is to have."""
+    return [_row(float(at), tuple(range(base + 100 * at, base + 100 * at + 24)), output=1) for at in range(16)]
+
+
+def burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
     """Return a question on each document, with much of its own to compute, so that those behind it wait."""
     return [
         _row(0.05 * at, (*row.hash_ids, *range(base + 50_000 + 100 * at, base + 50_000 + 100 * at + 8)))

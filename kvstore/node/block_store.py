@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from kvstore.node.disk_room import DiskRoom
+from kvstore.node.disk_use import DiskUse
 from kvstore.node.node_counts import NodeCounts
 from kvstore.tiers.arena import Arena
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
@@ -66,6 +68,8 @@ class BlockStore:
         if self.slot_file is not None:
             self.catalog.restore(self.slot_file.scan(), clock(), epoch_offset_s)
             self.settle()
+            self._room = DiskRoom(self.catalog, self.slot_file, self.lock, clock)
+        self.disk = DiskUse(clock)
 
     @contextmanager
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
@@ -172,23 +176,29 @@ class BlockStore:
                 self.catalog.begin_use(record)
         if record is None:
             return True
-        whole, failed, header = False, False, self._header(record)
+        whole, header, slot = False, self._header(record), record.filling[SSD]
+        failed: OSError | None = None
         try:
             if dram is not None:
                 view = self.arena.view(dram, record.facts.length)
                 whole = checksum_of(view) == record.facts.checksum
                 if whole:
-                    file.write(record.filling[SSD], header, view)
-        except OSError:
-            whole, failed = False, True
+                    with self.disk.at_work():
+                        file.write(slot, header, view)
+        except OSError as error:
+            whole, failed = False, error
         with self.lock:
-            if dram is not None and not whole and not failed:
+            if dram is not None and not whole and failed is None:
                 self._drop_corrupt(record, DRAM)
-            self.counts.write_through_failed += failed
+            self.counts.write_through_failed += failed is not None
             self.catalog.close_fill(record, SSD, whole=whole)
         self._describe(record, header)
         self._close_read([record])
-        return not failed
+        if failed is not None:
+            self._room.refused(slot, failed)
+        elif whole:
+            self._room.taken(slot)
+        return failed is None
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> int:
         """Pin blocks for so long, or end their pins at 0; returns for how many it was done."""
@@ -265,6 +275,9 @@ class BlockStore:
             self.catalog.expire(now)
             self.catalog.retry_clearing(_RETRIED_PER_TICK)
         self.settle()
+        self.disk.share()
+        if self.slot_file is not None:
+            self._room.tick()
 
     def settle(self) -> None:
         """Tell of changes and clear the slots that came free."""
@@ -360,7 +373,9 @@ class BlockStore:
         length = record.facts.length
         view = self.arena.claim(record.filling[DRAM], length) if filled else memoryview(bytearray(length))
         try:
-            whole = self.slot_file.read_into(slot, view) and checksum_of(view) == record.facts.checksum
+            with self.disk.at_work():
+                read = self.slot_file.read_into(slot, view)
+            whole = read and checksum_of(view) == record.facts.checksum
         except OSError:
             whole = False
         with self.lock:

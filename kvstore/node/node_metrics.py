@@ -59,6 +59,8 @@ class NodeMetrics(Collector):
         evicted: dict[str, int] = {medium: catalog.evicted(medium) for medium in (DRAM, SSD)}
         yield GaugeMetricFamily, "slots", "Slots of a tier.", "medium", slots
         yield GaugeMetricFamily, "slots_used", "Slots of a tier that are taken.", "medium", used
+        withheld = {medium: catalog.free_slots(medium).withheld for medium in (DRAM, SSD)}
+        yield GaugeMetricFamily, "slots_withheld", "Slots that the disk has no space for.", "medium", withheld
         yield CounterMetricFamily, "evicted", "Copies that left a tier to make room.", "medium", evicted
         yield CounterMetricFamily, "hits", "Blocks read, by the tier they lay in.", "medium", counts.hits
         yield CounterMetricFamily, "corrupt", "Copies whose checksum disagreed.", "medium", counts.corrupt
@@ -75,6 +77,8 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "tenants", "Tenants with blocks.", "", {"": len(self._store.catalog.usage)}
         yield GaugeMetricFamily, "transactions", "Open transactions.", "", {"": len(self._store.transactions)}
         waiting = self._write_through.waiting()
+        busy = self._store.disk.share()
+        yield GaugeMetricFamily, "disk_busy_share", "Share of the last minute in which the disk worked.", "", {"": busy}
         yield GaugeMetricFamily, "write_through_waiting", "Blocks that wait to be written to SSD.", "", {"": waiting}
 
     def _links(self) -> Iterator[_Series]:

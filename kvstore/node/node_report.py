@@ -24,6 +24,8 @@ class TierReport(msgspec.Struct, frozen=True, kw_only=True):
     """CPU or STORAGE, as in KV events."""
     slots: _Count = 0
     used_slots: _Count = 0
+    withheld_slots: _Count = 0
+    """Of the slots, those that the disk has no space for."""
     hits: _Count = 0
     evicted: _Count = 0
     corrupt: _Count = 0
@@ -67,6 +69,10 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     repaired: _Count = 0
     refused: _Count = 0
     write_through_waiting: _Count = 0
+    write_through_failed: _Count = 0
+    """Blocks that the disk did not take."""
+    disk_busy: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of the last minute in which the disk read or wrote blocks."""
     pins: Annotated[list[PinReport], Meta(max_length=MAX_PINS)] = []
     """The largest."""
     more_pins: _Count = 0

@@ -27,6 +27,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
                 medium=medium,
                 slots=slots,
                 used_slots=catalog.used_slots(medium),
+                withheld_slots=catalog.free_slots(medium).withheld,
                 hits=counts.hits[medium],
                 evicted=catalog.evicted(medium),
                 corrupt=counts.corrupt[medium],
@@ -43,12 +44,14 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             repaired=counts.repaired,
             refused=sum(counts.refused.values()),
             write_through_waiting=write_through.waiting(),
+            write_through_failed=counts.write_through_failed,
+            disk_busy=store.disk.share(),
             pins=[
                 PinReport(
                     name=pin.name.hex(),
                     tenant=pin.tenant,
                     tokens=pin.tokens,
-                    bytes=pin.bytes,
+                    bytes=pin.size,
                     left_s=max(0.0, pin.until - store.clock()),
                     tenant_bytes=catalog.usage.pinned_bytes(pin.tenant),
                 )

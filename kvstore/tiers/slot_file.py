@@ -88,6 +88,11 @@ class SlotFile:
             done += count
         return True
 
+    def was_written(self, slot: int) -> bool:
+        """Return whether the disk has space for a slot, because a block lay there before."""
+        begin = self._payload_at(slot)
+        return self._next(begin, os.SEEK_DATA) == begin
+
     def release(self, slot: int, header: BlockHeader) -> None:
         """Take a block's header away; the tenant whose bytes are left in the slot stays named."""
         freed = BlockHeader(header.facts, stored=False, incarnation=header.incarnation, sequence=header.sequence)

@@ -16,6 +16,7 @@ import msgspec
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.eviction import eviction_order
+from kvstore.tiers.free_slots import FreeSlots
 from kvstore.tiers.tier import Tier
 from kvstore.transactions.block_changes import Change, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
@@ -73,7 +74,11 @@ class BlockCatalog:
     def used_slots(self, medium: Medium) -> int:
         """Return how many slots of a tier are taken."""
         free = self._tiers[medium].free
-        return free.slots - len(free)
+        return free.slots - len(free) - free.withheld
+
+    def free_slots(self, medium: Medium) -> FreeSlots:
+        """Return the slots of a tier that nobody has."""
+        return self._tiers[medium].free
 
     def evicted(self, medium: Medium) -> int:
         """Return how many copies left a tier to make room."""
@@ -338,11 +343,12 @@ class BlockCatalog:
         records = list(self._records.values())
         self.usage.check(records)
         everyone = [*records, *self._leaving]
+        to_clear = [*self._cleared, *self._clearing.values(), *self._unclean]
         for medium, tier in self._tiers.items():
             taken = [record.slots[medium] for record in records if medium in record.slots]
             taken += [record.filling[medium] for record in everyone if medium in record.filling]
             taken += [slot for record in everyone for where, slot, _ in record.dead_slots if where == medium]
-            taken += [each.slot for each in self._to_clear() if each.medium == medium]
+            taken += [each.slot for each in to_clear if each.medium == medium]
             if len(set(taken)) != len(taken):
                 raise AssertionError(f"two blocks share a slot of {medium}")
             tier.free.check(set(taken))
@@ -358,9 +364,6 @@ class BlockCatalog:
                 raise AssertionError("a block lies nowhere, or is used less than never")
 
     # Inner ----------------------------------------------------------------------------------------
-
-    def _to_clear(self) -> list[ClearedSlot]:
-        return [*self._cleared, *self._clearing.values(), *self._unclean]
 
     def _take_in(self, record: BlockRecord) -> None:
         self._records[record.facts.key] = record

@@ -23,8 +23,8 @@ class PinnedPrefix(msgspec.Struct, frozen=True):
     tenant: str
     tokens: int
     """Of the whole prefix."""
-    bytes: int
-    """Of its own blocks."""
+    size: int
+    """Bytes of its own blocks."""
     until: float
     keys: tuple[bytes, ...]
     """Its own blocks."""
@@ -42,7 +42,7 @@ def pinned_prefixes(pinned: Mapping[bytes, BlockRecord]) -> list[PinnedPrefix]:
             one = _prefix(record, _own(record, pinned, children), _tokens(key, pinned, depths))
             other = found.get((one.tenant, one.name))
             found[one.tenant, one.name] = one if other is None else _together(one, other)
-    return sorted(found.values(), key=lambda each: (-each.bytes, each.tenant, each.name))
+    return sorted(found.values(), key=lambda each: (-each.size, each.tenant, each.name))
 
 
 def _prefix(last: BlockRecord, own: Sequence[BlockRecord], tokens: int) -> PinnedPrefix:
@@ -83,7 +83,7 @@ def _together(one: PinnedPrefix, other: PinnedPrefix) -> PinnedPrefix:
         one.name,
         one.tenant,
         max(one.tokens, other.tokens),
-        one.bytes + other.bytes,
+        one.size + other.size,
         max(one.until, other.until),
         other.keys + one.keys,
     )

@@ -45,6 +45,8 @@ class BlocksStored(msgspec.Struct, frozen=True, gc=False):
     first_block: int
     keys: tuple[int, ...]
     parent: int | None
+    loaded: bool = False
+    """They came from elsewhere, and the engine has not computed them."""
 
 
 class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):

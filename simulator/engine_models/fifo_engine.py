@@ -43,6 +43,9 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
     output_tokens: int = 1
     priority: int = 0
     """Lower goes first, as in vLLM."""
+    loaded_blocks: int = 0
+    """Leading blocks that were loaded for it. The engine has them until the prefill starts, whatever else it computes
+    meanwhile: vLLM too loads into blocks that are the request's own."""
 
 
 class Admitted:
@@ -289,9 +292,26 @@ class EngineModel:
         admitted = self._prefilling
         if admitted is None:
             raise AssertionError("no prefill was admitted")
+        self._take_loaded(admitted, at_s, events)
         sequence = admitted.sequence
         events.append(PrefillStarted(sequence.request_id, at_s, admitted.cached_tokens))
         self._busy_until = at_s + self._prefill_s(admitted)
+
+    def _take_loaded(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        """Put what was loaded for a prompt into the cache where it is not there any more; its admission made room."""
+        sequence, held = admitted.sequence, admitted.pinned
+        loaded = sequence.keys[: sequence.loaded_blocks]
+        if len(loaded) <= held:
+            return
+        removed = self._cache.insert(loaded)
+        admitted.pinned = self._cache.pin(loaded)
+        self._cache.unpin(loaded[:held])
+        admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
+        if removed:
+            events.append(BlocksRemoved(at_s, tuple(removed)))
+        stored, parent = loaded[held : admitted.pinned], loaded[held - 1] if held else None
+        if stored:
+            events.append(BlocksStored(sequence.request_id, at_s, held, stored, parent, loaded=True))
 
     def _prefill_s(self, admitted: Admitted) -> float:
         return self.profile.prefill_s(admitted.sequence.prompt_tokens, admitted.cached_tokens)

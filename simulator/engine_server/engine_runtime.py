@@ -300,7 +300,7 @@ class EngineRuntime:
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
         self._tell_stored(event, tokens, live.salt)
-        if self.store is not None:
+        if self.store is not None and not event.loaded:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
     def _on_removed(self, event: BlocksRemoved) -> None:

@@ -67,6 +67,18 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
         return said or None
 
 
+class _Loaded(msgspec.Struct, frozen=True, gc=False):
+    """What came of a request's load."""
+
+    outcome: KvOutcome | None = None
+    """None: there was no order, or no node."""
+    blocks: int = 0
+    """Leading blocks of the prompt that the engine had after it; 0: none came."""
+
+
+_NOTHING = _Loaded()
+
+
 class Generation:
     """The generating endpoints of one engine."""
 
@@ -123,8 +135,8 @@ class Generation:
         self._admit(body, len(tokens), wanted)
         leg = await self._leg(receive, body, wanted)
         keys = self._keys(body, tokens)
-        outcome = await self._load(receive, body, tokens, keys) if leg != "decode" else None
-        job = self._start(scope, body, tokens, keys, wanted, shape, leg, outcome)
+        loaded = await self._load(receive, body, tokens, keys) if leg != "decode" else _NOTHING
+        job = self._start(scope, body, tokens, keys, wanted, shape, leg, loaded)
         watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
         try:
             if body.stream:
@@ -163,7 +175,7 @@ class Generation:
         wanted: int | None,
         shape: _Shape,
         leg: Leg,
-        outcome: KvOutcome | None,
+        loaded: _Loaded,
     ) -> _Job:
         room = self._settings.max_model_len - len(tokens)
         voice = zlib.crc32(memoryview(tokens)[-64:], zlib.crc32(self._settings.seed))
@@ -171,25 +183,25 @@ class Generation:
         number = next(self._numbers)
         name = header(scope, b"x-request-id") or os.urandom(16).hex()
         answer = shape(name[:256], self._settings.served_model, len(tokens))
-        sequence = PromptSequence(f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0)
+        sequence = PromptSequence(
+            f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0, loaded.blocks
+        )
         reason = "length" if wanted else "stop"
         order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
         salt = body.cache_salt or ""
         stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, order=order)
-        return _Job(len(tokens), answer, voice, reason, stream, leg, outcome)
+        return _Job(len(tokens), answer, voice, reason, stream, leg, loaded.outcome)
 
     def _keys(self, body: GenerationBody, tokens: array[int]) -> tuple[int, ...]:
         seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
         return token_block_keys(seed, tokens, self._settings.profile.block_tokens)
 
-    async def _load(
-        self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]
-    ) -> KvOutcome | None:
-        """Load what the request's order allows; None without an order, or a node. Other requests go on meanwhile."""
+    async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
+        """Load what the request's order allows; nothing without an order, or a node. Other requests go on meanwhile."""
         order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:
-            return None
+            return _NOTHING
         order = msgspec.structs.replace(order, load_blocks=min(order.load_blocks, len(keys)))
         held = model.held_blocks(keys)
         profile, salt = self._settings.profile, body.cache_salt or ""
@@ -205,9 +217,10 @@ class Generation:
             raise ApiError(503, "the engine is shutting down")
         size = profile.block_tokens
         self._runtime.metrics.external(max(0, order.load_blocks - held) * size, outcome.loaded_blocks * size)
-        if outcome.loaded_blocks:
-            self._runtime.take_in(keys[: held + outcome.loaded_blocks], tokens, salt)
-        return outcome
+        blocks = held + outcome.loaded_blocks if outcome.loaded_blocks else 0
+        if blocks:
+            self._runtime.take_in(keys[:blocks], tokens, salt)
+        return _Loaded(outcome, blocks)
 
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
         limit = self._settings.max_model_len

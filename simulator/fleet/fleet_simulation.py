@@ -324,14 +324,13 @@ class FleetSimulation:
             record.load_s = self.now - (record.dispatched_s or 0.0)
         record.transferred_tokens += land(station, request, blocks, self.now, self._take_in)
         self._note("landed", request.request_id, station.engine_id)
-        self._send(station, record)
+        self._send(station, record, blocks)
 
-    def _send(self, station: Station, record: RequestRecord) -> None:
+    def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
         """Give a dispatched request to its engine; one that can never run there fails, as a live engine answers 400."""
-        request = record.request
-        sequence = PromptSequence(
-            request.request_id, request.keys, request.prompt_tokens, record.output_tokens, request.priority
-        )
+        request, output = record.request, record.output_tokens
+        lengths = request.prompt_tokens, output, request.priority, loaded_blocks
+        sequence = PromptSequence(request.request_id, request.keys, *lengths)
         try:
             station.engine.submit(sequence, self.now)
         except ValueError:
@@ -352,7 +351,7 @@ class FleetSimulation:
         for event in events:
             if isinstance(event, BlocksStored):
                 router.blocks_stored(station.engine_id, event.keys)
-                if self.nodes is not None and event.request_id:
+                if self.nodes is not None and event.request_id and not event.loaded:
                     end = event.first_block + len(event.keys)
                     keys = records[event.request_id].request.keys[event.first_block : end]
                     self.nodes.stored(station.engine_id, keys, event.parent, now)

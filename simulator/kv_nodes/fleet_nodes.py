@@ -7,6 +7,7 @@ with what has come, as in the simulated engine's server.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -56,6 +57,8 @@ class FleetNodes:
         self._hot, self._replicas = HotLoads(), Replicas()
         self._shrink_at = 0.0
         self._moving: set[tuple[str, int]] = set()
+        self._waiting: dict[str, deque[tuple[KvMove, int]]] = {name: deque() for name in self.names}
+        """By node, the orders that it is to send for, and their blocks."""
         for name in self.names:
             self.ledger.holdings.join(name)
             self.ledger.holdings.complete(name)
@@ -172,11 +175,32 @@ class FleetNodes:
         if not came:
             return
         self._moving.add(place)
-        ends_s = self.uplinks[move.source].carry(came * self._block_bytes, now)
-        self._at(ends_s, lambda: self._moved(move, came, ends_s, place))
+        waiting = self._waiting[move.source]
+        waiting.append((move, came))
+        if len(waiting) == 1:
+            self._carry_on(move.source, 0, now)
 
-    def _moved(self, move: KvMove, came: int, now: float, place: tuple[str, int]) -> None:
-        self._moving.discard(place)
+    def _carry_on(self, source: str, came: int, now: float) -> None:
+        """Carry the blocks of a node's orders one after another, each when no request's load has the link.
+
+        Nodes send what requests wait for first; what nobody waits for makes them wait for a block at most.
+        """
+        link, waiting = self.uplinks[source], self._waiting[source]
+        move, wanted = waiting[0]
+        at_s = link.free_at
+        if at_s <= now and came < wanted:
+            link.carry(self._block_bytes, now)
+            at_s, came = link.free_at, came + 1
+        if at_s > now:
+            self._at(at_s, lambda: self._carry_on(source, came, at_s))
+            return
+        self._at(now + link.latency_s, lambda: self._moved(move, wanted, now + link.latency_s))
+        waiting.popleft()
+        if waiting:
+            self._carry_on(source, 0, now)
+
+    def _moved(self, move: KvMove, came: int, now: float) -> None:
+        self._moving.discard((move.target, move.keys[-1]))
         keys = move.keys[:came]
         self.caches[move.target].put(keys, now)
         self.worth.moved(move.target, keys, replica=move.planner == REPLICATE)

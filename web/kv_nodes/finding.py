@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.kv_nodes.models.kv_node import KvNodeState
 from controlplane.platform.format import count, percent, short
-from web.kv_nodes.node_rows import NodeRow
+from web.kv_nodes.node_rows import NodeRow, disk_is_full
 from web.kv_nodes.sizes import stored
 
 
@@ -47,15 +47,15 @@ def finding(rows: Sequence[NodeRow]) -> Finding:
 def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
     if not rows:
         return "No KV nodes", "removed"
-    silent = [row.name for row in rows if row.state == KvNodeState.SILENT]
-    if silent:
-        return f"{_named(silent)} {'is' if len(silent) == 1 else 'are'} silent.", "lost"
-    corrupt = [row.name for row in rows if row.corrupt]
-    if corrupt:
-        return f"Corrupt copies on {_named(corrupt)}.", "degraded"
-    draining = [row.name for row in rows if row.state == KvNodeState.DRAINING]
-    if draining:
-        return f"{_named(draining)} {'drains' if len(draining) == 1 else 'drain'}.", "draining"
+    said = (
+        ([row.name for row in rows if row.state == KvNodeState.SILENT], "{} is silent.", "{} are silent.", "lost"),
+        ([row.name for row in rows if row.corrupt], *2 * ("Corrupt copies on {}.",), "degraded"),
+        ([row.name for row in rows if row.live and disk_is_full(row)], *2 * ("Disk full on {}.",), "degraded"),
+        ([row.name for row in rows if row.state == KvNodeState.DRAINING], "{} drains.", "{} drain.", "draining"),
+    )
+    for names, of_one, of_many, shape in said:
+        if names:
+            return (of_one if len(names) == 1 else of_many).format(_named(names)), shape
     serving = sum(row.state == KvNodeState.SERVING for row in rows)
     if serving == len(rows):
         return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"

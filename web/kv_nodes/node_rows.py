@@ -34,6 +34,8 @@ class TierCell:
     hits: str = ""
     evicted: str = ""
     corrupt: int = 0
+    withheld: str = ""
+    """What the disk has no space for, in bytes; empty: it has all."""
 
     @property
     def there(self) -> bool:
@@ -76,6 +78,11 @@ class NodeRow:
         return sum(tier.corrupt for tier in self.report.tiers)
 
 
+def disk_is_full(row: NodeRow) -> bool:
+    """Return whether a node's disk has no space for all of its tier."""
+    return any(tier.withheld for tier in row.tiers)
+
+
 def node_row(node: KvNode, now: datetime) -> NodeRow:
     """Return a node's row; one that never reported, or in a form that this program does not read, has no counts."""
     told = getattr(node, "report", None)
@@ -111,9 +118,10 @@ def _cell(name: str, medium: str, report: NodeReport, slot_bytes: int) -> TierCe
     return TierCell(
         name=name,
         used=stored(tier.used_slots * slot_bytes),
-        size=stored(tier.slots * slot_bytes),
-        percent=round(100 * tier.used_slots / tier.slots),
+        size=stored((tier.slots - tier.withheld_slots) * slot_bytes),
+        percent=round(100 * tier.used_slots / max(1, tier.slots - tier.withheld_slots)),
         hits=short(tier.hits),
         evicted=short(tier.evicted),
         corrupt=tier.corrupt,
+        withheld=stored(tier.withheld_slots * slot_bytes) if tier.withheld_slots else "",
     )

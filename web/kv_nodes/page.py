@@ -23,6 +23,7 @@ from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.kv_nodes.advisory_rows import AdvisoryTable, advisory_table
+from web.kv_nodes.compression_rows import compression_rows
 from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
 from web.kv_nodes.node_rows import NodeRow, node_row
@@ -90,6 +91,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         advisories=_advisories(),
         finding=finding(rows),
         advice=load_advice(rows),
+        compression=compression_rows(rows),
         advice_prompt=f"{TOKENS:,} tokens",
         prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
         scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,

@@ -14,7 +14,7 @@ from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.frames import Allocate, Commit, Done, Message, Pin, Pull, Put, Refused, Reply, Shrink
 from kvstore.transfer.transfer_client import Fetched, Wanted
-from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, facts, key, node
+from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node
 from tests.kvstore.transfer.test_transfer import contents, put
 
 NODES = ("a", "b", "c")
@@ -237,4 +237,3 @@ def test_over_the_wire_a_corrupt_copy_of_the_holder_counts_for_none() -> None:
         assert contents(client, [address(holder)], ["x"]) != [None]
         assert target.store.counts.shrunk == 1
         assert not holder.store.transactions
-    assert facts("x").length

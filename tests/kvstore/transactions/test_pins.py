@@ -30,7 +30,7 @@ def pins(of: BlockCatalog) -> list[PinnedPrefix]:
 def test_a_prompt_is_one_pin_under_its_last_block() -> None:
     blocks = held(facts("a"), facts("b", "a"), facts("c", "b"))
     (pin,) = pins(blocks)
-    assert (pin.name, pin.tenant, pin.tokens, pin.bytes, pin.until) == (key("c"), "acme", 48, 3000, 60.0)
+    assert (pin.name, pin.tenant, pin.tokens, pin.size, pin.until) == (key("c"), "acme", 48, 3000, 60.0)
     blocks.unpin(pin.keys)
     assert pins(blocks) == []
 
@@ -38,17 +38,17 @@ def test_a_prompt_is_one_pin_under_its_last_block() -> None:
 def test_prompts_with_one_beginning_share_its_blocks() -> None:
     blocks = held(facts("a"), facts("b", "a"), facts("c", "b"), facts("d", "b"), facts("e", "d"))
     longer, shorter = pins(blocks)
-    assert (longer.name, longer.tokens, longer.bytes) == (key("e"), 64, 2000)
-    assert (shorter.name, shorter.tokens, shorter.bytes) == (key("c"), 48, 1000)
+    assert (longer.name, longer.tokens, longer.size) == (key("e"), 64, 2000)
+    assert (shorter.name, shorter.tokens, shorter.size) == (key("c"), 48, 1000)
     blocks.unpin(longer.keys)
     (left,) = pins(blocks)
-    assert (left.name, left.tokens, left.bytes) == (key("c"), 48, 3000)
+    assert (left.name, left.tokens, left.size) == (key("c"), 48, 3000)
 
 
 def test_payloads_of_several_ranks_are_one_pin() -> None:
     ranks = [msgspec.structs.replace(facts(name), routing_key=7) for name in ("rank 0", "rank 1")]
     (pin,) = pins(held(*ranks))
-    assert (pin.name, pin.tokens, pin.bytes) == ((7).to_bytes(8, "big"), 16, 2000)
+    assert (pin.name, pin.tokens, pin.size) == ((7).to_bytes(8, "big"), 16, 2000)
     assert sorted(pin.keys) == sorted(each.key for each in ranks)
 
 

@@ -24,6 +24,16 @@ def _of(events: list[EngineEvent], kind: type) -> list[EngineEvent]:
     return [event for event in events if isinstance(event, kind)]
 
 
+def _until(engine: EngineModel, request_id: str) -> list[EngineEvent]:
+    """Let time pass until a request has its first token, and return what happened."""
+    events: list[EngineEvent] = []
+    while not any(isinstance(each, FirstToken) and each.request_id == request_id for each in events):
+        at_s = engine.next_event_time()
+        assert at_s is not None
+        events += engine.advance(at_s)
+    return events
+
+
 def _sequence(
     name: str, keys: tuple[int, ...] = (), prompt: int = 1000, output: int = 1, **more: int
 ) -> PromptSequence:
@@ -119,6 +129,24 @@ def test_running_sequences_keep_their_blocks_and_a_prompt_that_does_not_fit_wait
     started = next(e for e in events if isinstance(e, PrefillStarted) and e.request_id == "next")
     assert started.at_s >= finished.at_s
     assert [e.keys for e in events if isinstance(e, BlocksRemoved)] == [(3,)]
+
+
+def test_what_was_loaded_for_a_prompt_is_there_at_its_prefill_although_the_engine_was_full_when_it_came() -> None:
+    engine = EngineModel(EngineProfile(num_blocks=4))
+    second = (5, 6, 7, 8)
+    engine.submit(PromptSequence("a", (1, 2, 3), 3 * 512, 4), 0.0)
+    _until(engine, "a")
+    engine.receive_blocks(second[:3], engine.next_event_time() or 0.0)
+    assert engine.held_blocks(second) == 1, "three of four blocks are running"
+    engine.submit(PromptSequence("b", second, 4 * 512, 1, loaded_blocks=3), engine.next_event_time() or 0.0)
+    events = _until(engine, "b")
+    assert [each.cached_tokens for each in _of(events, PrefillStarted) if each.request_id == "b"] == [3 * 512]
+    stored = [each for each in _of(events, BlocksStored) if each.request_id == "b"]
+    assert [(each.first_block, each.keys, each.loaded) for each in stored] == [
+        (1, second[1:3], True),
+        (3, second[3:], False),
+    ]
+    engine.check()
 
 
 def test_the_number_of_running_sequences_is_bounded() -> None:

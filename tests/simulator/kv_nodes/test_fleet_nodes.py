@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
-    changes = (EngineDies(20.0, "e-002"), EngineJoins(30.0, "e-009", 1.0))
+    changes = (EngineDies(10.0, "e-002"), EngineJoins(20.0, "e-009", 1.0))
     simulation = ran(replace(SPEC, changes=changes))
     assert simulation.unfinished == 0
     assert sum(each.finished_s is not None for each in simulation.history) > 190

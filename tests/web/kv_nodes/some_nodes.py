@@ -71,7 +71,7 @@ def two_nodes(pool: Pool, now: datetime | None = None) -> None:
     told = {"slot_bytes": 32 << 10, "dram_bytes": 64 << 20, "ssd_bytes": 256 << 20}
     one = {"127.0.0.1:21001": (410, 96), "127.0.0.1:21002": (37, 0), "127.0.0.1:21003": (222, 88)}
     two = {"127.0.0.1:21002": (180, 90), "127.0.0.1:21004": (305, 71), "kv-1": (4, 0)}
-    reported("kv-1", now=now, report=report(19, one, **some_pins()), **told)
+    reported("kv-1", now=now, report=report(19, one, disk_busy=0.644, **some_pins()), **told)
     reported("kv-2", now=now, report=report(13, two), address="127.0.0.1:9470", **told)
 
 

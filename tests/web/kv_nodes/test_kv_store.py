@@ -93,6 +93,17 @@ def test_what_is_wrong_is_said_first(viewer: Client, pool: Pool) -> None:
     assert "2 of 3 KV nodes serve." in text(viewer)
 
 
+def test_a_disk_that_is_smaller_than_its_tier_is_said(viewer: Client, pool: Pool) -> None:
+    tier = {"medium": "STORAGE", "slots": 8192, "withheld_slots": 2048, "used_slots": 6144}
+    reported("kv-1", report={"tiers": [tier], "write_through_failed": 3}, slot_bytes=32 << 10)
+    page = text(viewer).replace("\u202f", " ")
+    assert "Disk full on kv-1." in page
+    assert "192 MiB of 192 MiB 100 %" in page
+    assert "disk full: no space for 64.0 MiB more" in page
+    reported("kv-1", report={"tiers": [{**tier, "withheld_slots": 0}]}, slot_bytes=32 << 10)
+    assert "Disk full" not in text(viewer)
+
+
 def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_counts(
     viewer: Client, pool: Pool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Hottest prefixes with their copies, and whether loads beat computing."""
+"""Hottest prefixes with their copies, whether loads beat computing, and whether compression would pay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from django.utils import timezone
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.models.kv_node import KvNode
 from routing.cost.cost_model import PrefillCost
+from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.trials.whatif.installation import live_and_draft
 from tests.web.kv_nodes.some_nodes import hearing_of, two_nodes
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.kv_nodes import prefix_rows as prefixes
+from web.kv_nodes.compression_rows import compression_rows
 from web.kv_nodes.load_advice import least_rate, load_advice
 from web.kv_nodes.node_rows import node_row
 
@@ -56,6 +58,24 @@ def test_a_load_pays_from_the_rate_at_which_it_takes_as_long_as_computing() -> N
     cost = PrefillCost(0.01, 0.0001, 0.0, 0.0)
     assert least_rate(cost, 1000.0, 8192) == pytest.approx(1000 * 8192 / (0.0001 * 8191))
     assert least_rate(PrefillCost(0.01, 0.0, 0.0, 0.0), 1000.0) == float("inf")
+
+
+def test_compression_pays_where_disks_are_busy_with_reads(pool: Pool, viewer: Client) -> None:
+    nodes = [node_row(node, timezone.now()) for node in KvNode.objects.order_by("name")]
+    busy, idle = compression_rows(nodes)
+    assert (busy.node, busy.latency, busy.pays) == ("kv-1", "0.94 ×", True)
+    assert (idle.node, idle.latency, idle.pays) == ("kv-2", "1.04 ×", False)
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/kv").content.decode())).replace("\u202f", " ")
+    assert "kv-1 64.4 % 0.94 × Compress" in page
+    assert "kv-2 0.0 % 1.04 × Leave as it is" in page
+    reported("kv-2", report={"tiers": [{"medium": "STORAGE", "slots": 8}], "disk_busy": 0.9})
+    told = {row.node: row for row in compression_rows([node_row(KvNode.objects.get(name="kv-2"), timezone.now())])}
+    assert (told["kv-2"].pays, told["kv-2"].reads) == (False, False)
+
+
+def test_nodes_without_a_disk_have_no_such_advice(pool: Pool) -> None:
+    reported("kv-9", report={"tiers": [{"medium": "CPU", "slots": 8}], "disk_busy": 0.9})
+    assert compression_rows([node_row(KvNode.objects.get(name="kv-9"), timezone.now())]) == ()
 
 
 def test_links_that_are_too_slow_are_counted(pool: Pool) -> None:

@@ -1,0 +1,169 @@
+"""A disk that is smaller than its tier says: the node keeps serving, uses what there is, and says so."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from kvstore.node.block_store import BlockStore
+from kvstore.node.disk_room import RETRY_S
+from kvstore.node.node_manager import NodeManager
+from kvstore.node.node_reporting import report_of
+from kvstore.tiers.block_facts import SSD
+from kvstore.tiers.free_slots import FreeSlots
+from kvstore.tiers.slot_file import SlotFile
+from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node, payload, wait_until
+from tests.kvstore.transfer.test_transfer import contents, put
+
+
+class SmallDisk:
+    """Has space for so many bytes of the file, and refuses to write beyond it. Mutable: the space."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, file: SlotFile, slots: int) -> None:
+        self.file, self.refused = file, 0
+        self.allow(slots)
+        write = file._write
+
+        def checked(data: bytes | memoryview, begin: int) -> None:
+            if begin >= file._payloads_at and begin + len(data) > self._end:
+                self.refused += 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(data, begin)
+
+        monkeypatch.setattr(file, "_write", checked)
+
+    def allow(self, slots: int) -> None:
+        self._end = self.file._payload_at(slots)
+
+
+def a_store(directory: Path, **changes: Any) -> tuple[BlockStore, list[float]]:
+    """Return a store with its time, which tests let pass."""
+    now = [0.0]
+    return BlockStore(catalog_settings(dram_slots=32, **changes), directory, lambda: now[0], 0.0, 1), now
+
+
+def kept(store: BlockStore, name: object) -> bool:
+    """Have a block kept, and written through; returns whether the disk took it."""
+    each, data = block(name)
+    store.allocate(f"t-{name}", [], [each], 30.0)
+    filling = store.begin_write(f"t-{name}", [each.key])
+    assert filling is not None
+    filling[0].view[:] = data
+    store.end_write(filling, [each.checksum])
+    assert store.commit(f"t-{name}")
+    return store.write_through(each.key)
+
+
+def on_disk(store: BlockStore, *names: object) -> list[object]:
+    records = {name: store.catalog.find(key(name)) for name in names}
+    return [name for name, record in records.items() if record is not None and SSD in record.slots]
+
+
+def test_after_one_refused_write_new_blocks_take_the_place_of_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = a_store(tmp_path, ssd_slots=16)
+    assert store.slot_file is not None
+    disk = SmallDisk(monkeypatch, store.slot_file, 5)
+    assert [kept(store, number) for number in range(12)] == [True] * 5 + [False] + [True] * 6
+    assert disk.refused == 1
+    assert on_disk(store, *range(12)) == [7, 8, 9, 10, 11]
+    free = store.catalog.free_slots(SSD)
+    assert (free.withheld, store.catalog.used_slots(SSD), store.counts.write_through_failed) == (11, 5, 1)
+    store.catalog.check()
+    store.close()
+
+
+def test_a_disk_that_gets_space_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, now = a_store(tmp_path, ssd_slots=16)
+    assert store.slot_file is not None
+    disk, free = SmallDisk(monkeypatch, store.slot_file, 5), store.catalog.free_slots(SSD)
+    for number in range(8):
+        kept(store, number)
+    now[0] += RETRY_S / 2
+    store.tick()
+    assert free.withheld == 11
+    now[0] += RETRY_S
+    store.tick()
+    assert free.withheld == 10, "one is tried"
+    assert not kept(store, 8)
+    assert free.withheld == 11
+    disk.allow(16)
+    now[0] += RETRY_S
+    store.tick()
+    assert [kept(store, number) for number in range(9, 20)] == [True] * 11
+    assert (free.withheld, store.catalog.used_slots(SSD)) == (0, 16)
+    store.catalog.check()
+    store.close()
+
+
+def test_another_failure_of_the_disk_takes_no_slot_out_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = a_store(tmp_path)
+    assert store.slot_file is not None
+
+    def ill(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(store.slot_file, "_write", ill)
+    assert not kept(store, "a")
+    assert store.catalog.free_slots(SSD).withheld == 0
+    store.close()
+
+
+def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node(tmp_path, slots={"dram_slots": 4, "ssd_slots": 16}) as manager, a_client() as client:
+        file = manager.store.slot_file
+        assert file is not None
+        SmallDisk(monkeypatch, file, 6)
+        for number in range(20):
+            put(client, manager, number)
+            wait_until(lambda: not manager.write_through.waiting())
+        wait_until(lambda: on_disk(manager.store, 19) == [19])
+        assert contents(client, [address(manager)], [19, 18, 17]) == [bytes(payload(name)) for name in (19, 18, 17)]
+        report = told(manager)
+        tier = next(each for each in report.tiers if each.medium == SSD)
+        assert (tier.slots, tier.withheld_slots, tier.used_slots) == (16, 10, 6)
+        assert report.write_through_failed == manager.store.counts.write_through_failed == 1
+        assert 0 < report.disk_busy <= 1
+        lines = generate_latest(manager.metrics.registry).decode().splitlines()
+        assert 'switchyard_kv_slots_withheld{medium="STORAGE"} 10.0' in lines
+        assert "switchyard_kv_write_through_failed_total 1.0" in lines
+        assert any(line.startswith("switchyard_kv_disk_busy_share 0.") for line in lines)
+
+
+def told(manager: NodeManager) -> Any:
+    return report_of(manager.store, manager.server, manager.write_through)
+
+
+def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Path) -> None:
+    store, _ = a_store(tmp_path, ssd_slots=4)
+    assert kept(store, "a")
+    record = store.catalog.find(key("a"))
+    assert record is not None
+    assert store.slot_file is not None
+    slot = record.slots[SSD]
+    assert [store.slot_file.was_written(each) for each in range(4)] == [each == slot for each in range(4)]
+    store.catalog.forget(record)
+    store.settle()
+    assert store.slot_file.was_written(slot)
+    store.close()
+
+
+def test_withheld_slots_are_neither_free_nor_taken_and_a_tenants_bytes_in_them_are_found() -> None:
+    slots = FreeSlots(6)
+    taken = {slots.take(), slots.take()}
+    slots.give(0, "acme")
+    taken.discard(0)
+    slots.withhold({0, 4, 5, 1})
+    slots.check({each for each in taken if each is not None})
+    assert (len(slots), slots.withheld) == (2, 3)
+    assert slots.take_residue("acme") == [0]
+    assert slots.withheld == 2
+    slots.give(0, None)
+    assert slots.give_back(1) == slots.take()
