@@ -5,8 +5,11 @@ with a long document, begin in bursts. Prompts have about 300 to 8,000 tokens, a
 Each run sends the same requests at the same times, answered or not, with text that no run before had. In turns:
 engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
 events; Switchyard with its default policy; Switchyard that queues nothing (`push.mode` blind). Rates are multiples of
-what both engines prefill together, measured before the first round, as are Switchyard's prefill cost and the
-objective: twice the time that an idle engine would need for 8,192 uncached tokens.
+what both engines prefill together, measured before the first round of a sitting, as are Switchyard's prefill cost and
+the objective: twice the time that an idle engine would need for 8,192 uncached tokens.
+
+A repeat is stored once it is whole (beside the report, by commit), and the same command goes on with those that are
+missing: repeats can be gathered in several sittings, while the machine is quiet. None begins while others use it.
 
 Verdict, defined before the first run: the best rival at a rate is the one with the largest median share on time. The
 rate that counts is the one at which that median is nearest to 90 %. There the median over the repeats of Switchyard's
@@ -21,6 +24,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -31,9 +35,10 @@ from bench.live.live_fleet import API_KEY
 from bench.peers.rounds import LEAST_ROUNDS
 from bench.real_engines_run.answers import RunFigures, answers_of, figures
 from bench.real_engines_run.conversations import Asked, conversations
+from bench.real_engines_run.repeats import Repeats, busy_share
 from bench.real_engines_run.routers import OURS, RIVALS, UNQUEUED, ways
 from bench.real_engines_run.speed import CONTEXT, Speed
-from bench.report import Target, command_line, write_report
+from bench.report import Target, command_line, commit, write_report
 from tests.vllm.real_engine import MODEL, RealEngine
 
 CACHE_BLOCKS = 376
@@ -62,26 +67,69 @@ def _busy(one: RealEngine) -> float:
     return sum(map(float, re.findall(pattern, one.get("/metrics")[1], re.MULTILINE)))
 
 
-def measured(
-    known: Mapping[str, Sequence[str]], engines: Sequence[RealEngine], speed: Speed, options: argparse.Namespace
-) -> dict[str, dict[float, list[RunFigures]]]:
-    """Return each repeat of each rate and router; routers take turns, and another one begins each repeat."""
-    found: dict[str, dict[float, list[RunFigures]]] = {name: {rate: [] for rate in options.rates} for name in known}
-    for repeat in range(-1, options.repeats):
-        asked = conversations(options.requests if repeat >= 0 else 12, options.seed + repeat)
-        tokens = statistics.mean(counted(engines[0], each) for each in asked)
-        for rate in options.rates if repeat >= 0 else options.rates[:1]:
-            for name in _rotated(list(known), repeat):
-                bodies = [each.body(MODEL, f"{repeat} {rate} {name}") for each in asked]
-                gap_s = tokens / (rate * speed.tokens_per_s)
-                schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
-                until_idle(engines)
-                answers = asyncio.run(answers_of(known[name], schedule, {"authorization": f"Bearer {API_KEY}"}))
-                told = figures(answers, speed.objective_s)
-                print(f"{repeat} {rate:g} {name} {told}", flush=True)
-                if repeat >= 0:
-                    found[name][rate].append(told)
+def one_repeat(
+    known: Mapping[str, Sequence[str]],
+    engines: Sequence[RealEngine],
+    speed: Speed,
+    options: argparse.Namespace,
+    repeat: int,
+) -> dict[str, dict[float, RunFigures]]:
+    """Return what each router comes to at each rate; they take turns, and another one begins each repeat.
+
+    Repeat -1 is there to warm up, and short.
+    """
+    found: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
+    asked = conversations(options.requests if repeat >= 0 else 12, options.seed + repeat)
+    tokens = statistics.mean(counted(engines[0], each) for each in asked)
+    for rate in options.rates if repeat >= 0 else options.rates[:1]:
+        for name in _rotated(list(known), repeat):
+            bodies = [each.body(MODEL, f"{repeat} {rate} {name}") for each in asked]
+            gap_s = tokens / (rate * speed.tokens_per_s)
+            schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
+            until_idle(engines)
+            answers = asyncio.run(answers_of(known[name], schedule, {"authorization": f"Bearer {API_KEY}"}))
+            found[name][rate] = figures(answers, speed.objective_s)
+            print(f"{repeat} {rate:g} {name} {found[name][rate]}", flush=True)
     return found
+
+
+def measure(repeats: Repeats, options: argparse.Namespace) -> None:
+    """Measure the repeats that are missing, as many as there is time for, while the machine is quiet."""
+    began = time.monotonic()
+    if (busy := busy_share()) > options.busy:
+        print(f"others use {busy:.0%} of the machine: nothing is measured in this sitting", flush=True)
+        return
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines = [engine(options.python, options.model, scratch / f"engine-{each}.log") for each in range(2)]
+        for each in engines:
+            stack.callback(each.kill)
+            each.start()
+        for each in engines:
+            each.wait()
+        until_idle(engines)
+        own = busy_share()
+        known, speed, longest_s = None, None, 0.0
+        for repeat in repeats.missing(options.repeats):
+            until_idle(engines)
+            busy, begins = max(busy_share() - own, 0.0), time.monotonic()
+            if busy > options.busy:
+                print(f"others use {busy:.0%} of the machine: repeat {repeat} waits for another sitting", flush=True)
+                return
+            if begins + longest_s > began + 60.0 * options.minutes:
+                print(f"repeat {repeat} would take longer than there is time for", flush=True)
+                return
+            if known is None or speed is None:
+                speed = Speed(engines)
+                print(f"{speed.__dict__}", flush=True)
+                known = stack.enter_context(ways(scratch, engines, speed))
+                one_repeat(known, engines, speed, options, -1)
+            found = one_repeat(known, engines, speed, options, repeat)
+            until_idle(engines)
+            repeats.keep(
+                repeat, found, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
+            )
+            longest_s = max(longest_s, time.monotonic() - begins)
 
 
 def counted(one: RealEngine, asked: Asked) -> int:
@@ -118,21 +166,25 @@ def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[
 
 
 def main() -> None:
-    """Measure and write the report."""
+    """Measure what is missing, and write the report once nothing is."""
     options = _options()
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engines = [engine(options.python, options.model, scratch / f"engine-{each}.log") for each in range(2)]
-        for each in engines:
-            stack.callback(each.kill)
-            each.start()
-        for each in engines:
-            each.wait()
-        speed = Speed(engines)
-        print(f"{speed.__dict__}", flush=True)
-        found = measured(stack.enter_context(ways(scratch, engines, speed)), engines, speed, options)
-    told, lead = verdict(found)
-    told |= speed.__dict__
+    settings = {
+        "commit": commit(),
+        "rates": options.rates,
+        "requests": options.requests,
+        "seed": options.seed,
+        "cache_blocks": CACHE_BLOCKS,
+    }
+    repeats = Repeats(options.json.with_suffix(""), settings)
+    if repeats.missing(options.repeats):
+        measure(repeats, options)
+    if missing := repeats.missing(options.repeats):
+        sys.exit(f"Repeats {', '.join(map(str, missing))} are missing. The same command goes on with them.")
+    told, lead = verdict(repeats.together(options.repeats))
+    for each in repeats.told(options.repeats):
+        for name, value in each.items():
+            told[f"{name}_most"] = max(value, told.get(f"{name}_most", value))
+            told[f"{name}_least"] = min(value, told.get(f"{name}_least", value))
     write_report("real_engines", told, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
 
 
@@ -144,6 +196,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=LEAST_ROUNDS)
     parser.add_argument("--requests", type=int, default=60, help="of each run")
     parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument(
+        "--minutes", type=float, default=25.0, help="of this sitting; no repeat begins that would end later"
+    )
+    parser.add_argument(
+        "--busy", type=float, default=0.2, help="share of the machine that others may use before a repeat"
+    )
     options = parser.parse_args()
     if not options.python:
         parser.error("name the Python that has vLLM: eval export $(.ci/setup-vllm)")

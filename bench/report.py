@@ -46,7 +46,7 @@ def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target
     return {
         "name": name,
         "machine": _machine(),
-        "commit": _commit(),
+        "commit": commit(),
         "figures": dict(figures),
         "targets": {
             key: {"value": each.value, "op": each.op, "target": each.target, "holds": each.holds}
@@ -76,7 +76,8 @@ def _machine() -> str:
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {interpreter}"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the short name of the commit that is checked out; `unknown` where git does not say."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

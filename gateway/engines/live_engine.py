@@ -80,6 +80,7 @@ class LiveEngine:
         self._process_start: float | None = None
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
+        self._bootstrap: tuple[int, int | None] | None = None
         self._own_headers = rank_header(entry.rank)
         if self._bearer:
             self._own_headers["authorization"] = f"Bearer {self._bearer}"
@@ -87,6 +88,15 @@ class LiveEngine:
     def addressed(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the headers with the engine's own key and its rank among them."""
         return {**headers, **self._own_headers} if self._own_headers else headers
+
+    async def bootstrap_port(self) -> int | None:
+        """Return where SGLang's decode engines meet it, asked once per process; None: it hands over as vLLM does."""
+        if self._bootstrap is None or self._bootstrap[0] != self.incarnation:
+            try:
+                self._bootstrap = self.incarnation, await self.adapter.bootstrap_port()
+            except EngineUnreachableError:
+                return None
+        return self._bootstrap[1]
 
     def look(self) -> None:
         """Probe it now: something was seen that may concern it."""

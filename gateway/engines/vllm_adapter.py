@@ -29,6 +29,7 @@ from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLo
 from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
+MAX_INFO_BYTES = 1 << 20
 MAX_RANKS = 512
 MAX_TOKENIZE_BYTES = 16 << 20
 TRIAL_S = 3.0
@@ -108,6 +109,11 @@ class _Models(msgspec.Struct):
 
 class _Tokens(msgspec.Struct):
     tokens: list[int]
+
+
+class _Arguments(msgspec.Struct):
+    disaggregation_mode: str | None = None
+    disaggregation_bootstrap_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
 
 
 class _Source(msgspec.Struct):
@@ -279,6 +285,15 @@ class VllmAdapter:
             for rank, source in sorted(found.items())
             if source.endpoint
         )
+
+    async def bootstrap_port(self) -> int | None:
+        """Return the port at which SGLang's decode engines meet this prefill engine; None where it is no such."""
+        try:
+            answer = await self._get("/server_info", "server_info", limit=MAX_INFO_BYTES)
+            told = _decode(answer, _Arguments, "server_info")
+        except EngineAnswerError:
+            return None
+        return told.disaggregation_bootstrap_port if told.disaggregation_mode == "prefill" else None
 
     async def _metrics_text(self) -> bytes:
         """Return the text of /metrics; a rejection counts as unreadable, because health is told elsewhere."""

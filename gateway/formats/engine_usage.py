@@ -164,6 +164,10 @@ class StreamUsage:
         self._holds = strip or cached_tokens is not None or take is not None
         self._rest = b""
 
+    def tell_cached(self, cached_tokens: int) -> None:
+        """Have this figure told from here on, before the first chunk."""
+        self._cached_tokens, self._holds = cached_tokens, True
+
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes that go on to the client now."""
         data = self._rest + chunk if self._rest else chunk

@@ -1,7 +1,8 @@
-"""The bodies of vLLM's two-step hand-off: what is merged into a request for each of its legs.
+"""The bodies of hand-offs: what is merged into a request for each of its legs.
 
-The prefill leg makes one token that nobody sees, and its answer's `kv_transfer_params` go unchanged into the
-decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
+vLLM's has two steps. The prefill leg makes one token that nobody sees, and its answer's `kv_transfer_params` go
+unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).
+SGLang's two legs are sent at the same time. As its documentation has it; no real one was asked.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ ONE_TOKEN: dict[str, Any] = {
 """What makes a chat or completion one whole answer of one token."""
 PREFILL_FRAGMENT: dict[str, Any] = {**ONE_TOKEN, TRANSFER: ASK}
 """Merged into the body of a chat's or completion's prefill leg, in place of what the client asked for."""
+
+
+BOOTSTRAP = ("bootstrap_host", "bootstrap_port", "bootstrap_room")
+"""What SGLang's engines find each other by: both get the same, and the request at the same time."""
+
+
+def bootstrap_legs(body: Mapping[str, msgspec.Raw], host: str, port: int, room: int) -> tuple[bytes, bytes]:
+    """Return the bodies of prefill and decode leg. What the prefill engine answers is read whole, and not told."""
+    met = {**body, **dict(zip(BOOTSTRAP, (host, port, room), strict=True))}
+    prefill = {name: value for name, value in met.items() if name not in ("stream", "stream_options")}
+    return msgspec.json.encode(prefill), msgspec.json.encode(met)
 
 
 class PrefillAnswer(msgspec.Struct, gc=False):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_rejection import Rejection
+from gateway.http.http_exchange import Header
 from gateway.http.openai_error import ApiError
 from gateway.proxy.forwarded_request import ForwardedRequest
 
@@ -31,6 +33,21 @@ class RelaySettings(msgspec.Struct, frozen=True):
     idle_s: float = 120.0
 
 
+class PrefillEnd(msgspec.Struct, frozen=True):
+    """How a prefill leg ended that runs beside its decode leg."""
+
+    failure: AttemptFailure | None = None
+    rejection: tuple[int, bytes, list[Header]] | None = None
+    """What its engine answers to the client's own request: status, body and headers."""
+    told_tokens: int | None = None
+    """Cached prompt tokens that the client is told of, or UNTOLD; None: as the decode engine says."""
+
+    @property
+    def went_well(self) -> bool:
+        """Whether the prompt's KV is handed over."""
+        return self.failure is None and self.rejection is None
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """What is sent to which engine. Times in seconds. As lost, and as stuck, as either of its engines."""
 
@@ -40,7 +57,9 @@ class Attempt(msgspec.Struct, frozen=True):
     prefill_s: float = 0.0
     """How long the engine is expected to prefill."""
     partner: LiveEngine | None = None
-    """The engine that is to go on with the prefill; without it this try is of no use."""
+    """The other engine of a pair; without it this try is of no use."""
+    after: asyncio.Task[PrefillEnd] | None = None
+    """The prefill that runs beside it: nothing of the answer counts before its end."""
 
     @property
     def lost(self) -> bool:

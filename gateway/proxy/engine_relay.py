@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gateway.engines.breaker import BROKEN_STREAM, CONNECT, NO_PROGRESS
 from gateway.formats.engine_usage import Usage, usage_of, with_cached_tokens
 from gateway.http.http_exchange import Exchange
@@ -78,6 +80,7 @@ class EngineRelay:
         try:
             with self._watched(record, attempt):
                 async with self._transport.answer(attempt) as answer:
+                    attempt = await _met(attempt, answer)
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
@@ -141,6 +144,20 @@ class EngineRelay:
         message = "The engine failed during the answer; retry the request."
         await exchange.chunk(attempt.request.endpoint.errors.event(502, message, BROKEN_STREAM))
         await exchange.end()
+
+
+async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
+    """Wait for the prefill that runs beside the try, if any; raises AttemptFailedError where nothing is handed over."""
+    if attempt.after is None:
+        return attempt
+    await asyncio.wait((attempt.after,))
+    end = attempt.after.result()
+    if not end.went_well:
+        raise attempt.failed(HANDOFF)
+    if end.told_tokens is not None:
+        answer.usage.tell_cached(end.told_tokens)
+        attempt = replace(attempt, request=replace(attempt.request, cached_tokens=end.told_tokens))
+    return attempt
 
 
 def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | None) -> None:

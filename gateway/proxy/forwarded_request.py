@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.formats.endpoints import Endpoint
 from gateway.formats.engine_usage import UNTOLD
-from gateway.formats.handoff_bodies import decode_body, prefill_body
+from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
 from gateway.requests.cache_hint import HINT_FIELD
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
@@ -86,6 +86,12 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         body = decode_body(_fields(self.body), transfer, self.order)
         told = UNTOLD if self.cached_tokens == UNTOLD else cached_tokens
         return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True, order=None)
+
+    def bootstrap_legs(self, host: str, port: int, room: int) -> tuple[ForwardedRequest, ForwardedRequest]:
+        """Return the request for SGLang's prefill and decode engines, which meet at that port under that number."""
+        bodies = bootstrap_legs(_fields(self.body), host, port, room)
+        prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
+        return msgspec.structs.replace(prefill, streams=False), decode
 
     def payload(self) -> bytes | io.BytesIO:
         """Return the body in the form that the HTTP client sends without copying it in one go."""

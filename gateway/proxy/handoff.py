@@ -16,6 +16,7 @@ from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
+from gateway.proxy.bootstrap_handoff import BootstrapHandoff
 from gateway.proxy.engine_relay import EngineRelay, held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
@@ -43,6 +44,7 @@ class Handoff:
         self._transport = transport
         self._relay = relay
         self._settings = settings
+        self._at_once = BootstrapHandoff(lifecycle, transport, relay, settings)
 
     async def relay(
         self, exchange: Exchange, record: DecisionRecord, pair: EnginePair, request: ForwardedRequest, *, alone: bool
@@ -74,23 +76,32 @@ class Handoff:
         first, second = pool.engines.get(engine_id), pool.engines.get(pair.engine_id)
         if second is None:
             return AttemptFailure(CONNECT, pair.engine_id), DECODE_LOST
+        port = await first.bootstrap_port() if first is not None else None
+        if first is not None and port is not None and request.endpoint.one_token is not None:
+            # SGLang's decode engines compute no prompt themselves.
+            failure = await self._at_once.relay(exchange, record, (first, second), port, request)
+            return failure, _outcome(record, failure, engine_id)
         if alone:
-            self._lifecycle.prefill_left_out(record)
-            request = request.ordered(order_on(record, pair.engine_id, request.order, request.keys))
-            attempt = Attempt(second, request, self._settings.first_byte_s)
-            return await self._relay.relay(exchange, record, attempt), ALONE
+            return await self._alone(exchange, record, second, request), ALONE
         if first is None:
             return AttemptFailure(CONNECT, engine_id), PREFILL_FAILED
         answer = await self._prefill(exchange, record, first, second, request)
-        if isinstance(answer, AttemptFailure):
-            return answer, DECODE_LOST if answer.engine_id == pair.engine_id else PREFILL_FAILED
-        if answer is None:
-            return None, PREFILL_FAILED
+        if not isinstance(answer, PrefillAnswer):
+            lost = answer is not None and answer.engine_id == pair.engine_id
+            return answer, DECODE_LOST if lost else PREFILL_FAILED
         cached = answer.usage.cached_tokens if answer.usage is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)
         leg = self._decode_leg(record, pair, request, answer, cached)
         failure = await self._relay.relay(exchange, record, Attempt(second, leg, self._settings.decode_leg_s))
         return failure, DONE if failure is None and not record.error else DECODE_FAILED
+
+    async def _alone(
+        self, exchange: Exchange, record: DecisionRecord, second: LiveEngine, request: ForwardedRequest
+    ) -> AttemptFailure | None:
+        """Serve the request on its decode engine, which computes the prompt itself."""
+        self._lifecycle.prefill_left_out(record)
+        request = request.ordered(order_on(record, second.entry.engine_id, request.order, request.keys))
+        return await self._relay.relay(exchange, record, Attempt(second, request, self._settings.first_byte_s))
 
     async def _prefill(
         self,
@@ -135,3 +146,9 @@ class Handoff:
         params, loaded = take_from_params(answer.kv_transfer_params)
         self._lifecycle.loaded(record, loaded)
         return PrefillAnswer(params, answer.usage) if bytes(params) != b"{}" or loaded is None else None
+
+
+def _outcome(record: DecisionRecord, failure: AttemptFailure | None, prefill_id: str) -> str:
+    if failure is None:
+        return DECODE_FAILED if record.error else DONE
+    return PREFILL_FAILED if failure.engine_id == prefill_id else DECODE_FAILED

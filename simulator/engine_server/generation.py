@@ -142,7 +142,7 @@ class Generation:
             if body.stream:
                 await _stream(send, job, with_usage=body.wants_usage_chunk)
             else:
-                await _answer(send, job, self._transfer)
+                await _answer(send, job, self._transfer, body.bootstrap_room)
         finally:
             watcher.cancel()
             self._runtime.abort(job.stream.request_id)
@@ -154,7 +154,8 @@ class Generation:
 
         Raises ApiError where it does not come, ClientGoneError where the client does not wait for it.
         """
-        asked = body.kv_transfer_params
+        asked = self._transfer.met(body.bootstrap_host, body.bootstrap_port, body.bootstrap_room)
+        asked = asked or body.kv_transfer_params
         if asked is None or not (asked.do_remote_decode or asked.do_remote_prefill):
             return ""
         self._transfer.check(asked)
@@ -164,7 +165,7 @@ class Generation:
                 raise ApiError(503, "the engine is shutting down")
             return "decode"
         await _while_connected(receive, self._transfer.stall())
-        return "prefill" if wanted == 1 and not body.stream else ""
+        return "prefill" if (wanted == 1 or body.bootstrap_room is not None) and not body.stream else ""
 
     def _start(
         self,
@@ -274,14 +275,16 @@ async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
         await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
 
 
-async def _answer(send: Send, job: _Job, transfer: KvTransfer) -> None:
+async def _answer(send: Send, job: _Job, transfer: KvTransfer, room: int | None) -> None:
     stream = job.stream
     while not stream.finished:
         if await stream.burst() is None:
             break
     if stream.broken:
         raise ApiError(503, "the engine stopped before the answer was complete")
-    offered = transfer.offer(stream.request_id) if job.leg == "prefill" else None
+    offered = None
+    if job.leg == "prefill":
+        offered = transfer.offer(stream.request_id, room)
     text = answer_text(job.voice, 0, stream.generated)
     counts = usage(job.prompt_tokens, stream.generated, stream.cached_tokens)
     await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, job.told(offered)))

@@ -21,16 +21,19 @@ Fault = Literal["", "fail", "hang", "lose"]
 """What hand-offs do on purpose: fail at once, never come to an end, or lose the blocks that are held."""
 
 PATH = "/kv_transfer/"
+ROOM = "room-"
+"""Begins the names under which prompts are fetched that two engines of SGLang agreed on beforehand."""
 
 
 class KvTransfer:
-    """One engine's transfers. Mutable state: `fault`, and the timers of what is held."""
+    """One engine's transfers. Mutable state: `fault`, the timers of what is held, and the rooms where SGLang's meet."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self.fault: Fault = runtime.settings.handoff_fault
         self._runtime = runtime
         self._settings = runtime.settings
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._rooms: dict[str, asyncio.Future[str]] = {}
 
     def check(self, asked: KvTransferParams) -> None:
         """Raise ApiError where the engine's role forbids what is asked, or where it fails on purpose."""
@@ -46,6 +49,21 @@ class KvTransfer:
         if self.fault == "fail" and (asked.do_remote_decode or asked.do_remote_prefill):
             raise ApiError(500, "the hand-off fails, as this engine was told")
 
+    def met(self, host: str | None, port: int | None, room: int | None) -> KvTransferParams | None:
+        """Return what SGLang's bootstrap fields ask of this engine in vLLM's words; None: nothing.
+
+        Raises ApiError where they lack something.
+        """
+        if self._settings.flavor != "sglang" or self._settings.role == "mixed" or room is None:
+            return None
+        if host is None or port is None:
+            raise ApiError(400, "bootstrap_room needs bootstrap_host and bootstrap_port", "bootstrap_host")
+        if self._settings.role == "prefill":
+            return KvTransferParams(do_remote_decode=True, remote_request_id=f"{ROOM}{room}")
+        return KvTransferParams(
+            do_remote_prefill=True, remote_host=host, remote_port=port, remote_request_id=f"{ROOM}{room}"
+        )
+
     async def stall(self) -> None:
         """Return at once, or never where hand-offs hang on purpose."""
         if self.fault == "hang":
@@ -53,8 +71,8 @@ class KvTransfer:
 
     # -- the sending end
 
-    def offer(self, request_id: str) -> KvTransferParams | None:
-        """Return what the decode engine needs to fetch a computed prompt; None where none is held."""
+    def offer(self, request_id: str, room: int | None = None) -> KvTransferParams | None:
+        """Return what the decode engine needs to fetch a computed prompt; None: none is held, or it waits in a room."""
         held = self._runtime.model.held(request_id)
         if held is None:
             return None
@@ -63,6 +81,10 @@ class KvTransfer:
         else:
             later = asyncio.get_running_loop().call_later
             self._timers[request_id] = later(self._settings.hold_s, self._expire, request_id)
+        if room is not None:
+            if not (meeting := self._room(f"{ROOM}{room}")).done():
+                meeting.set_result(request_id)
+            return None
         return KvTransferParams(
             do_remote_prefill=True,
             remote_engine_id=f"{self._settings.host}:{self._settings.port}",
@@ -78,6 +100,15 @@ class KvTransfer:
     async def give(self, request_id: str) -> int:
         """Return the tokens of a prompt once the link has delivered them; raises ApiError 404 where it is not held."""
         await self.stall()
+        if request_id.startswith(ROOM):
+            room = request_id
+            try:
+                async with asyncio.timeout(self._settings.hold_s):
+                    request_id = await asyncio.shield(self._room(room))
+            except TimeoutError:
+                raise ApiError(404, "nobody came to this room in time") from None
+            finally:
+                self._rooms.pop(room, None)
         held = self._runtime.model.held(request_id)
         if held is None:
             raise ApiError(404, "no such prompt is held; it was fetched, given up after its time, or lost")
@@ -86,6 +117,13 @@ class KvTransfer:
         if not self._runtime.let_go(request_id):
             raise ApiError(404, "the prompt was given up while it was on its way")
         return held.prompt_tokens
+
+    def _room(self, name: str) -> asyncio.Future[str]:
+        """Return where the computed prompt of a room will be told, whoever comes first."""
+        if name not in self._rooms:
+            self._rooms[name] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(2 * self._settings.hold_s, self._rooms.pop, name, None)
+        return self._rooms[name]
 
     def _expire(self, request_id: str) -> None:
         self._forget(request_id)
@@ -107,7 +145,9 @@ class KvTransfer:
         await self.stall()
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._settings.fetch_timeout_s):
+            # In a room the prompt may still have to be computed.
+            limit_s = self._settings.hold_s if name.startswith(ROOM) else self._settings.fetch_timeout_s
+            async with asyncio.timeout(limit_s):
                 await _ask(host, port, PATH + quote(name, safe=""))
         except (TimeoutError, OSError, EOFError) as error:
             self._runtime.metrics.failed_transfers.inc()

@@ -52,6 +52,10 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     n: int | None = None
     kv_transfer_params: KvTransferParams | None = None
+    bootstrap_host: str | None = None
+    bootstrap_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    bootstrap_room: Annotated[int, Meta(ge=0)] | None = None
+    """Where SGLang's prefill and decode engines meet, and under which number."""
 
     @property
     def wanted_tokens(self) -> int | None:

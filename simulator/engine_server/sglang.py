@@ -75,6 +75,9 @@ def server_info(settings: EngineSettings) -> dict[str, Any]:
         "tp_size": 1,
         "max_total_num_tokens": settings.profile.num_blocks * settings.profile.block_tokens,
         "kv_events_config": events,
+        "disaggregation_mode": "null" if settings.role == "mixed" else settings.role,
+        # The real one meets at a port of its own; here it is the port of the HTTP server.
+        "disaggregation_bootstrap_port": settings.port,
         "version": VERSION,
     }
 

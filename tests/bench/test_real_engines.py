@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from bench.real_engines import verdict
 from bench.real_engines_run.answers import Answered, RunFigures, figures
 from bench.real_engines_run.conversations import MAX_WORDS, conversations
+from bench.real_engines_run.repeats import Repeats
 from bench.real_engines_run.routers import OURS, RIVALS, UNQUEUED
 
 
@@ -57,3 +59,30 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
     assert told["rate_that_counts"] == 1.0
     assert lead == told["switchyard_1_lead"] == pytest.approx(0.08)
     assert told["switchyard_2_lead_least"] == pytest.approx(0.0)
+
+
+def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_do_not(tmp_path: Path) -> None:
+    here = {"commit": "abc", "rates": [0.8, 1.2], "seed": 17}
+    first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.5, 0.8, 3, 100)}}
+    Repeats(tmp_path, here).keep(1, first, {"busy_before": 0.1})
+    sitting = Repeats(tmp_path, here)
+    assert sitting.missing(3) == [0, 2]
+    with pytest.raises(LookupError, match="repeat 0"):
+        sitting.together(3)
+    for number in sitting.missing(3):
+        sitting.keep(number, {OURS: {0.8: run(number / 10), 1.2: run(0.5)}}, {"busy_before": 0.0})
+    assert sitting.missing(3) == []
+    found = sitting.together(3)
+    assert [each.on_time_share for each in found[OURS][0.8]] == [0.0, 0.9, 0.2]
+    assert found[OURS][1.2][1] == first[OURS][1.2]
+    assert [each["busy_before"] for each in sitting.told(3)] == [0.0, 0.1, 0.0]
+    for other in ({**here, "commit": "abd"}, {**here, "rates": [0.8]}):
+        assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
+
+
+def test_a_repeat_that_broke_off_is_measured_again(tmp_path: Path) -> None:
+    repeats = Repeats(tmp_path, {"commit": "abc"})
+    repeats.keep(0, {OURS: {1.0: run(0.9)}}, {})
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text()[:-20])
+    assert repeats.missing(1) == [0]

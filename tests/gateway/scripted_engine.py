@@ -35,6 +35,8 @@ class ScriptedEngine:
         self.paused = False
         """Says so, and stalls, while its health is fine."""
         self.hands_over = True
+        self.server_info: dict[str, Any] | None = None
+        """What SGLang says of its arguments; None: it is no SGLang."""
         self.handoff_status = 200
         """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
@@ -52,6 +54,7 @@ class ScriptedEngine:
         app.router.add_get("/health", self._health)
         app.router.add_get("/load", self._load)
         app.router.add_get("/is_paused", self._is_paused)
+        app.router.add_get("/server_info", self._server_info)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
@@ -83,6 +86,9 @@ class ScriptedEngine:
 
     async def _is_paused(self, _: web.Request) -> web.Response:
         return web.json_response({"is_paused": self.paused})
+
+    async def _server_info(self, _: web.Request) -> web.Response:
+        return web.json_response(self.server_info or {}, status=200 if self.server_info else 404)
 
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})

@@ -118,8 +118,8 @@ def make_connection(wanted: Connection, *, actor: Actor) -> Engine:
         pool = _allowed(wanted.pool, wanted, actor) if wanted.pool else _new_pool(wanted, actor)
         if wanted.engine is not None:
             return _checked_again(wanted.engine, wanted, actor)
-        sockets: dict[str, Any] = _sockets(wanted)
-        return register_for_preflight(pool, wanted.engine_name, wanted.address.url, actor=actor, why=WHY, **sockets)
+        fields: dict[str, Any] = {**_sockets(wanted), "role": wanted.facts.role}
+        return register_for_preflight(pool, wanted.engine_name, wanted.address.url, actor=actor, why=WHY, **fields)
 
 
 def _checked_again(engine: Engine, wanted: Connection, actor: Actor) -> Engine:

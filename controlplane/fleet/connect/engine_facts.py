@@ -11,6 +11,7 @@ import msgspec
 
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.engine_url import CheckedUrl, ranked_url
+from controlplane.fleet.models.engine import EngineRole
 from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
 from routing.values.prepared_struct import prepared
@@ -43,6 +44,8 @@ class EngineFacts:
     replay: str
     tokenizes: bool
     """/tokenize answers, which token blocks are cut from."""
+    role: str = EngineRole.MIXED
+    """What it was started to do of each request, where it says so."""
     sockets: tuple[KvEventSource, ...] = ()
     """Where each of its ranks publishes and replays."""
 
@@ -120,6 +123,7 @@ class _Engine(EngineUnderTest):
             events=events,
             replay=replay,
             tokenizes=await self._tokenizes(),
+            role=_role(info),
             sockets=sources,
         )
 
@@ -130,6 +134,11 @@ class _Engine(EngineUnderTest):
             if error.status in (401, 403):
                 raise
             return False
+
+
+def _role(info: ServerInfo | None) -> str:
+    mode = info.disaggregation_mode if info else None
+    return mode if mode in (EngineRole.PREFILL, EngineRole.DECODE) else EngineRole.MIXED
 
 
 def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:

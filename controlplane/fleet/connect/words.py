@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controlplane.fleet.connect.connection import Connection
 from controlplane.fleet.connect.engine_facts import EngineFacts
+from controlplane.fleet.models.engine import EngineRole
 from routing.values.counted import count
 
 _LISTED = 5
@@ -22,6 +23,8 @@ def fact_lines(facts: EngineFacts) -> list[str]:
     if told := ", ".join(str(size) for size in sizes if size):
         lines.append(f"{told[:1].upper()}{told[1:]}.")
     replay = f", replay {facts.replay}" if facts.replay else ", no replay"
+    if facts.role != EngineRole.MIXED:
+        lines.append(f"{EngineRole(facts.role).label}.")
     of_all = f" and of {count(facts.ranks - 1, 'further rank')}" if facts.ranks > 1 else ""
     lines.append(f"KV events {facts.events}{replay}{of_all}." if facts.events else "No KV events.")
     if facts.adapters:

@@ -8,13 +8,12 @@ from typing import TypeVar
 import msgspec
 
 from gateway.engines.engine_metrics import EngineMetrics
-from gateway.engines.vllm_adapter import EngineAnswerError, VllmAdapter
+from gateway.engines.vllm_adapter import MAX_INFO_BYTES, EngineAnswerError, VllmAdapter
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
 """A busy engine may let the probe wait; longer than this says that it is too busy to be judged."""
 MAX_COMPLETION_BYTES = 256 << 10
-MAX_INFO_BYTES = 1 << 20
 
 Wanted = TypeVar("Wanted")
 
@@ -41,6 +40,8 @@ class ServerInfo(msgspec.Struct, frozen=True):
     dp_size: int = 1
     max_total_num_tokens: int | None = None
     kv_events_config: str | None = None
+    disaggregation_mode: str | None = None
+    """prefill, decode, or null: what it does of each request."""
     version: str = ""
 
 

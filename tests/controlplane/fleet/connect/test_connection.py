@@ -162,6 +162,12 @@ def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     assert made_words(plan_connection(*found[0], Wishes()), 1).endswith("and 1 more, one per rank.")
 
 
+def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
+    facts = replace(FACTS, role="prefill")
+    assert make_connection(planned(facts), actor=ACTOR).role == "prefill"
+    assert "Prefill only." in fact_lines(facts)
+
+
 def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_refused() -> None:
     connected(URL)
     with pytest.raises(ConnectRefusedError, match="stands for all its ranks"):

@@ -91,6 +91,12 @@ async def test_sglang_tells_page_size_and_socket_in_its_arguments() -> None:
     assert (facts.events, facts.replay) == ("tcp://127.0.0.1:5557", "")
 
 
+async def test_sglang_tells_whether_it_prefills_or_decodes() -> None:
+    for mode, role in (("prefill", "prefill"), ("decode", "decode"), ("null", "mixed")):
+        told = {**SGLANG, "/server_info": {**SGLANG["/server_info"], "disaggregation_mode": mode}}
+        assert (await asked(told)).role == role
+
+
 async def test_an_older_sglang_answers_under_its_older_path() -> None:
     old = {("/get_server_info" if path == "/server_info" else path): answer for path, answer in SGLANG.items()}
     assert (await asked(old)).block_tokens == 64
