@@ -1,4 +1,7 @@
-"""R46: every page of the console in Chromium, with markup in every name: nothing runs, nothing breaks the policy."""
+"""Every page of the console in Chromium, with markup in every name: nothing runs or breaks the policy (R46).
+
+And all that a page shows lies in landmarks that can be told apart.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, sync_playwright
 from bench.live.live_program import LiveProgram, live_program
 from controlplane.project.first_run.seed import ADMIN
 from tests.hard_edges.console_pages import UnknownParameterError, addresses
+from tests.web.axe import landmark_violations
 from web.shell.frame import console_is_built
 
 pytestmark = pytest.mark.browser
@@ -77,15 +81,16 @@ print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": ke
 class Visited:
     """What one page did."""
 
-    def __init__(
-        self, address: str, status: int, kind: str, violations: list[str], ran: bool, errors: list[str]
-    ) -> None:
+    def __init__(self, address: str, status: int, kind: str) -> None:
         self.address = address
         self.status = status
         self.kind = kind
-        self.violations = violations
-        self.ran = ran
-        self.errors = errors
+        self.violations: list[str] = []
+        self.ran = False
+        self.errors: list[str] = []
+        self.framed = False
+        """Whether it has the console's frame; what scripts put into other pages has none."""
+        self.landmarks: list[str] = []
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +134,17 @@ class Tab:
     """One address in a tab of its own; several are looked at together, so that their waits are one."""
 
     def __init__(self, context: BrowserContext, address: str) -> None:
-        self._address = address
-        self._errors: list[str] = []
         page = self._page = context.new_page()
-        page.on("dialog", lambda dialog: (self._errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("pageerror", lambda error: self._errors.append(f"error {error}"))
-        page.on(
-            "console",
-            lambda message: self._errors.append(message.text) if "Content Security Policy" in message.text else None,
-        )
         # A download is no page and is not navigated to.
         answer = page.request.get(address)
-        self._status, self._kind = answer.status, answer.headers.get("content-type", "")
-        self._is_page = answer.status == 200 and self._kind.startswith("text/html")
+        seen = self._seen = Visited(address, answer.status, answer.headers.get("content-type", ""))
+        page.on("dialog", lambda dialog: (seen.errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("pageerror", lambda error: seen.errors.append(f"error {error}"))
+        page.on(
+            "console",
+            lambda message: seen.errors.append(message.text) if "Content Security Policy" in message.text else None,
+        )
+        self._is_page = seen.status == 200 and seen.kind.startswith("text/html")
         if self._is_page:
             page.goto(address, wait_until="load")
 
@@ -156,12 +159,16 @@ class Tab:
 
     def close(self) -> Visited:
         """Return what the page did, and close its tab."""
+        page, seen = self._page, self._seen
         try:
-            violations = self._page.evaluate("window.violations || []") if self._is_page else []
-            ran = self._is_page and bool(self._page.evaluate("Boolean(window.ran)"))
-            return Visited(self._address, self._status, self._kind, violations, ran, self._errors)
+            if self._is_page:
+                seen.violations = page.evaluate("window.violations || []")
+                seen.ran = bool(page.evaluate("Boolean(window.ran)"))
+                seen.framed = page.locator("main").count() > 0
+                seen.landmarks = landmark_violations(page) if seen.framed else []
+            return seen
         finally:
-            self._page.close()
+            page.close()
 
 
 def visit(context: BrowserContext, addresses: Sequence[str]) -> list[Visited]:
@@ -193,6 +200,11 @@ def test_every_address_answers_without_a_fault(visited: list[Visited]) -> None:
 
 def test_no_page_breaks_the_content_security_policy(visited: list[Visited]) -> None:
     assert [(page.address, page.violations) for page in visited if page.violations] == []
+
+
+def test_all_that_a_page_shows_lies_in_landmarks_that_can_be_told_apart(visited: list[Visited]) -> None:
+    assert len([page for page in visited if page.framed]) >= 30
+    assert {page.address: page.landmarks for page in visited if page.landmarks} == {}
 
 
 def test_markup_in_names_stays_text(visited: list[Visited]) -> None:

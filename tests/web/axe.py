@@ -8,22 +8,28 @@ from playwright.sync_api import Page
 
 SOURCE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = ("serious", "critical")
+LANDMARKS = ("region", "landmark-unique")
+"""Rules that count whatever axe says of their weight: by landmarks people find their way without seeing the page."""
 # A drawer that still fades in has other colours than the one people read.
 RUN = """async (only) => {
   await Promise.allSettled(document.getAnimations().map(({ finished }) => finished));
   const { violations } = await axe.run(document, { resultTypes: ['violations'], ...(only && { runOnly: only }) });
   return violations.map(({ id, impact, nodes }) => ({
-    impact, text: `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(' | ')}`,
+    id, impact, text: `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(' | ')}`,
   }));
 }"""
 
 
 def serious_violations(page: Page) -> list[str]:
-    """Return what axe finds serious or critical on the page once nothing moves."""
-    # The text of a new page can be read before its stylesheet has come.
-    page.wait_for_load_state("load")
-    page.evaluate(SOURCE.read_text() + "; undefined")
+    """Return what axe finds serious, critical or wrong with landmarks on the page once nothing moves."""
+    _bring(page)
     return _violations(page, None)
+
+
+def landmark_violations(page: Page) -> list[str]:
+    """Return what stands outside all landmarks, and landmarks that nobody can tell apart."""
+    _bring(page)
+    return _violations(page, list(LANDMARKS))
 
 
 def serious_violations_in_both_themes(page: Page) -> list[str]:
@@ -36,5 +42,12 @@ def serious_violations_in_both_themes(page: Page) -> list[str]:
     return found
 
 
+def _bring(page: Page) -> None:
+    # The text of a new page can be read before its stylesheet has come.
+    page.wait_for_load_state("load")
+    page.evaluate(SOURCE.read_text() + "; undefined")
+
+
 def _violations(page: Page, only: list[str] | None) -> list[str]:
-    return [each["text"] for each in page.evaluate(RUN, only) if each["impact"] in SERIOUS]
+    found = page.evaluate(RUN, only)
+    return [each["text"] for each in found if each["impact"] in SERIOUS or each["id"] in LANDMARKS]

@@ -110,6 +110,19 @@ def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
     assert "13 decisions, 1 late, 10/s at most" in page
 
 
+@pytest.mark.parametrize(
+    ("now_s", "begins"), [(10, "0.00%"), (60, "0.00%"), (120, "50.00%"), (150, "75.00%"), (180, ""), (1000, "")]
+)
+def test_the_last_minute_of_the_strip_is_marked_as_still_running(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch, now_s: int, begins: str
+) -> None:
+    """Only ended requests are counted, so that the bars of the last minute before now always look like a decline."""
+    monkeypatch.setattr("web.request_log.decisions.time", lambda: START + now_s)
+    page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:02:00")
+    assert re.findall(r'class="strip-running" x="([^"]*)" width="100%"', page) == ([begins] if begins else [])
+    assert ("last minute still running" in page) is bool(begins)
+
+
 def test_everybody_sees_their_pools_only(kept: None) -> None:
     from controlplane.fleet.models.pool import Pool
 

@@ -1,6 +1,7 @@
 /* <sy-heat>: in-flight work of the rows of one pool, a row per engine or band, a column per interval. */
 
-import { FleetState, UNKNOWN_BYTE } from '../live/fleet_state.js';
+import { FleetState } from '../live/fleet_state.js';
+import { overlayRuns } from './cell_overlay.js';
 import { heatPosition } from './log_scale.js';
 import { palette } from './palette.js';
 import { ColumnStore } from './column_store.js';
@@ -11,51 +12,6 @@ import { Picture, columnEdge } from './picture.js';
 const HATCH_LINES = { lost: '--bad', quarantined: '--warn', away: '--line-strong' };
 /** Columns that one bar of the narrow picture stands for, so that bars can be told apart. */
 const BARS = 48;
-
-/**
- * What to draw over a cell: 'lost', 'quarantined' or 'away' (hatch), 'leaving' (a line under it), '' (nothing).
- * @param {string} state
- * @param {number} tokens
- */
-export function cellOverlay(state, tokens) {
-  if (state === 'lost' || state === 'quarantined') return state;
-  if (state === 'maintenance') return 'away';
-  if (state === 'draining') return tokens > 0 ? 'leaving' : 'away';
-  return '';
-}
-
-/**
- * Runs of equal overlay of a row: [[kind, from, to]], `to` excluded.
- * @param {FleetState} state
- * @param {number} row
- */
-export function overlayRuns(state, row) {
-  if (row >= state.engines.length) return [];
-  /** @type {[kind: string, from: number, to: number][]} */
-  const runs = [];
-  const ring = state.engineByteRing.state;
-  const plain = state.states.indexOf('serving');
-  const { columns, first, last } = state;
-  const [start, end] = [row * columns, (row + 1) * columns];
-  let kind = '';
-  let from = first;
-  let slot = start + (first % columns);
-  // Nearly all cells are plain or unknown: a comparison each, as this runs for every cell of every frame.
-  for (let index = first; index <= last; index += 1) {
-    const byte = ring[slot];
-    slot = slot + 1 === end ? start : slot + 1;
-    const here =
-      byte === plain || byte === UNKNOWN_BYTE
-        ? ''
-        : cellOverlay(state.states[byte], state.engineAt('tokens', row, index));
-    if (here === kind) continue;
-    if (kind) runs.push([kind, from, index]);
-    kind = here;
-    from = index;
-  }
-  if (kind) runs.push([kind, from, last + 1]);
-  return runs;
-}
 
 export class Heat extends Picture {
   state = new FleetState();

@@ -28,5 +28,28 @@ test('the table says now, or what was at the cursor', () => {
   assert.equal(tableRow(state, 0, 4).at(-1), '—');
 });
 
+/**
+ * Two cells of the first row.
+ * @param {object} changes
+ * @param {number | null} index
+ */
+const cells = (changes, index) => {
+  const row = tableRow({ ...state, ...changes }, 0, index);
+  return { mean: row[5], oldest: row[8] };
+};
+
+test('the mean to go is that of the column, and a dash where nobody knows it', () => {
+  const engineAt = (name, row, index) => (name === 'mean_s' ? (index === 9 ? 0.5 : NaN) : 3);
+  assert.equal(cells({ engineAt }, null).mean, '500\u202fms');
+  assert.equal(cells({ engineAt }, 4).mean, '—');
+});
+
+test('the oldest queued request is a dash where there is none, and in the past', () => {
+  const oldest = (bound) => ({ nowOf: (name) => (name === 'bound' ? bound : 2) });
+  assert.equal(cells(oldest(3), null).oldest, '2.00\u202fs');
+  assert.equal(cells(oldest(0), null).oldest, '—');
+  assert.equal(cells(oldest(3), 4).oldest, '—');
+});
+
 test('unknown figures of a pool are dashes', () =>
   assert.deepEqual(lineRow(state, 0, 3), ['—', '—', '—', '—', '—', '—', '—', '4', '—']));

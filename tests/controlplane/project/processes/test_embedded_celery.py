@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,29 +28,22 @@ REFUSED = 150
 RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup")
 
 
-class Outage:
-    """A broker that is away: it refuses each thread's first connections. Mutable: how many, by thread."""
-
-    def __init__(self, establish: Callable[[Any], Any]) -> None:
-        self.refused: Counter[str] = Counter()
-        self._establish = establish
-
-    def connect(self, transport: Any) -> Any:
-        """Refuse, or connect once the outage is over."""
-        thread = threading.current_thread().name
-        if thread.startswith("celery-") and self.refused[thread] < REFUSED:
-            self.refused[thread] += 1
-            raise transport.connection_errors[0]("the broker is away")
-        return self._establish(transport)
-
-
 @pytest.fixture
-def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
-    """Let the broker be away, and nobody wait between two tries."""
-    outage = Outage(Transport.establish_connection)
-    monkeypatch.setattr(Transport, "establish_connection", lambda transport: outage.connect(transport))
+def refused(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Let the broker be away at each thread's first tries, and nobody wait between two; return how many it refused."""
+    refused = Counter[str]()
+    establish = Transport.establish_connection
+
+    def connect(transport: Any) -> Any:
+        thread = threading.current_thread().name
+        if thread.startswith("celery-") and refused[thread] < REFUSED:
+            refused[thread] += 1
+            raise transport.connection_errors[0]("the broker is away")
+        return establish(transport)
+
+    monkeypatch.setattr(Transport, "establish_connection", connect)
     monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
-    return outage
+    return refused
 
 
 @pytest.fixture
@@ -219,7 +212,7 @@ def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded:
     assert twice.wait(WAIT_S)
 
 
-def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, outage: Outage) -> None:
+def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, refused: Counter[str]) -> None:
     over, woken, ended = threading.Event(), threading.Event(), list[str]()
 
     def wake() -> None:
@@ -242,10 +235,10 @@ def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, 
         stop_requested.clear()
     assert ended == []
     assert woken.is_set()
-    assert outage.refused == {"celery-jobs": REFUSED, "celery-beat": REFUSED}
+    assert refused == {"celery-jobs": REFUSED, "celery-beat": REFUSED}
 
 
-def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, outage: Outage) -> None:
+def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, refused: Counter[str]) -> None:
     """Celery ends its worker's thread without an error."""
     ended: list[str] = []
     told = threading.Event()

@@ -353,6 +353,23 @@ def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_
     assert "Return to service" in text
 
 
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"running": 33}, "decoding"),
+        ({"running": 0}, "idle"),
+        ({"running": 33, "outstanding_tokens": 4_000, "outstanding_s": 0.3}, "4.0k tok, 0.3\u202fs"),
+    ],
+)
+def test_an_engine_is_idle_only_when_it_generates_nothing_either(
+    operator: Client, pool: Pool, feed: FleetFeed, engine: dict[str, object], words: str
+) -> None:
+    show(feed, sample_of(make_engines(pool, 1), e_0001={"outstanding_tokens": 0, "outstanding_s": 0.0} | engine))
+    text = page(operator)
+    loads = {each for each in ("decoding", "idle", "4.0k tok, 0.3\u202fs") if each in text}
+    assert loads == {words}
+
+
 def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answered(
     operator: Client, pool: Pool, feed: FleetFeed
 ) -> None:

@@ -210,6 +210,13 @@ def test_an_address_that_names_nothing_shows_the_live_version(policy: Policy, po
     assert 'id="question"' not in page_text(answer)
 
 
+@pytest.mark.parametrize(("query", "said"), [("?draft=99", True), ("?draft=1", False), ("", False)])
+def test_a_version_that_does_not_exist_is_said(policy: Policy, pool: Pool, query: str, said: bool) -> None:
+    page = page_text(browser_of("operator", pool).get(URL + query))
+    assert ("There is no v99; this is the live version." in page) is said
+    assert ("There is no v" in page) is said
+
+
 @pytest.mark.parametrize(
     ("role", "reads", "drafts"),
     [

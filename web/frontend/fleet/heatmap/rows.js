@@ -6,6 +6,7 @@ import { roleMark } from './role_mark.js';
 import { spanWords } from '../../shell/span_words.js';
 /** @import { Heat } from '../../charts/heat.js' */
 /** @import { Unbound } from '../../charts/unbound.js' */
+/** @import { FleetState } from '../../live/fleet_state.js' */
 /** @import { EngineFacts } from '../../live/frame_types.js' */
 /** @import { View } from '../view.js' */
 /** @import { Layout } from './panel_layout.js' */
@@ -23,6 +24,20 @@ export function rowWords(state, tokens, requests) {
   if (state === 'draining') return requests > 0 ? 'draining' : 'drained';
   if (['maintenance', 'starting', 'quarantined'].includes(state)) return state;
   return requests > 0 ? '' : 'idle';
+}
+
+/**
+ * What stands at the right of a row: words, or the figures of the newest cell beside it, which holds the peak of its
+ * interval.
+ * @param {FleetState} state
+ * @param {number} row
+ */
+export function rowFigures(state, row) {
+  const engine = state.engines[row];
+  const tokens = state.engineAt('tokens', row, state.index);
+  const words = engine ? rowWords(engine.state, tokens, state.nowOf('running', row) + state.nowOf('bound', row)) : '';
+  if (words) return { words, tokens: '', seconds: '' };
+  return { words, tokens: short(tokens), seconds: seconds(state.engineAt('seconds', row, state.index)) };
 }
 
 /** @typedef {{ root: HTMLElement, shape?: SVGElement }} RowName */
@@ -91,15 +106,13 @@ export class Rows {
   #row(row, name, value) {
     const { state, engineId } = this.view;
     const engine = state.engines[row];
-    // As the newest cell beside it, which holds the peak of its interval.
-    const tokens = state.engineAt('tokens', row, state.index);
-    const words = engine ? rowWords(engine.state, tokens, state.nowOf('running', row) + state.nowOf('bound', row)) : '';
+    const figures = rowFigures(state, row);
     if (engine && name.shape) changeShape(name.shape, engine.state);
     for (const part of [name.root, value.root])
       part.classList.toggle('selected', engine !== undefined && engine.id === engineId);
-    value.root.classList.toggle('wordy', Boolean(words));
-    setText(value.tokens, words || short(tokens));
-    setText(value.seconds, words ? '' : seconds(state.engineAt('seconds', row, state.index)));
+    value.root.classList.toggle('wordy', Boolean(figures.words));
+    setText(value.tokens, figures.words || figures.tokens);
+    setText(value.seconds, figures.seconds);
   }
 
   /**

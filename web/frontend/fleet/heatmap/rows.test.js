@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { rowWords } from './rows.js';
+import { rowFigures, rowWords } from './rows.js';
 
 test('an engine is idle only without any request', () => {
   assert.equal(rowWords('serving', 0, 0), 'idle');
@@ -13,4 +13,25 @@ test('an engine that takes no work is described in a word', () => {
   assert.equal(rowWords('draining', 0, 2), 'draining');
   assert.equal(rowWords('draining', 0, 0), 'drained');
   assert.equal(rowWords('maintenance', 0, 0), 'maintenance');
+});
+
+/** What the newest cell has as its peak, and what there is at this instant. */
+const fleet = (peak, now, state = 'serving') => ({
+  index: 9,
+  engines: [{ state }],
+  engineAt: (name, row, index) => (index === 9 ? peak[name] : NaN),
+  nowOf: (name) => now[name] ?? 0,
+});
+
+test('the figures of a row are the peak of its newest cell, not those of the instant', () => {
+  const state = fleet({ tokens: 20000, seconds: 1.9 }, { tokens: 0, seconds: 0, running: 4 });
+  assert.deepEqual(rowFigures(state, 0), { words: '', tokens: '20k', seconds: '1.9\u202fs' });
+});
+
+test('a row without work is a word and no figure', () =>
+  assert.deepEqual(rowFigures(fleet({ tokens: 0, seconds: 0 }, {}), 0), { words: 'idle', tokens: '', seconds: '' }));
+
+test('a band of many engines has figures and no word', () => {
+  const state = { ...fleet({ tokens: 0, seconds: 0 }, {}), engines: [] };
+  assert.deepEqual(rowFigures(state, 0), { words: '', tokens: '0', seconds: '0.0\u202fs' });
 });
