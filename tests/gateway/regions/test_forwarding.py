@@ -33,6 +33,8 @@ async def test_overload_of_one_region_is_answered_by_others(regions: ThreeRegion
     assert [status for status, _, _ in answers] == [200] * 6, answers
     assert all("Hel" in text and "[DONE]" in text for _, text, _ in answers)
     assert regions.engines["eu"].bodies or regions.engines["asia"].bodies
+    taken_back = any(outcome != "completed" for _, outcome in regions.events.forwards("us"))
+    assert taken_back or [regions.events.dispatches(name) for _, _, name in answers] == [1] * 6
 
 
 async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
@@ -49,7 +51,10 @@ async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     assert record.hop is not None
     assert (record.hop.origin, record.outcome, record.tenant_id) == ("us", "completed", "tenant-a")
     metrics = await regions.gateways["us"].metrics()
-    assert f'switchyard_forwards_total{{outcome="completed",region="{crossed["hop"]["destination"]}"}}' in metrics
+    for (destination, outcome), count in regions.events.forwards("us").items():
+        line = f'switchyard_forwards_total{{outcome="{outcome}",region="{destination}"}} {count}.0'
+        assert line in metrics
+    assert regions.events.forwards("us")[crossed["hop"]["destination"], "completed"]
 
 
 async def test_traffic_is_recorded_once_with_the_region_where_it_arrived(regions: ThreeRegions) -> None:
@@ -72,6 +77,7 @@ async def test_a_forwarded_request_makes_no_second_hop(regions: ThreeRegions) ->
         engine.pause_s = 0.3
     answers = await asyncio.gather(*(regions.chat(name, f"{name} {n}") for name in REGIONS for n in range(5)))
     assert {status for status, _, _ in answers} == {200}
+    assert all(regions.events.dispatches(name) for _, _, name in answers)
     for gateway in regions.gateways.values():
         for record in gateway.app.recent._records.values():
             assert record.hop is None or record.hop.origin != record.hop.destination

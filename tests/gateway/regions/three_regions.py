@@ -25,6 +25,7 @@ from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.policy_document import RoutingPolicy
 from simulator.fault_proxy import Link
 from tests.gateway.ports import listen
+from tests.gateway.regions.region_events import RegionEvents, recorded
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
 
@@ -44,6 +45,8 @@ class ThreeRegions:
         self.buses: dict[str, InProcessBus] = {}
         self.engines: dict[str, ScriptedEngine] = {}
         self.running: dict[str, AsyncExitStack] = {}
+        self.events = RegionEvents()
+        """What all of them do; checked at the end."""
         self.settings: AppSettings | None = None
         self.tls: TlsFiles | None = None
 
@@ -78,6 +81,7 @@ class ThreeRegions:
         """End a region's gateway; its port refuses connections from then on."""
         if region in self.running:
             await self.running.pop(region).aclose()
+            self.events.ended(region)
 
     def peers(self, region: str) -> RegionPeers:
         """Return what a region's gateway knows of others."""
@@ -150,13 +154,14 @@ async def three_regions(
     settings: AppSettings | None = None,
     tls: TlsFiles | None = None,
 ) -> AsyncIterator[ThreeRegions]:
-    """Run them until the block ends."""
+    """Run them until the block ends, and check what they did."""
     async with AsyncExitStack() as stack:
+        events = stack.enter_context(recorded())
         engines = {name: await stack.enter_async_context(ScriptedEngine()) for name in REGIONS}
         ports = {name: _port() for name in REGIONS}
         document = three_pools({name: engine.url for name, engine in engines.items()}, policy)
         regions = ThreeRegions(state_dir, document, ports)
-        regions.engines, regions.settings, regions.tls = engines, settings, tls
+        regions.events, regions.engines, regions.settings, regions.tls = events, engines, settings, tls
         if behind_proxy:
             for one, other in permutations(REGIONS, 2):
                 link = regions.links[one, other] = Link(_port(), f"127.0.0.1:{ports[other]}")
