@@ -16,7 +16,6 @@ from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from web.kv_nodes.order_rows import SHOWN
-from web.kv_nodes.sizes import rate, stored
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 
 pytestmark = pytest.mark.django_db
@@ -150,26 +149,6 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
     most = next(line for line in matrix.lines if line.name == "an engine")
     assert most.cells[-1] is not None
     assert most.cells[-1].level == 8
-
-
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (32 << 10, "32.0 KiB"),
-        (100 << 20, "100 MiB"),
-        (5 << 40, "5.00 TiB"),
-    ],
-)
-def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
-    assert stored(size).replace("\u202f", " ") == words
-
-
-def test_rates_are_decimal_and_unknown_until_learned() -> None:
-    assert rate(0) == ""
-    assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"
 
 
 def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
