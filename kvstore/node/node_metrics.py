@@ -59,7 +59,7 @@ class NodeMetrics(Collector):
         evicted: dict[str, int] = {medium: catalog.evicted(medium) for medium in (DRAM, SSD)}
         yield GaugeMetricFamily, "slots", "Slots of a tier.", "medium", slots
         yield GaugeMetricFamily, "slots_used", "Slots of a tier that are taken.", "medium", used
-        withheld = {medium: catalog.free_slots(medium).withheld for medium in (DRAM, SSD)}
+        withheld: dict[str, int] = {medium: catalog.free_slots(medium).withheld for medium in (DRAM, SSD)}
         yield GaugeMetricFamily, "slots_withheld", "Slots that the disk has no space for.", "medium", withheld
         yield CounterMetricFamily, "evicted", "Copies that left a tier to make room.", "medium", evicted
         yield CounterMetricFamily, "hits", "Blocks read, by the tier they lay in.", "medium", counts.hits

@@ -142,14 +142,14 @@ class OwnedPool(FleetSimulation):
         self.call_at(self.now + self._way_s, arrive)
 
     @override
-    def _send(self, station: Station, record: RequestRecord) -> None:
+    def _send(self, station: Station, record: RequestRecord, loaded_blocks: int = 0) -> None:
         if record.request.request_id not in self._asked:
-            super()._send(station, record)
+            super()._send(station, record, loaded_blocks)
             return
 
         def arrive(_simulation: FleetSimulation) -> None:
             if station.alive and station.live.get(record.request.request_id) is record:
-                FleetSimulation._send(self, station, record)
+                FleetSimulation._send(self, station, record, loaded_blocks)
 
         self.call_at(self.now + self._way_s, arrive)
 
