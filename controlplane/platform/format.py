@@ -17,6 +17,8 @@ NARROW_SPACE = "\u202f"
 NO_BREAK_SPACE = "\u00a0"
 UNKNOWN = "—"
 _MINUS = "−"
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 count = counted.count
@@ -65,6 +67,16 @@ def rate(per_s: float) -> str:
     if 0 < per_s < 0.05:
         return "<0.1"
     return f"{per_s:.1f}" if per_s < 9.95 else f"{per_s:,.0f}"
+
+
+def byte_size(size: float) -> str:
+    """Return bytes with three significant digits in binary units: 0 B, 512 KiB, 1.25 GiB."""
+    return _in_units(size, 1024.0, _BINARY)
+
+
+def byte_rate(bytes_per_s: float) -> str:
+    """Return a rate with three significant digits in decimal units, as links are rated; nothing where it is 0."""
+    return _in_units(bytes_per_s, 1000.0, _DECIMAL) if bytes_per_s > 0 else ""
 
 
 def duration(seconds: float | None) -> str:
@@ -176,3 +188,11 @@ def relative(seconds: float) -> str:
 def ago(seconds: float) -> str:
     """Return how long ago; never in the future, because clocks differ."""
     return relative(max(0.0, seconds))
+
+
+def _in_units(value: float, base: float, units: tuple[str, ...]) -> str:
+    place = 0
+    while value >= 999.5 and place < len(units) - 1:
+        value, place = value / base, place + 1
+    digits = 0 if place == 0 or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f}{NARROW_SPACE}{units[place]}"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controlplane.kv_nodes.advisory_tallies import Advised, verdict
-from controlplane.platform.format import UNKNOWN, duration, percent, short
+from controlplane.platform.format import UNKNOWN, byte_size, duration, percent, short
 from gateway.contracts.advisory import PoolTally, SourceTally
-from web.kv_nodes.sizes import stored
 
 SHOWN = 12
 _JUDGED = ("useful", "late", "overruled", "spurious")
@@ -94,8 +93,8 @@ def _source(tally: SourceTally, pools: Mapping[str, str], keys: Mapping[str, str
         overruled=tally.outcomes.get("overruled", 0),
         spurious=tally.outcomes.get("spurious", 0),
         shed=tally.outcomes.get("shed", 0),
-        moved=stored(tally.bytes_moved),
-        useless=stored(tally.bytes_useless),
+        moved=byte_size(tally.bytes_moved),
+        useless=byte_size(tally.bytes_useless),
         saved=short(tally.saved_tokens),
         backs_off=tally.backs_off,
     )

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.kv_nodes.models.kv_node import KvNodeState
-from controlplane.platform.format import count, percent, short
+from controlplane.platform.format import byte_size, count, percent, short
 from web.kv_nodes.node_rows import NodeRow, disk_is_full
-from web.kv_nodes.sizes import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,10 @@ def finding(rows: Sequence[NodeRow]) -> Finding:
         text=text,
         shape=shape,
         blocks=short(sum(row.report.blocks for row in live)),
-        used=stored(sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers)),
+        used=byte_size(sum(tier.used_slots * row.slot_bytes for row in live for tier in row.report.tiers)),
         hit_share=percent(hits / (hits + misses) if hits + misses else None),
         asked=f"{short(hits + misses)} {'block' if hits + misses == 1 else 'blocks'}",
-        sent=stored(sum(link.sent_bytes for row in live for link in row.report.links)),
+        sent=byte_size(sum(link.sent_bytes for row in live for link in row.report.links)),
         corrupt=sum(row.corrupt for row in live),
         repaired=sum(row.report.repaired for row in live),
     )

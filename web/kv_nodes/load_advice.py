@@ -13,11 +13,10 @@ from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import duration
+from controlplane.platform.format import byte_rate, byte_size, duration
 from controlplane.policies import upgrade
 from routing.cost.cost_model import PrefillCost
 from web.kv_nodes.node_rows import NodeRow
-from web.kv_nodes.sizes import rate, stored
 
 TOKENS = 8192
 
@@ -78,9 +77,9 @@ def _advice(pool: Pool, cost: PrefillCost | None, nodes: Sequence[NodeRow]) -> A
     return Advice(
         pool=pool.name,
         prefill=duration(cost.seconds(TOKENS, 0)),
-        size=stored(TOKENS * bytes_per_token),
-        least=rate(least),
-        slowest=rate(min(rates, default=0.0)),
+        size=byte_size(TOKENS * bytes_per_token),
+        least=byte_rate(least),
+        slowest=byte_rate(min(rates, default=0.0)),
         slower=slower,
         links=len(rates),
         shape=shape,

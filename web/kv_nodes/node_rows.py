@@ -9,10 +9,9 @@ from datetime import datetime
 import msgspec
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
-from controlplane.platform.format import Moment, moment, short, whole
+from controlplane.platform.format import Moment, byte_size, moment, short, whole
 from kvstore.node.node_report import NodeReport, TierReport
 from routing.values.prepared_struct import prepared
-from web.kv_nodes.sizes import stored
 
 SHAPES = {
     KvNodeState.SERVING: "serving",
@@ -117,11 +116,11 @@ def _cell(name: str, medium: str, report: NodeReport, slot_bytes: int) -> TierCe
         return TierCell(name)
     return TierCell(
         name=name,
-        used=stored(tier.used_slots * slot_bytes),
-        size=stored((tier.slots - tier.withheld_slots) * slot_bytes),
+        used=byte_size(tier.used_slots * slot_bytes),
+        size=byte_size((tier.slots - tier.withheld_slots) * slot_bytes),
         percent=round(100 * tier.used_slots / max(1, tier.slots - tier.withheld_slots)),
         hits=short(tier.hits),
         evicted=short(tier.evicted),
         corrupt=tier.corrupt,
-        withheld=stored(tier.withheld_slots * slot_bytes) if tier.withheld_slots else "",
+        withheld=byte_size(tier.withheld_slots * slot_bytes) if tier.withheld_slots else "",
     )

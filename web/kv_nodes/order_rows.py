@@ -10,8 +10,7 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet, Sum
 
 from controlplane.kv_nodes.models.kv_order import KvOrder
-from controlplane.platform.format import UNKNOWN, Moment, count, duration, moment_of, percent, short
-from web.kv_nodes.sizes import stored
+from controlplane.platform.format import UNKNOWN, Moment, byte_size, count, duration, moment_of, percent, short
 
 SHOWN = 12
 PLANNERS = {"prefetch": "Prefetch", "advisory": "Advisory", "replicate": "Replication", "shrink": "Cold copies"}
@@ -94,7 +93,7 @@ def _planner(total: Mapping[str, Any]) -> PlannerRow:
         name=PLANNERS.get(name, name),
         frees=name == "shrink",
         orders=count(total["asked"], "order"),
-        moved=stored(total["size"] or 0),
+        moved=byte_size(total["size"] or 0),
         useful=percent(total["useful"] / judged if judged else None),
         useless=total["useless"],
         saved=_tokens(total["saved"] or 0),
@@ -112,7 +111,7 @@ def _row(order: KvOrder, now: datetime) -> OrderRow:
         outcome=_OUTCOMES.get(order.outcome, order.outcome),
         failed=order.outcome in ("missing", "failed"),
         moved=f"{order.blocks} of {count(order.asked_blocks, 'block')}",
-        size=stored(order.bytes),
+        size=byte_size(order.bytes),
         took=duration(order.seconds),
         worth=_worth(order),
         loads=count(order.loads, "load") if order.loads else "",

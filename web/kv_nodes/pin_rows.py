@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.kv_nodes.unpinning import pin_of
-from controlplane.platform.format import UNKNOWN, percent, short, span
+from controlplane.platform.format import UNKNOWN, byte_size, percent, short, span
 from kvstore.node.node_report import PinReport
 from web.kv_nodes.node_rows import NodeRow
-from web.kv_nodes.sizes import stored
 from web.shell.console_request import with_query
 
 SHOWN = 20
@@ -83,10 +82,10 @@ def _row(node: NodeRow, pin: PinReport, now: datetime) -> PinRow:
         hash=pin.name[:_DIGITS],
         tenant=pin.tenant or UNKNOWN,
         tokens=short(pin.tokens),
-        size=stored(pin.bytes),
+        size=byte_size(pin.bytes),
         left=span(pin.left_s - age_s),
         quota=percent(pin.tenant_bytes / quota if quota else None),
-        pinned=f"{stored(pin.tenant_bytes)} of {stored(quota)}",
+        pinned=f"{byte_size(pin.tenant_bytes)} of {byte_size(quota)}",
         ending=(pin.name, pin.tenant) in map(pin_of, node.unpin),
         told_tenant=pin.tenant,
     )

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log1p
 
+from controlplane.platform.format import byte_rate, byte_size
 from kvstore.node.node_report import LinkReport
 from web.kv_nodes.node_rows import NodeRow
-from web.kv_nodes.sizes import rate, stored
 
 MAX_NODES, MAX_CLIENTS = 8, 24
 _LEVELS, _RANGE = 9, 1000.0
@@ -65,16 +65,15 @@ def _line(name: str, links: Sequence[LinkReport | None], most: int) -> Line:
     return Line(
         name=name,
         cells=tuple(_cell(link, most) if link is not None else None for link in links),
-        sent=stored(sum(link.sent_bytes for link in there)),
-        kept=stored(sum(link.received_bytes for link in there)),
+        sent=byte_size(sum(link.sent_bytes for link in there)),
+        kept=byte_size(sum(link.received_bytes for link in there)),
     )
 
 
 def _cell(link: LinkReport, most: int) -> Cell:
     scale = log1p(link.sent_bytes / most * _RANGE) / log1p(_RANGE) if most else 0.0
-    return Cell(
-        stored(link.sent_bytes), stored(link.received_bytes), rate(link.bytes_per_s), round(scale * (_LEVELS - 1))
-    )
+    sizes = byte_size(link.sent_bytes), byte_size(link.received_bytes)
+    return Cell(*sizes, byte_rate(link.bytes_per_s), round(scale * (_LEVELS - 1)))
 
 
 def _moved(links: Sequence[LinkReport]) -> int:

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.platform.format import duration, moment, percent
+from controlplane.platform.format import byte_size, duration, moment, percent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, may_somewhere
 from controlplane.platform.search_filter import UnreadableFilterError
@@ -176,5 +176,5 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "engines": told.get("engines") or 0,
         "p90": _UNKNOWN if p90 is None else duration(p90),
         "hits": _UNKNOWN if hits is None else percent(hits),
-        "kib": f"{recording.file_bytes / 1024:,.0f}",
+        "size": byte_size(recording.file_bytes),
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.platform.format import count, duration
-from controlplane.request_log.decision_story.load_words import Words, size
+from controlplane.platform.format import byte_size, count, duration
+from controlplane.request_log.decision_story.load_words import Words
 from gateway.contracts.advisory import LATE, OVERRULED
 from gateway.contracts.stored_decision import StoredDecision
 
@@ -15,7 +15,7 @@ def what_was_announced(stored: StoredDecision) -> Words:
         return []
     words: Words = [(" An advisory announced it ", False), (duration(told.lead_s), True), (" before.", False)]
     if told.moved_blocks:
-        blocks = f"{count(told.moved_blocks, 'block')}, {size(told.moved_bytes)}"
+        blocks = f"{count(told.moved_blocks, 'block')}, {byte_size(told.moved_bytes)}"
         words += [
             (f" Its session's KV ({blocks}) moved ", False),
             (_way(told.held_by, told.moved_to), True),

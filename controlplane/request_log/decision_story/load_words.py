@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.platform.format import NARROW_SPACE, count, duration, whole
+from controlplane.platform.format import byte_size, count, duration, whole
 from gateway.contracts.stored_decision import StoredDecision
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 _REASONS = {
     "missing": "the node did not have all of it any more",
     "late": "it would have taken longer than computing",
@@ -13,18 +12,6 @@ _REASONS = {
 }
 
 Words = list[tuple[str, bool]]
-
-
-def size(amount: int) -> str:
-    """Return bytes with three significant digits, base 1000: 640 B, 3.6 kB, 128 MB."""
-    value, unit = float(amount), 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return (
-        f"{value:.1f}{NARROW_SPACE}{_UNITS[unit]}"
-        if unit and value < 9.95
-        else f"{value:.0f}{NARROW_SPACE}{_UNITS[unit]}"
-    )
 
 
 def held_on_node(stored: StoredDecision) -> Words:
@@ -56,7 +43,7 @@ def what_was_loaded(stored: StoredDecision) -> Words:
     words: Words = [
         (" It loaded ", False),
         (count(load.saved_tokens, "token"), True),
-        (f" ({count(load.blocks, 'block')}, {size(load.bytes)}) from node {load.node} in ", False),
+        (f" ({count(load.blocks, 'block')}, {byte_size(load.bytes)}) from node {load.node} in ", False),
         (duration(load.seconds), True),
     ]
     computed_s = computed_instead_s(stored)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from controlplane.platform.format import duration, moment, relative, roughly, short, signed, span
+from controlplane.platform.format import byte_rate, byte_size, duration, moment, relative, roughly, short, signed, span
 
 NOW = datetime(2026, 11, 20, 3, 15, tzinfo=UTC)
 
@@ -89,3 +89,23 @@ def test_an_estimate_is_rounded_up() -> None:
 
 def test_only_a_change_has_a_sign() -> None:
     assert [signed(each) for each in (5.0, -1200.0, -0.04)] == ["+5.0", "−1,200.0", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (32 << 10, "32.0 KiB"),
+        (100 << 20, "100 MiB"),
+        (5 << 40, "5.00 TiB"),
+    ],
+)
+def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
+    assert byte_size(size).replace("\u202f", " ") == words
+
+
+def test_rates_are_decimal_and_unknown_until_learned() -> None:
+    assert byte_rate(0) == ""
+    assert byte_rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"

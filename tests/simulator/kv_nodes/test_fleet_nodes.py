@@ -107,3 +107,9 @@ def test_engines_that_join_get_a_node_and_what_left_is_no_harm() -> None:
     assert simulation.unfinished == 0
     assert sum(each.finished_s is not None for each in simulation.history) > 190
     assert set(nodes_of(simulation).ledger.homes) == {"e-001", "e-003", "e-004", "e-009"}
+
+
+def test_behind_several_gateways_loads_end_as_behind_one() -> None:
+    simulation = ran(replace(SPEC, gateways=2))
+    assert simulation.unfinished == 0
+    assert nodes_of(simulation).loads > 20

@@ -16,7 +16,6 @@ from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from web.kv_nodes.order_rows import SHOWN
-from web.kv_nodes.sizes import rate, stored
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 
 pytestmark = pytest.mark.django_db
@@ -152,26 +151,6 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
     assert most.cells[-1].level == 8
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (32 << 10, "32.0 KiB"),
-        (100 << 20, "100 MiB"),
-        (5 << 40, "5.00 TiB"),
-    ],
-)
-def test_stored_bytes_have_three_digits(size: int, words: str) -> None:
-    assert stored(size).replace("\u202f", " ") == words
-
-
-def test_rates_are_decimal_and_unknown_until_learned() -> None:
-    assert rate(0) == ""
-    assert rate(12.5e9).replace("\u202f", " ") == "12.5 GB/s"
-
-
 def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     assert "No orders yet" in text(viewer)
@@ -192,6 +171,19 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
         "Prefetch: 3 orders, 131 KiB moved, 4.1k tokens saved; 100.0 % of those judged were useful, 0 useless." in page
     )
     assert "Replication: 1 order, 64.0 KiB moved, 0 tokens saved; 0.0 % of those judged were useful, 1 useless." in page
+
+
+def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> None:
+    two_nodes(pool)
+    told(
+        row("o-1", planner="shrink", outcome="freed", worth="none"),
+        row("o-2", planner="shrink", outcome="kept", blocks=0, bytes=0, worth="none", asked_at=1_800_000_001.0),
+    )
+    page = text(viewer, "?fragment=1").replace("\u202f", " ")
+    assert "Cold copies a replica that nobody loads from kv-2 kv-1 keeps its copy" in page
+    assert "Freed 64.0 KiB 64 of 64 blocks" in page
+    assert "Kept 0 B 0 of 64 blocks" in page
+    assert "Cold copies: 2 orders, 64.0 KiB freed." in page
 
 
 def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:

@@ -65,3 +65,23 @@ def test_it_shows_news_by_itself(page: Page) -> None:
     assert "kv-3 is silent." in page.inner_text("h1")
     KvNode.objects.filter(name="kv-3").update(state="gone")
     page.get_by_role("heading", name="Corrupt copies on kv-3.").wait_for(timeout=60_000)
+
+
+def test_an_operator_unpins_after_a_question(page: Page, request: pytest.FixtureRequest) -> None:
+    session = client_of(make_person("operator")).cookies["sessionid"].value
+    page.context.clear_cookies()
+    page.goto("/kv")
+    page.context.add_cookies([{"name": "sessionid", "value": session, "url": page.url}])
+    page.goto("/kv")
+    page.get_by_role("link", name="Unpin c0ffee00 on kv-1").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("heading", name="Unpin c0ffee00 on kv-1?").wait_for()
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"unpin-{request.node.callspec.id}.png")
+    dialog.get_by_label("Why").fill("room for others")
+    dialog.get_by_role("button", name="Unpin").click()
+    page.get_by_text("The node hears of it").wait_for()
+    page.get_by_text("Unpinning…").wait_for()
+    if PICTURES:
+        page.get_by_text("Unpinning…").scroll_into_view_if_needed()
+        page.screenshot(path=Path(PICTURES) / f"unpinned-{request.node.callspec.id}.png")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact, size
+from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact
 from controlplane.request_log.decision_story.story import story_of, text_of
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
 from routing.values.decision import Fetch
@@ -35,7 +35,7 @@ def test_a_load_is_told_from_where_how_much_and_what_it_was_worth() -> None:
     worth_s = record.cost.seconds(11_904, 0) - record.cost.seconds(11_904, 6144)
     assert computed_instead_s(record) == pytest.approx(worth_s)
     assert (
-        "It loaded 6,144 tokens (12 blocks, 6.3 MB) from node a in 20 ms; computing them was expected to take "
+        "It loaded 6,144 tokens (12 blocks, 6.00 MiB) from node a in 20 ms; computing them was expected to take "
         f"{round(worth_s * 1000)} ms." in plain(text_of(story.happened))
     )
 
@@ -66,7 +66,7 @@ def test_of_a_load_that_the_engine_does_not_tell_of_nothing_is_claimed() -> None
 
 def test_a_load_that_brought_a_part_says_both() -> None:
     happened = plain(text_of(story_of(told(load=StoredLoad("a", 12, 5, 2_621_440, 0.01, "missing", 2560))).happened))
-    assert "It loaded 2,560 tokens (5 blocks, 2.6 MB) from node a in 10 ms" in happened
+    assert "It loaded 2,560 tokens (5 blocks, 2.50 MiB) from node a in 10 ms" in happened
     assert "12 blocks were ordered, but the node did not have all of it any more." in happened
 
 
@@ -80,11 +80,3 @@ def test_a_decision_without_a_load_says_nothing_of_one() -> None:
     record = on_time("0199f3c2-7d41-7c0e-8000-000000000002")
     assert "node" not in text_of(story_of(record).why) + text_of(story_of(record).happened)
     assert load_fact(record) == ""
-
-
-@pytest.mark.parametrize(
-    ("amount", "words"),
-    [(0, "0 B"), (999, "999 B"), (3600, "3.6 kB"), (128_000_000, "128 MB"), (5 * 10**15, "5000 TB")],
-)
-def test_bytes_are_told_with_three_digits(amount: int, words: str) -> None:
-    assert plain(size(amount)) == words
