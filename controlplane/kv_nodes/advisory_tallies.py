@@ -93,7 +93,7 @@ def verdict(pool: PoolTally) -> tuple[bool | None, str]:
     if load_s is not None:
         said += f", and loads of KV take {duration(load_s)}"
     if tokens >= LONG_PROMPT_TOKENS or (load_s is not None and load_s >= LONG_LOAD_S):
-        return True, f"{said}: an advisory would hide that time."
+        return True, f"{said}: an advisory hides that time."
     return False, f"{said}: there is little time to hide."
 
 

@@ -35,15 +35,16 @@ class SourceRow:
     tenant: str
     pool: str
     received: str
-    useful: int
+    useful: str
     useful_share: str
     """Of those that are judged; empty: none is yet."""
-    late: int
-    overruled: int
-    spurious: int
-    shed: int
+    late: str
+    overruled: str
+    spurious: str
+    shed: str
     moved: str
     useless: str
+    """Of what moved; empty: nothing was."""
     saved: str
     backs_off: bool
 
@@ -81,20 +82,20 @@ def _pool(tally: PoolTally, names: Mapping[str, str]) -> PoolRow:
 
 
 def _source(tally: SourceTally, pools: Mapping[str, str], keys: Mapping[str, str]) -> SourceRow:
-    judged = sum(tally.outcomes.get(name, 0) for name in _JUDGED)
+    shed, judged = tally.outcomes.get("shed", 0), sum(tally.outcomes.get(name, 0) for name in _JUDGED)
     return SourceRow(
         name=keys.get(tally.source, tally.source),
         tenant=tally.tenant_id,
         pool=pools.get(tally.pool_id, tally.pool_id) or _NO_POOL,
-        received=short(tally.received if tally.pool_id else sum(tally.outcomes.values())),
-        useful=tally.outcomes.get("useful", 0),
+        received=short(tally.received + shed if tally.pool_id else sum(tally.outcomes.values())),
+        useful=short(tally.outcomes.get("useful", 0)),
         useful_share=percent(tally.outcomes.get("useful", 0) / judged) if judged else "",
-        late=tally.outcomes.get("late", 0),
-        overruled=tally.outcomes.get("overruled", 0),
-        spurious=tally.outcomes.get("spurious", 0),
-        shed=tally.outcomes.get("shed", 0),
+        late=short(tally.outcomes.get("late", 0)),
+        overruled=short(tally.outcomes.get("overruled", 0)),
+        spurious=short(tally.outcomes.get("spurious", 0)),
+        shed=short(shed),
         moved=byte_size(tally.bytes_moved),
-        useless=byte_size(tally.bytes_useless),
+        useless=byte_size(tally.bytes_useless) if tally.bytes_useless else "",
         saved=short(tally.saved_tokens),
         backs_off=tally.backs_off,
     )

@@ -13,8 +13,6 @@ from simulator.sessions.session_run import MEASURED_S, WARM_UP_S, SessionSpec, r
 
 SEEDS = (8, 9, 10, 11, 12, 13, 14)
 """Seeds on which no constant of the rules was chosen."""
-FEW, ONE = 3, 1
-"""Seeds of the cases that only a paper's row needs: sign and order, no bar."""
 FIGURES = (
     "norm_ms_per_token", "tpot_ms", "ttft_mean_s", "ttft_p99_s", "requests_per_s", "max_over_mean_kv",
     "max_over_median_requests", "wasted_bytes",
@@ -30,25 +28,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     """Further fields of the run's SessionSpec."""
     figures: tuple[str, ...] = FIGURES
-    seeds: int = len(SEEDS)
-    """How many of the seeds, from the first."""
 
 
-def cases(
-    systems: Iterable[str], users: Iterable[int], workload: str = "chat", seeds: int = len(SEEDS), **options: Any
-) -> list[Case]:
+def cases(systems: Iterable[str], users: Iterable[int], workload: str = "chat", **options: Any) -> list[Case]:
     """Return every system at every number of users."""
-    return [
-        Case(workload=workload, system=system, users=each, options=options, seeds=seeds)
-        for each in users
-        for system in systems
-    ]
+    return [Case(workload=workload, system=system, users=each, options=options) for each in users for system in systems]
 
 
 def run_case(case: Case) -> Row:
     """Run a case with every seed and return its row."""
     named = {"workload": case.workload, "system": case.system, "users": case.users}
-    reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in SEEDS[: case.seeds]]
+    reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in SEEDS]
     return {**named, "options": case.options} | {
         name: [getattr(report, name) for report in reports] for name in case.figures
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.evidence.measure.sessions.session_cases import ONE, Case, cases, measure_cases
+from bench.evidence.measure.sessions.session_cases import Case, cases, measure_cases
 from bench.evidence.store import Result
 
 SHORT_MEMORY = 119_000
@@ -35,9 +35,9 @@ def asked() -> list[Case]:
         ),
         *cases(("ours",), (LIMIT_USERS,), **ON_DISK),
         *cases(("ours", "recompute"), (FRESH_USERS,), fresh=True),
-        *cases(("symphony", *ABLATED), ABLATION_USERS, seeds=ONE, hbm_tokens=SHORT_MEMORY),
-        *(each for missed in (0.1, 1.0) for each in cases(("symphony",), MISSED_USERS, seeds=ONE, missed=missed)),
-        *cases(("symphony",), SPURIOUS_USERS_13B, seeds=ONE, spurious=SPURIOUS, model="13b"),
+        *cases(("symphony", *ABLATED), ABLATION_USERS, hbm_tokens=SHORT_MEMORY),
+        *(each for missed in (0.1, 1.0) for each in cases(("symphony",), MISSED_USERS, missed=missed)),
+        *cases(("symphony",), SPURIOUS_USERS_13B, spurious=SPURIOUS, model="13b"),
     ]
 
 

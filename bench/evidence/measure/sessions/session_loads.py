@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.evidence.measure.sessions.session_cases import FEW, ONE, Case, cases, measure_cases
+from bench.evidence.measure.sessions.session_cases import Case, cases, measure_cases
 from bench.evidence.store import Result
 
 USERS = (64, 128, 256, 512, 768, 1024)
@@ -20,14 +20,14 @@ def asked() -> list[Case]:
         *cases(("recompute", "ours", "ondemand"), USERS[:-1]),
         *cases(("sticky",), LATE_USERS),
         *cases(("ours", "ondemand"), (1024,)),
-        *cases(("symphony",), USERS, seeds=FEW),
-        *cases(("migrate",), LATE_USERS, seeds=FEW),
-        *cases(("recompute", "symphony", "ours"), USERS_13B, seeds=FEW, model="13b"),
-        *cases(("recompute", "sticky", "symphony", "ours"), BURST_USERS, "burst", seeds=FEW),
-        *cases(("recompute", "sticky", "migrate"), PREFILL_USERS, "prefill", seeds=FEW),
-        *cases(("symphony", "ours"), PREFILL_USERS, "prefill", seeds=ONE),
-        *cases(("lossy_store",), STORE_USERS, seeds=ONE),
-        *cases(("symphony",), STORE_USERS, seeds=ONE, compressed=True),
+        *cases(("symphony",), USERS),
+        *cases(("migrate",), LATE_USERS),
+        *cases(("recompute", "symphony", "ours"), USERS_13B, model="13b"),
+        *cases(("recompute", "sticky", "symphony", "ours"), BURST_USERS, "burst"),
+        *cases(("recompute", "sticky", "migrate"), PREFILL_USERS, "prefill"),
+        *cases(("symphony", "ours"), PREFILL_USERS, "prefill"),
+        *cases(("lossy_store",), STORE_USERS),
+        *cases(("symphony",), STORE_USERS, compressed=True),
     ]
 
 

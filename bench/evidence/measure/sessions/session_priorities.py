@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bench.evidence.measure.sessions.session_cases import FIGURES, ONE, Case, cases, measure_cases
+from bench.evidence.measure.sessions.session_cases import FIGURES, Case, cases, measure_cases
 from bench.evidence.store import Result
 
 SHARES = (0.1, 0.3, 0.5)
@@ -15,7 +15,7 @@ _BY_CLASS = ("priority_tpot_ms", "priority_ttft_s", "regular_tpot_ms", "regular_
 
 def asked() -> list[Case]:
     """Return all cases."""
-    found = [each for share in SHARES for each in cases(SYSTEMS, (USERS,), seeds=ONE, priority=share)]
+    found = [each for share in SHARES for each in cases(SYSTEMS, (USERS,), priority=share)]
     return [msgspec.structs.replace(each, figures=(*FIGURES, *_BY_CLASS)) for each in found]
 
 
