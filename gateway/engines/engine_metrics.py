@@ -93,7 +93,8 @@ def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
     Raises UnreadableMetricsError on garbage, bombs and impossible values.
     """
     values = _collect(text, rank=rank)
-    config = next(_lines(text, _CACHE_CONFIG, rank), b"")
+    # Ranks are set up alike, and not each may say how.
+    config = next(_lines(text, _CACHE_CONFIG, rank), b"") or next(_lines(text, _CACHE_CONFIG), b"")
     block_size, blocks = _BLOCK_SIZE.search(config), _BLOCKS.search(config)
     awake = [found[1] for line in _lines(text, _SLEEP_STATE, rank) if (found := _AWAKE.search(line))]
     return EngineMetrics(

@@ -94,8 +94,8 @@ class LiveEngine:
         if self._bootstrap is None or self._bootstrap[0] != self.incarnation:
             try:
                 self._bootstrap = self.incarnation, await self.adapter.bootstrap_port()
-            except EngineUnreachableError:
-                return None
+            except (EngineUnreachableError, EngineAnswerError):
+                return None  # and the next request asks again
         return self._bootstrap[1]
 
     def look(self) -> None:

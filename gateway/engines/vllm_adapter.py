@@ -290,9 +290,11 @@ class VllmAdapter:
         """Return the port at which SGLang's decode engines meet this prefill engine; None where it is no such."""
         try:
             answer = await self._get("/server_info", "server_info", limit=MAX_INFO_BYTES)
-            told = _decode(answer, _Arguments, "server_info")
-        except EngineAnswerError:
-            return None
+        except EngineAnswerError as error:
+            if error.status in _NO_SUCH_PATH:
+                return None
+            raise
+        told = _decode(answer, _Arguments, "server_info")
         return told.disaggregation_bootstrap_port if told.disaggregation_mode == "prefill" else None
 
     async def _metrics_text(self) -> bytes:

@@ -69,12 +69,17 @@ class Connection:
 
 
 def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, CheckedUrl]]:
-    """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there."""
+    """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there.
+
+    Raises ConnectRefusedError for a rank that it does not have.
+    """
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
         return [(facts, address)]
-    told = [each.data_parallel_rank for each in facts.sockets] or range(facts.ranks)
+    told = [each.data_parallel_rank for each in facts.sockets] or list(range(facts.ranks))
     process = address.url.partition("#")[0]
+    if rank is not None and rank not in told:
+        raise ConnectRefusedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
     return [
         (facts.of_rank(each), replace(address, url=ranked_url(process, each))) for each in told if rank in (None, each)
     ]

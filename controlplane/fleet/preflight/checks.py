@@ -214,7 +214,9 @@ class EnginePreflight:
         if ranks > 1:
             raise PreflightFailedError(
                 f"It has {ranks} data-parallel ranks behind one address, each with a cache of its own.",
-                f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
+                "Start each rank as an engine of its own."
+                if info
+                else f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
             )
         remark = "" if metrics else "Its metrics are not read: its load is what is dispatched to it."
         wanted, told = self._subject.block_tokens, info.page_size if info else metrics.block_size if metrics else None

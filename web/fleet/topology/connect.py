@@ -55,6 +55,10 @@ def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
         return topology_page(request, actor, seen_pools(actor), drawer=drawer)
     with transaction.atomic():
         engine, *others = [make_connection(plan_connection(*each, wishes_of(posted)), actor=actor) for each in found]
-    and_others = f" and {count(len(others), 'other rank')} of its process" if others else ""
-    request.session[NOTE] = f"{engine.name}{and_others} registered; serving begins as soon as the preflight passes."
+    note = f"{engine.name} registered; it serves as soon as its preflight passes."
+    if others:
+        note = (
+            f"{engine.name} and {count(len(others), 'other rank')} registered; each serves once its preflight passes."
+        )
+    request.session[NOTE] = note
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))

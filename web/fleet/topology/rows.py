@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.fleet.engine_url import rank_of
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_roles import role_problems
@@ -156,6 +157,7 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "kind": "engine",
         "id": row.engine_id,
         "name": row.name,
+        "rank": rank_of(row.url),
         "role": row.role,
         "pool": row.pool,
         "state": row.state,

@@ -159,6 +159,8 @@ def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     assert {each.pool.slug for each in engines} == {"llama-3-1-8b"}
     assert [each[1].url for each in targets(RANKED, at(f"{URL}#1"))] == [f"{URL}#1"], "one that is named, alone"
     assert targets(FACTS, at(URL)) == [(FACTS, at(URL))]
+    with pytest.raises(ConnectRefusedError, match="no data-parallel rank 2"):
+        targets(RANKED, at(f"{URL}#2"))
     assert made_words(plan_connection(*found[0], Wishes()), 1).endswith("and 1 more, one per rank.")
 
 

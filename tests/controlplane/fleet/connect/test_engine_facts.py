@@ -113,6 +113,21 @@ async def test_sglangs_pages_are_blocks_to_the_preflight_too() -> None:
     assert "--kv-events-config" in steps["events"].remedy
 
 
+async def test_several_ranks_under_a_plain_address_fail_their_check_and_one_that_is_named_goes_on() -> None:
+    with http_server(answering({**VLLM, "/health": ""}), types={"/metrics": "text/plain"}) as (url, _):
+        rules = EngineUrlRules((), allow_loopback=True)
+        found = []
+        for rank in (None, 1):
+            subject = PreflightSubject(url, url, "tiny", True, 32, 512, rules=rules, rank=rank)
+            async with aiohttp.ClientSession(auto_decompress=False) as session:
+                found.append({step.key: step async for step in EnginePreflight(subject, session).run()})
+    whole, second = found
+    assert "2 data-parallel ranks" in whole["block_size"].sentence
+    assert whole["block_size"].remedy == f"Register each rank: {url}#0 to {url}#1."
+    assert second["block_size"].sentence == "Block size 32, same as the pool's."
+    assert "tcp://127.0.0.1:5558" in second["events"].sentence, "its own socket"
+
+
 async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
     facts = await asked({"/v1/models": {"data": [{"id": "tiny"}]}})
     assert (facts.product, facts.block_tokens, facts.events, facts.tokenizes) == ("", None, "", False)

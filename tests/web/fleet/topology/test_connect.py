@@ -19,7 +19,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy import Policy
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
-from tests.controlplane.fleet.connect.test_connection import FACTS, URL
+from tests.controlplane.fleet.connect.test_connection import FACTS, RANKED, URL
 from tests.page_text import page_text
 from tests.web.fleet.topology.topology_fleet import make_engines, make_pool, sample_of
 from tests.web.role_clients import client_of, make_person
@@ -92,6 +92,22 @@ def test_a_refusal_shows_sentence_remedy_and_start_line(
     page = text_of(answer)
     assert answer.status_code == 422
     assert "publishes no KV events" in page and "vllm serve" in page and "Estimate hits" in page
+
+
+def test_ranks_behind_one_address_are_shown_and_connected_together(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "facts_at", lambda address, **_: RANKED)
+    shown = text_of(admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.7"}))
+    assert "2 data-parallel ranks" in shown
+    assert "engine 10-3-0-7-8000-rank-0 and 1 more, one per rank." in shown
+    answer = admin.post(CONNECT, {"url": URL, "do": "connect", "allow": "10.3.0.7"})
+    assert answer.status_code == 302
+    assert [each.rank for each in Engine.objects.order_by("name")] == [0, 1]
+    page = text_of(admin.get(answer.headers["Location"]))
+    assert "10-3-0-7-8000-rank-0 and 1 other rank registered" in page
+    assert "0 of the process at this address" in page
+    assert all(f'<span class="faint">#{rank}</span>' in page for rank in (0, 1)), "where a narrow column cuts the names"
 
 
 def test_only_admins_connect_and_create_pools(admin: Client, asked: list[str]) -> None:
