@@ -63,7 +63,6 @@ async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_ag
     assert 0 < found["decisions_asked_again"] <= CALLERS * len(kills)
     assert found["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
     assert len({each.decision_id for each in history.decided}) == len(history.decided)
-    assert found["decision_p99_ratio"] > 0.0
 
 
 async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: Path) -> None:

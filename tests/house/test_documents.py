@@ -79,3 +79,16 @@ def test_commands_in_documents_exist(document: Path) -> None:
     assert set(re.findall(r"manage\.py ([a-z][\w-]*)", text)) <= commands | django | WITHOUT_DJANGO
     for module in set(re.findall(r"python -m ([a-z][\w.]*\w)", text)):
         assert find_spec(module) is not None, module
+
+
+def test_the_files_of_the_papers_rules_exist() -> None:
+    """A row names files and folders from the root, or siblings of the file before."""
+    rows = [row.split(" | ") for row in (ROOT / "docs/papers.md").read_text(encoding="utf-8").splitlines()]
+    named = [row[-1].strip(" |") for row in rows if len(row) == 3 and re.search(r"\.py|/ \|$", row[-1])]
+    assert len(named) > 50
+    for cell in named:
+        folder = ROOT
+        for name in re.sub(r" \(.*?\)", "", cell).split(", "):
+            path = ROOT / name if "/" in name else folder / name
+            assert path.is_file() or (name.endswith("/") and path.is_dir()), name
+            folder = path.parent

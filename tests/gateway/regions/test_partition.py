@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.regions.peer_gateway import SILENCE_S
 from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
 
@@ -67,6 +68,17 @@ async def test_a_one_way_partition_stops_both_ways(regions: ThreeRegions) -> Non
     for gateway in regions.gateways.values():
         for record in gateway.app.recent._records.values():
             assert record.hop is None or {record.hop.origin, record.hop.destination} != {"us", "eu"}
+
+
+async def test_whoever_was_silent_for_two_seconds_gets_nothing_while_its_link_still_stands(
+    regions: ThreeRegions,
+) -> None:
+    peers = regions.peers("us")
+    await until(lambda: reached(regions, "us") == {"eu", "asia"})
+    heard_s = [each.heard_s for each in peers.gateways.values()]
+    assert set(peers.serving(MODEL, min(heard_s) + SILENCE_S)) == {"eu", "asia"}
+    assert peers.serving(MODEL, max(heard_s) + SILENCE_S + 0.001) == {}
+    assert all(peers.links.connected(name) for name in peers.gateways)
 
 
 async def test_delays_and_resets_lose_no_request(regions: ThreeRegions) -> None:

@@ -192,6 +192,18 @@ def test_a_pause_holds_the_view_and_going_on_misses_nothing(page: Page) -> None:
     wait_for_column(page, held)
 
 
+@pytest.mark.parametrize(("chart", "title"), [("cv", "Load CV: "), ("on-time", "Requests on time: ")])
+def test_the_name_of_a_picture_says_the_value_beside_it(page: Page, chart: str, title: str) -> None:
+    name, value = page.evaluate(
+        "chart => [document.getElementById(`${chart}-lines`).getAttribute('aria-label'),"
+        " document.querySelector(`#${chart}-values .line-value b`).textContent]",
+        chart,
+    )
+    assert name.startswith(title)
+    assert re.search(r"\d", value)
+    assert f" {value}" in name
+
+
 def test_a_scope_shows_one_pool(page: Page) -> None:
     page.click("#scope-menu > summary")
     page.click("#scope-choices >> text=agents-32b")

@@ -30,6 +30,18 @@ export function onTimeBottom(values) {
   return ON_TIME_BOTTOMS.find((bottom) => lowest >= bottom) ?? 0;
 }
 
+/**
+ * A picture's name with what it shows at this moment, so that nobody needs to see it to know the values.
+ * @param {string} title
+ * @param {string[]} values A pool's name and value each.
+ * @param {string} line What the line across the picture stands for; '' where there is none.
+ */
+export function chartName(title, values, line) {
+  const left = values.length - NAMED_POOLS;
+  const more = left > 0 ? `, ${count(left, 'more pool')}` : '';
+  return `${title}: ${values.slice(0, NAMED_POOLS).join(', ')}${more}${line ? `; ${line}` : ''}`;
+}
+
 export class LineCharts {
   /** @param {View} view */
   constructor(view) {
@@ -106,9 +118,8 @@ export class LineCharts {
    */
   #name(chart, title, format, line) {
     const { state, pools } = this.view;
-    const values = pools.slice(0, NAMED_POOLS).map((pool) => `${state.pools[pool].name} ${format(pool)}`);
-    const more = pools.length > NAMED_POOLS ? `, ${count(pools.length - NAMED_POOLS, 'more pool')}` : '';
-    const text = `${title}: ${values.join(', ')}${more}${line ? `; ${line}` : ''}`;
+    const values = pools.map((pool) => `${state.pools[pool].name} ${format(pool)}`);
+    const text = chartName(title, values, line);
     if (this.charts[chart].getAttribute('aria-label') !== text) this.charts[chart].setAttribute('aria-label', text);
   }
 

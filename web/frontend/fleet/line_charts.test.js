@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { timeTicks } from '../charts/time_axis.js';
-import { cvTop, onTimeBottom } from './line_charts.js';
+import { chartName, cvTop, onTimeBottom } from './line_charts.js';
 
 test('the CV range steps up and ignores the unknown', () => {
   assert.equal(cvTop([0.2, NaN, 0.9]), 1);
@@ -14,6 +14,20 @@ test('the on-time range opens downward in steps', () => {
   assert.equal(onTimeBottom([0.61]), 0.5);
   assert.equal(onTimeBottom([0.1]), 0);
 });
+
+test('a picture is named with its values and its line', () => {
+  assert.equal(
+    chartName('Load CV', ['chat 0.31', 'code —'], 'uneven from 0.80'),
+    'Load CV: chat 0.31, code —; uneven from 0.80',
+  );
+  assert.equal(chartName('Load CV', ['chat 0.31'], ''), 'Load CV: chat 0.31');
+});
+
+test('the name of a picture of many pools counts those that it leaves out', () =>
+  assert.equal(
+    chartName('On time', ['a 1', 'b 2', 'c 3', 'd 4', 'e 5'], ''),
+    'On time: a 1, b 2, c 3, d 4, 1 more pool',
+  ));
 
 test('ticks stand on whole minutes', () =>
   assert.deepEqual(
