@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 HEARTBEAT_S = 0.1
+SPOKE_S = 5 * HEARTBEAT_S
+"""A region that asked within this time lives, whatever its addresses do."""
 MAX_ASKED = 32
 """Questions to one gateway that wait for their answer."""
 SETTLE_S = 1.0
@@ -46,6 +48,8 @@ class RegionPeers:
         self.links = links
         self._prefixes: dict[str, PrefixSnapshot] = {}
         self._changed = changed
+        self._spoke_s: dict[str, float] = {}
+        """When each region last asked us."""
         self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
             name: PeerGateway(name, region, address)
@@ -109,7 +113,9 @@ class RegionPeers:
         return gateway.is_fresh(now) and self.links.connected(gateway.name)
 
     def is_dead(self, region: str) -> bool:
-        """Return whether no process listens at any address of the region; silence is not death."""
+        """Return whether no process listens at any address of the region and none asks us; silence is not death."""
+        if self.clock() - self._spoke_s.get(region, float("-inf")) <= SPOKE_S:
+            return False
         gateways = self.of_region(region)
         return bool(gateways) and all(self.links.refused(each.name) for each in gateways)
 
@@ -168,6 +174,7 @@ class RegionPeers:
 
     async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
         call = heartbeat_calls.decode(body)
+        self._spoke_s[peer.region] = self.clock()
         for gateway in self.of_region(peer.region):
             # Who asks lives, although the last try to connect was refused: it has just come back.
             self.links.lives(gateway.name)

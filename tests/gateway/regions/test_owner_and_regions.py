@@ -45,7 +45,7 @@ async def test_a_forwarded_request_is_decided_by_the_owner_of_the_region_that_ge
         assert record.hop is not None
         assert owner is not None
         assert (record.hop.origin, record.hop.destination, record.outcome) == ("eu", "us", "completed")
-        assert record.decision.decided_by == f"{owner.name}, epoch 1"
+        assert record.decision.decided_by.startswith(f"{owner.name}, epoch ")
         assert fleet.owner.app.recent.get(name) is None, "its bytes went through the gateway that took it"
         await end(stays)
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.peers.peer_link import PeerIdentity, PeerLinks
 from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall, heartbeat_calls
-from gateway.regions.region_peers import RegionPeers
+from gateway.regions.region_peers import SPOKE_S, RegionPeers
 from gateway.regions.region_takeover import _VOTES, DEAD_S, KIND, STARTING_S, STEP_S, RegionTakeover, Vote
 
 ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
@@ -97,7 +97,21 @@ async def test_a_gateway_that_asks_lives_although_it_was_refused_before(tmp_path
     us.links._links["eu=127.0.0.1:1"].refused = True
     assert us.peers.is_dead("eu")
     await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
-    assert not us.peers.is_dead("eu"), "nobody claims a region that speaks"
+    us.links._links["eu=127.0.0.1:1"].refused = True
+    us.now += SPOKE_S
+    assert not us.peers.is_dead("eu"), "nobody claims a region that speaks, whatever lies before its address"
+    us.now += 0.01
+    assert us.peers.is_dead("eu")
+
+
+async def test_a_region_that_asks_and_refuses_is_not_taken_over(tmp_path: Path) -> None:
+    us = Watched(tmp_path)
+    us.refusing.add("eu")
+    for _ in range(50):
+        await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
+        await us.pass_until_taken(0.05)
+    assert not us.peers.epochs.serves("eu")
+    assert await us.pass_until_taken() <= DEAD_S + SPOKE_S + 0.3
 
 
 async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tmp_path: Path) -> None:
