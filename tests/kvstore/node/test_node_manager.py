@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -85,8 +86,15 @@ def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monke
         assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
         assert not on_ssd(manager, "a")
         monkeypatch.undo()
-        put(client, manager, "b")
-        wait_until(lambda: on_ssd(manager, "b"))
+        names = itertools.count()
+
+        def one_more_is_taken() -> bool:
+            name = f"b-{next(names)}"
+            put(client, manager, name)
+            wait_until(lambda: not manager.write_through.waiting())
+            return on_ssd(manager, name)
+
+        wait_until(one_more_is_taken)
 
 
 def test_an_ephemeral_prompt_is_not_kept() -> None:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from kvstore.node.block_store import BlockStore
-from kvstore.node.disk_room import RETRY_S
+from kvstore.node.disk_room import RETRY_MAX_S
 from kvstore.node.node_manager import NodeManager
 from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD
@@ -18,6 +18,8 @@ from kvstore.tiers.free_slots import FreeSlots
 from kvstore.tiers.slot_file import SlotFile
 from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node, payload, wait_until
 from tests.kvstore.transfer.test_transfer import contents, put
+
+_WITHHELD = 'switchyard_kv_slots_withheld{medium="STORAGE"}'
 
 
 class SmallDisk:
@@ -84,18 +86,19 @@ def test_a_disk_that_gets_space_is_used_again(tmp_path: Path, monkeypatch: pytes
     disk, free = SmallDisk(monkeypatch, store.slot_file, 5), store.catalog.free_slots(SSD)
     for number in range(8):
         kept(store, number)
-    now[0] += RETRY_S / 2
-    store.tick()
-    assert free.withheld == 11
-    now[0] += RETRY_S
-    store.tick()
-    assert free.withheld == 10, "one is tried"
-    assert not kept(store, 8)
-    assert free.withheld == 11
+    tries = []
+    for second in range(1, 64):
+        now[0] = second - 0.5
+        store.tick()
+        if free.withheld == 10:
+            tries.append(second)
+            assert not kept(store, 100 + second)
+        assert free.withheld == 11
+    assert tries == [2, 4, 8, 16, 32], "one is tried, each time after a longer pause"
     disk.allow(16)
-    now[0] += RETRY_S
+    now[0] += RETRY_MAX_S
     store.tick()
-    assert [kept(store, number) for number in range(9, 20)] == [True] * 11
+    assert [kept(store, number) for number in range(200, 211)] == [True] * 11
     assert (free.withheld, store.catalog.used_slots(SSD)) == (0, 16)
     store.catalog.check()
     store.close()
@@ -128,12 +131,14 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
         assert contents(client, [address(manager)], [19, 18, 17]) == [bytes(payload(name)) for name in (19, 18, 17)]
         report = told(manager)
         tier = next(each for each in report.tiers if each.medium == SSD)
-        assert (tier.slots, tier.withheld_slots, tier.used_slots) == (16, 10, 6)
-        assert report.write_through_failed == manager.store.counts.write_through_failed == 1
+        # Now and then one is tried.
+        assert (tier.slots, tier.used_slots) == (16, 6)
+        assert tier.withheld_slots in (9, 10)
+        assert report.write_through_failed >= 1
         assert 0 < report.disk_busy <= 1
         lines = generate_latest(manager.metrics.registry).decode().splitlines()
-        assert 'switchyard_kv_slots_withheld{medium="STORAGE"} 10.0' in lines
-        assert "switchyard_kv_write_through_failed_total 1.0" in lines
+        assert any(line in lines for line in (f"{_WITHHELD} 9.0", f"{_WITHHELD} 10.0"))
+        assert "switchyard_kv_write_through_failed_total 0.0" not in lines
         assert any(line.startswith("switchyard_kv_disk_busy_share 0.") for line in lines)
 
 
