@@ -70,9 +70,10 @@ class AdvisoryExchange:
 
     def withdraw(self, advisory: Advisory) -> bool:
         """End a session's advisory wherever it stands; returns whether it stood here."""
-        if not self.advisories.decides(advisory):
+        stood = self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
+        if not stood:
             self._tell(advisory, withdrawn=True)
-        return self.advisories.withdraw(advisory.tenant_id, advisory.session_id)
+        return stood
 
     def _tell(self, advisory: Advisory, *, withdrawn: bool = False) -> None:
         self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, self._wall(), withdrawn)))

@@ -15,9 +15,10 @@ USEFUL, LATE, SPURIOUS, OVERRULED = "useful", "late", "spurious", "overruled"
 WITHDRAWN, REPLACED = "withdrawn", "replaced"
 UNKNOWN, SHED, IGNORED, FORWARDED = "unknown", "shed", "ignored", "forwarded"
 OUTCOMES = (USEFUL, LATE, SPURIOUS, OVERRULED, WITHDRAWN, REPLACED, UNKNOWN, SHED, IGNORED, FORWARDED)
-"""useful: its request came and found all in place; late: before what was moved for it; overruled: another engine was
-clearly cheaper; spurious: no request came in time; withdrawn: by its sender; replaced: by a newer one; unknown: nobody
-knows the session; shed: over a limit; ignored: the policy takes none; forwarded: to the gateway that decides."""
+"""useful: its request came and found all in place; late: before what was moved for it; overruled: the reserved engine
+took no work by then, or another one was clearly cheaper; spurious: no request came in time; withdrawn: by its sender;
+replaced: by a newer one, or by its request; unknown: nobody knows the session; shed: over a limit; ignored: the policy
+takes none; forwarded: to the gateway that decides."""
 RESERVED = "reserved"
 PREFETCHING = "prefetching"
 """States of one that stands."""

@@ -24,7 +24,7 @@ def what_was_announced(stored: StoredDecision) -> Words:
     elif told.outcome == LATE:
         words.append((f" Its session's KV was still on its way {_way(told.held_by, told.moved_to)}.", False))
     if told.outcome == OVERRULED:
-        words.append((" Another engine than the reserved one was clearly cheaper.", False))
+        words.append((" By then the reserved engine took no work, or another one was clearly cheaper.", False))
     return words
 
 
