@@ -79,6 +79,9 @@ class LivePool:
     tasks and last incarnation of each engine, and since when lost ones are lost.
     """
 
+    standing: PoolStanding | None = None
+    """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
+
     def __init__(
         self,
         entry: PoolEntry,
@@ -124,8 +127,6 @@ class LivePool:
         self.observe: Callable[[Observation], None] = driver.observe
         self.answers_at_once = True
         """Whether `place_at_once` may be called."""
-        self.standing: PoolStanding | None = None
-        """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
         self.place_at_once, self.take_observed = driver.place_at_once, driver.take_observed
         self.reject_waiting = driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)
