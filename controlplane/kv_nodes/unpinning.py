@@ -34,10 +34,12 @@ def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") 
     Raises NotAllowedError, and NoSuchPinError for a pin that the node's last report does not have.
     """
     require(actor, Role.OPERATOR)
-    if node.state not in LIVE:
-        raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
     with transaction.atomic():
-        report = KvNodeReport.objects.select_for_update().filter(node=node).first()
+        # A report of the node takes the same lock, so that none overwrites what is asked here.
+        node = KvNode.objects.select_for_update().get(pk=node.pk)
+        if node.state not in LIVE:
+            raise NoSuchPinError(f"KV node {node} is {node.get_state_display().lower()}; its pins end at their time.")
+        report = KvNodeReport.objects.filter(node=node).first()
         pins = report.content.get("pins", ()) if report is not None else ()
         found = next((each for each in pins if pin_of(each) == (name, tenant)), None)
         if report is None or found is None:
