@@ -104,7 +104,7 @@ class Decisions:
     def _decided(self, model: str, answer: Mapping[str, Any], now: float) -> Route:
         engine, body = answer["engine"], answer["body"]
         headers = {"x-data-parallel-rank": str(engine["rank"])} if "rank" in engine else {}
-        route = Route(engine["url"].rstrip("/"), answer["decision_id"], body, headers)
+        route = Route(str(engine["url"]).rstrip("/"), str(answer["decision_id"]), body, headers)
         (self._salted.add if _SALT in body else self._salted.discard)(model)
         known = {url: at for url, at in self._known.get(model, {}).items() if now - at <= KNOWN_S}
         self._known[model] = {**known, route.engine_url: now}

@@ -17,7 +17,7 @@ from tests.vllm.real_engine import RealEngine
 
 pytestmark = pytest.mark.vllm
 COMPLETIONS = "/v1/completions"
-LIMITED, PAIRED, ADAPTED, EMBEDDING = "tiny-limited", "tiny-paired", "tiny-adapted", "tiny-embedding"
+LIMITED, PAIRED, ADAPTED = "tiny-limited", "tiny-paired", "tiny-adapted"
 LIMIT = 3
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"other={WEIGHTS / 'adapter'}")
 
@@ -71,21 +71,6 @@ def test_what_an_adapter_has_cached_is_not_taken_for_the_models_own(
     second = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
     assert (first.predicted, first.cached) == (0, 0)
     assert second.predicted == second.cached > 0
-
-
-def test_embeddings_pass_and_are_those_of_the_engine(switchyard: Switchyard, started: StartEngines) -> None:
-    (engine,) = started({"name": EMBEDDING, "flags": ("--runner", "pooling", "--convert", "embed")})
-    _connected(switchyard, engine)
-    asked = {"model": EMBEDDING, "input": [words(120, "one text"), words(60, "another one")]}
-    status, told, headers = switchyard.call("/v1/embeddings", asked)
-    assert status == 200, told
-    decided = switchyard.call(f"/api/v1/explain/{headers['x-switchyard-decision']}")[1]["decision"]
-    assert decided["engine_id"] == switchyard.engine_id(engine.url)
-    assert decided["prompt_tokens"] > 100
-    own = json.loads(engine.post("/v1/embeddings", asked)[1])
-    assert [each["index"] for each in told["data"]] == [0, 1]
-    for ours, theirs in zip(told["data"], own["data"], strict=True):
-        assert ours["embedding"] == pytest.approx(theirs["embedding"], abs=1e-2)
 
 
 def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
