@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gateway.regions.peer_gateway import SILENCE_S
+from gateway.regions.work_lease import SILENCE_S
 
 CLOCK_S = 0.02
 """Log lines are dated to the millisecond, and written a little after what they tell."""

@@ -54,7 +54,7 @@ class RegionRelay:
         if gateway is None:
             raise ValueError("the request is for a pool of this gateway")
         age_s = monotonic() - record.arrived_s + gateway.one_way_s
-        head = signed_head(record.decision.decision_id, hop, call.caller, call.original, age_s=age_s)
+        head = signed_head(call.decision_id, hop, call.caller, call.original, age_s=age_s, stamp=gateway.stamp)
         outcome = CANCELLED
         self._regions.traffic.note(FORWARDED, hop.destination)
         log_event(
@@ -82,6 +82,8 @@ class RegionRelay:
                 begun=exchange.started,
             )
             if not exchange.started:
+                if not error.settled:
+                    await self._regions.client.settle(gateway, call.decision_id)
                 return False
             message = "The region that serves the request failed during the answer; retry the request."
             await exchange.chunk(call.endpoint.errors.event(502, message, BROKEN_STREAM))
@@ -102,7 +104,7 @@ class RegionRelay:
                 await exchange.start(200, headers)
             await exchange.chunk(chunk)
         if not exchange.started:
-            raise ForwardFailedError("empty")
+            raise ForwardFailedError("empty", settled=True)
         await exchange.end()
 
 
@@ -111,7 +113,7 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MAX_WHOLE_ANSWER:
-            raise ForwardFailedError("too_long")
+            raise ForwardFailedError("too_long", settled=False)
     return bytes(body)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 
@@ -12,31 +13,41 @@ import msgspec
 
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.peers.peer_link import PeerGoneError, PeerLinks
-from gateway.regions.forward_head import PATH, ForwardHead, forward_heads
-from gateway.regions.peer_gateway import LEASE_MARGIN_S, PeerGateway
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
+from gateway.regions.forward_head import PATH, WITHDRAW, ForwardHead, forward_heads
+from gateway.regions.peer_gateway import PeerGateway
+from gateway.regions.work_lease import SILENCE_S
 
+_AGAIN_S = 0.05
 REFUSED = frozenset({401, 409, 429, 500, 501, 502, 503, 504})
 """Statuses that say that the region did not serve the request; any other is its answer."""
 
 
 class ForwardFailedError(Exception):
-    """The region did not serve the request, or its answer broke off; nobody is at work on it there any more."""
+    """The region did not serve the request, or its answer broke off.
+
+    `settled`: nobody is at work on it there; else the region may not have noticed yet that nobody waits for it.
+    """
+
+    def __init__(self, cause: str, *, settled: bool) -> None:
+        super().__init__(cause)
+        self.settled = settled
 
 
-def signed_head(decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float) -> bytes:
+def signed_head(decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float, stamp: float) -> bytes:
     """Return the head of a forwarded request as it is signed."""
     # What the first contact has judged stays with it.
     caller = msgspec.structs.replace(caller, rate_per_min=None, max_in_flight=None, served_models=(), sha256="")
     digest = blake2b(body, digest_size=16).hexdigest()
-    return forward_heads.encode(ForwardHead(decision_id, hop, caller, age_s, digest))
+    return forward_heads.encode(ForwardHead(decision_id, hop, caller, age_s, digest, stamp))
 
 
 class ForwardClient:
     """One forward after the other; keeps no state between them."""
 
-    def __init__(self, links: PeerLinks) -> None:
+    def __init__(self, links: PeerLinks, clock: Callable[[], float] = time.monotonic) -> None:
         self._links = links
+        self._clock = clock
 
     @asynccontextmanager
     async def answer(
@@ -49,11 +60,26 @@ class ForwardClient:
         sent = {**headers, **self._links.proof(head)}
         try:
             async with (
-                gateway.while_heard(LEASE_MARGIN_S),
+                gateway.lease.work(),
                 self._links.post(gateway.name, PATH + path, body, sent) as response,
             ):
                 if response.status in REFUSED:
-                    raise ForwardFailedError(f"status {response.status}")
+                    raise ForwardFailedError(f"status {response.status}", settled=True)
                 yield response
-        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, PeerGoneError) as error:
-            raise ForwardFailedError(type(error).__name__) from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerGoneError) as error:
+            raise ForwardFailedError(type(error).__name__, settled=True) from None
+        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+            raise ForwardFailedError(type(error).__name__, settled=False) from None
+
+    async def settle(self, gateway: PeerGateway, decision_id: str) -> None:
+        """Return when nobody is at work on a request there any more, nor ever will be.
+
+        The region says so, or its lease is over, or it is gone.
+        """
+        while not gateway.lease.is_over(self._clock()) and not self._links.refused(gateway.name):
+            try:
+                await self._links.ask(gateway.name, WITHDRAW, decision_id.encode(), SILENCE_S)
+            except (PeerGoneError, PeerSilentError, PeerFailedError):
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return

@@ -10,6 +10,8 @@ from gateway.contracts.wire import WireForm
 
 PATH = "/forward"
 """Below it, on the peers' port, the path of the client's request."""
+WITHDRAW = "forward withdrawn"
+"""A call with a decision's id: answered once nobody is at work on the request there, nor ever will be."""
 MAX_HOPS = 1
 MAX_AGE_S = 3600.0
 
@@ -25,6 +27,8 @@ class ForwardHead(msgspec.Struct, frozen=True):
     """Since the request arrived at the first contact; the deadline counts from there."""
     body: str
     """BLAKE2b of the body, hex."""
+    stamp: float
+    """The newest of the destination's stamps that its first contact has (gateway.regions.work_lease)."""
     hops: int = 1
 
 

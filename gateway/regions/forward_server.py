@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import nullcontext
 from hashlib import blake2b
 from typing import Any
 
 from aiohttp import web
 
 from gateway.contracts.wire import MIB, UnreadableMessageError
-from gateway.peers.peer_link import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER
-from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, ForwardHead, forward_heads
+from gateway.peers.peer_link import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, PeerIdentity
+from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
+from gateway.regions.work_lease import SILENCE_S
 
 SCOPE_KEY = "switchyard.forwarded"
 """Where the app finds the ForwardHead of a request that another gateway has checked."""
@@ -30,16 +30,18 @@ App = Callable[
 
 
 class ForwardServer:
-    """One route of the peers' port. Mutable state: the ids of the last requests."""
+    """One route of the peers' port. Mutable state: the ids of the last requests, and those that are served now."""
 
     def __init__(self, peers: RegionPeers, note: Callable[[str], None]) -> None:
         """`note` hears of each request, with the region of its first contact."""
         self._peers = peers
         self._note = note
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._serving: dict[str, asyncio.Task[None]] = {}
         self.app: App | None = None
         """Serves the ASGI scope of a request; set before the port opens."""
         peers.links.app.router.add_post(PATH + "{path:/.*}", self._serve)
+        peers.links.on_call(WITHDRAW, self._withdraw)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         peer = self._peers.links.proved(request.headers)
@@ -50,20 +52,38 @@ class ForwardServer:
         except (UnreadableMessageError, ValueError):
             return _refused(400, "unreadable")
         body = await _read(request)
+        lease = self._peers.lease_of(peer.tag, head.stamp)
         if problem := self._problem(head, body):
             return _refused(409, problem)
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
-        origin = self._peers.by_tag(peer.tag)
+        work = asyncio.ensure_future(self.app(_scope(request, head), bridge.receive, bridge.send))
+        self._serving[head.decision_id] = work
         try:
-            async with origin.while_heard() if origin is not None else nullcontext():
-                await self.app(_scope(request, head), bridge.receive, bridge.send)
+            async with lease.work():
+                await work
         except TimeoutError:
             # The first contact is silent: it takes the request back, so that nobody must go on with it here.
             if request.transport is not None:
                 request.transport.abort()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+        finally:
+            del self._serving[head.decision_id]
         return bridge.response or _refused(500, "unanswered")
+
+    async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
+        """End the work on a request that its first contact takes back, and do not begin it should it still come."""
+        decision_id = body.decode("latin-1")
+        self._remember(decision_id)
+        work = self._serving.get(decision_id)
+        if work is not None:
+            work.cancel()
+            await asyncio.wait((work,))
+        return b""
 
     def _problem(self, head: ForwardHead, body: bytes) -> str:
         """Return why the request is not served here, as a code; empty: it is."""
@@ -73,6 +93,9 @@ class ForwardServer:
             return "another_body"
         if not self._peers.epochs.serves(head.hop.destination):
             return "not_served_here"
+        if not 0 <= self._peers.clock() - head.stamp <= SILENCE_S:
+            # It waited somewhere on its way, and its first contact may have taken it back meanwhile.
+            return "too_late"
         return "served_before" if head.decision_id in self._seen else ""
 
     def _remember(self, decision_id: str) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 
 from gateway.regions.prefix_snapshot import HeldPrefixes
 from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall
+from gateway.regions.work_lease import LEASE_MARGIN_S, SILENCE_S, WorkLease
 
-SILENCE_S = 2.0
-"""A gateway whose last heartbeat is older is unavailable."""
-LEASE_MARGIN_S = 0.5
-"""After this long beyond SILENCE_S the first contact takes a request back: by then whoever had it has given it up."""
 _SMOOTHING = 0.2
 MAX_UNTOLD = 4096
 
@@ -22,7 +17,7 @@ class PeerGateway:
     """One address of another region. Times are monotonic seconds.
 
     Mutable state: the last heartbeat and when it was asked for, what it told of prefixes, our own forwards that
-    no heartbeat counts yet, and the limits of the work that ends with it.
+    no heartbeat counts yet, and the lease under which it works for us.
     """
 
     def __init__(self, name: str, region: str, address: str) -> None:
@@ -36,12 +31,19 @@ class PeerGateway:
         self.held: dict[str, HeldPrefixes] = {}
         """By the region whose engines hold them."""
         self._forwarded: deque[tuple[float, str]] = deque(maxlen=MAX_UNTOLD)
-        self._limits: dict[asyncio.Timeout, float] = {}
+        self.lease = WorkLease(SILENCE_S + LEASE_MARGIN_S)
+        """Renewed when a heartbeat comes. Once it is over, its work for us has ended."""
 
     def question(self, epochs: Mapping[str, Epoch]) -> HeartbeatCall:
         """Return what to ask it next."""
         tag = self.heartbeat.tag if self.heartbeat is not None else ""
-        return HeartbeatCall(tag, {region: held.version for region, held in self.held.items()}, dict(epochs))
+        versions = {region: held.version for region, held in self.held.items()}
+        return HeartbeatCall(tag, versions, dict(epochs), self.stamp)
+
+    @property
+    def stamp(self) -> float:
+        """Its newest stamp that came; 0: none."""
+        return self.heartbeat.stamp if self.heartbeat is not None else 0.0
 
     def hear(self, heartbeat: Heartbeat, asked_s: float, now: float, wall: float) -> None:
         """Take a heartbeat; one that was asked for before the last one changes nothing."""
@@ -59,6 +61,7 @@ class PeerGateway:
         for region, delta in heartbeat.prefixes.items():
             self.held[region].apply(delta)
         self.heartbeat, self.heard_s = heartbeat, asked_s
+        self.lease.renew(now)
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()
 
@@ -78,20 +81,3 @@ class PeerGateway:
     def untold(self, region: str) -> int:
         """Return our forwards for the region that no heartbeat counts yet."""
         return sum(1 for _, each in self._forwarded if each == region)
-
-    @asynccontextmanager
-    async def while_heard(self, margin_s: float = 0.0) -> AsyncIterator[None]:
-        """Raise TimeoutError in the block once it has been silent for SILENCE_S and the margin."""
-        async with asyncio.timeout(None) as limit:
-            self._limits[limit] = margin_s
-            try:
-                yield
-            finally:
-                del self._limits[limit]
-
-    def end_overdue(self, now: float) -> None:
-        """End the work that must not outlast its silence."""
-        silent_s = now - self.heard_s
-        for limit, margin_s in self._limits.items():
-            if silent_s > SILENCE_S + margin_s and not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time())

@@ -34,6 +34,8 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
     """Region that the peer serves → version of its prefix snapshot that the caller has."""
     epochs: dict[str, Epoch] = {}
     """As in Heartbeat: who comes back is heard of at once."""
+    stamp: float = 0.0
+    """The newest of the peer's stamps that came (gateway.regions.work_lease); 0: none."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +70,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     prefixes: dict[str, PrefixDelta]
     """For each region that this gateway serves, as far as requests came: its engines hold what they hold."""
     snapshot_version: int = 0
+    stamp: float = 0.0
+    """Monotonic seconds by its own clock."""
     schema_version: int = SCHEMA_VERSION
 
 

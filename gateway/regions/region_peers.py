@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from gateway.base import background
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
-from gateway.regions.peer_gateway import SILENCE_S, PeerGateway
+from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.prefix_snapshot import PrefixSnapshot
 from gateway.regions.region_epochs import RegionEpochs
 from gateway.regions.region_facts import KIND, Heartbeat, HeartbeatCall, ServiceFacts, heartbeat_calls, heartbeats
+from gateway.regions.work_lease import SILENCE_S, WorkLease
 from routing.region_loads import pool_load
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class RegionPeers:
         self._changed = changed
         self._spoke_s: dict[str, float] = {}
         """When each region last asked us."""
+        self._leases: dict[str, WorkLease] = {}
+        """By the tag of the gateway that we work for."""
         self.epochs = RegionEpochs(links.me.tag, links.me.region, addresses, self._serves_others, epochs_path)
         self.gateways = {
             name: PeerGateway(name, region, address)
@@ -141,11 +144,15 @@ class RegionPeers:
         while True:
             now = self.clock()
             for gateway in self.gateways.values():
-                gateway.end_overdue(now)
+                gateway.lease.end_overdue(now)
                 if self.links.connected(gateway.name) and self._asking[gateway.name] < MAX_ASKED:
                     task = asyncio.create_task(self._ask(gateway), name=f"heartbeat of {gateway.name}")
                     self._questions.add(task)
                     task.add_done_callback(self._questions.discard)
+            for tag, lease in list(self._leases.items()):
+                lease.end_overdue(now)
+                if lease.is_over(now) and not lease:
+                    del self._leases[tag]
             self._tell(now)
             await asyncio.sleep(HEARTBEAT_S)
 
@@ -175,11 +182,19 @@ class RegionPeers:
     async def _answer(self, peer: PeerIdentity, body: bytes) -> bytes:
         call = heartbeat_calls.decode(body)
         self._spoke_s[peer.region] = self.clock()
+        self.lease_of(peer.tag, call.stamp)
         for gateway in self.of_region(peer.region):
             # Who asks lives, although the last try to connect was refused: it has just come back.
             self.links.lives(gateway.name)
         self.epochs.hear(call.epochs)
         return heartbeats.encode(self.heartbeat(call))
+
+    def lease_of(self, tag: str, stamp: float) -> WorkLease:
+        """Return the lease under which we work for a gateway, which brings back a stamp of ours."""
+        lease = self._leases.setdefault(tag, WorkLease(SILENCE_S))
+        if stamp <= self.clock():
+            lease.renew(stamp)
+        return lease
 
     def heartbeat(self, call: HeartbeatCall) -> Heartbeat:
         """Return this gateway's facts for a peer that knows so much of them."""
@@ -196,6 +211,7 @@ class RegionPeers:
                 for region, snapshot in self._prefixes.items()
                 if self.epochs.serves(region)
             },
+            stamp=now,
         )
 
 

@@ -60,7 +60,7 @@ class Regions(RequestListener):
         self.takeover = RegionTakeover(self.peers, self._engines_answer, claims_here)
         self.traffic = RegionTraffic(self.peers)
         self.server = ForwardServer(self.peers, lambda origin: self.traffic.note(RECEIVED, origin))
-        self.client = ForwardClient(links)
+        self.client = ForwardClient(links, self.peers.clock)
         self._engines_of, self._session, self._pools = engines_of, session, pools
 
     @property

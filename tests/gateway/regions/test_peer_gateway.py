@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.regions.peer_gateway import SILENCE_S, PeerGateway
+from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.prefix_snapshot import PrefixDelta
 from gateway.regions.region_facts import Heartbeat
+from gateway.regions.work_lease import LEASE_MARGIN_S, SILENCE_S, WorkLease
 
 
 def heartbeat(tag: str = "aaaaaaaa", at: float = 0.0, keys: tuple[int, ...] = (), version: int = 1) -> Heartbeat:
@@ -67,26 +68,37 @@ def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_pe
     assert peer.question({}).prefixes == {"us": 2}
 
 
-async def test_work_ends_with_the_silence_of_its_peer() -> None:
-    peer = PeerGateway("eu=1", "eu", "127.0.0.1:1")
-    peer.hear(heartbeat(), asked_s=0.0, now=0.0, wall=0.0)
+async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
+    serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
+    # The stamp is made at 0.0 and comes 0.3 s later; asked for, it was before.
+    serving.renew(0.0)
+    peer.hear(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
     begun = asyncio.Event()
 
-    async def work(margin_s: float) -> None:
-        async with peer.while_heard(margin_s):
+    async def work(lease: WorkLease) -> None:
+        async with lease.work():
             begun.set()
             await asyncio.sleep(3600)
 
-    there, first_contact = asyncio.create_task(work(0.0)), asyncio.create_task(work(0.5))
+    there, first_contact = asyncio.create_task(work(serving)), asyncio.create_task(work(peer.lease))
     await begun.wait()
     await asyncio.sleep(0)
-    peer.end_overdue(SILENCE_S)
-    await asyncio.sleep(0)
-    assert not there.done()
-    peer.end_overdue(SILENCE_S + 0.1)
-    with pytest.raises(TimeoutError):
-        await there
-    assert not first_contact.done(), "the first contact takes a request back only after the other side gave it up"
-    peer.end_overdue(SILENCE_S + 0.6)
-    with pytest.raises(TimeoutError):
-        await first_contact
+    for now in (SILENCE_S, SILENCE_S + 0.1, SILENCE_S + 0.3 + LEASE_MARGIN_S, SILENCE_S + 0.4 + LEASE_MARGIN_S):
+        for lease in (serving, peer.lease):
+            lease.end_overdue(now)
+        await asyncio.wait((there, first_contact), timeout=0)
+        await asyncio.sleep(0)
+        assert there.done() == (now > SILENCE_S)
+        assert first_contact.done() == (now > SILENCE_S + 0.3 + LEASE_MARGIN_S)
+    for task in (there, first_contact):
+        with pytest.raises(TimeoutError):
+            await task
+
+
+def test_an_old_word_renews_no_lease() -> None:
+    lease = WorkLease(SILENCE_S)
+    assert lease.is_over(0.0)
+    lease.renew(5.0)
+    lease.renew(4.0)
+    assert not lease.is_over(5.0 + SILENCE_S)
+    assert lease.is_over(5.1 + SILENCE_S)

@@ -1,0 +1,115 @@
+"""A request that another region may still be at work on is taken back before it goes anywhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.contracts.hop import Hop
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.regions.forward_head import ForwardHead
+from gateway.regions.peer_gateway import PeerGateway
+from gateway.regions.regions import Regions
+from gateway.regions.work_lease import SILENCE_S
+from simulator.fault_proxy import Link
+from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+
+BODY = b"{}"
+
+
+@pytest.fixture
+async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
+    async with three_regions(tmp_path, behind_proxy=True) as running:
+        yield running
+
+
+def served(regions: ThreeRegions, region: str) -> Regions:
+    found = regions.gateways[region].gateway.regions
+    assert found is not None
+    return found
+
+
+def to(regions: ThreeRegions, region: str) -> PeerGateway:
+    """Return what us knows of a region's gateway."""
+    return regions.peers("us").of_region(region)[0]
+
+
+def head(stamp: float) -> ForwardHead:
+    digest = blake2b(BODY, digest_size=16).hexdigest()
+    caller = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
+    return ForwardHead("d-1", Hop("us", "eu", "", ""), caller, 0.0, digest, stamp)
+
+
+async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.Task[Any], str, str]:
+    """Return two requests, where the second one is at work, how long soever, in the region named, and its id."""
+    for engine in regions.engines.values():
+        engine.stall = True
+    first = asyncio.create_task(regions.chat("us", "stays"))
+    async with asyncio.timeout(60):
+        await regions.engines["us"].received.wait()
+        second = asyncio.create_task(regions.chat("us", "goes"))
+        while not any(regions.engines[name].received.is_set() for name in ("eu", "asia")):
+            await asyncio.sleep(0.01)
+    where = next(name for name in ("eu", "asia") if regions.engines[name].received.is_set())
+    for name in {"eu", "asia"} - {where}:
+        regions.engines[name].stall = False
+    (decision_id,) = served(regions, where).server._serving
+    return first, second, where, decision_id
+
+
+def break_our_end(link: Link) -> None:
+    """Reset the connections of whoever connected, and let the other end hear nothing of it."""
+    link.there.stall(True)
+    for writer in list(link._open):
+        if writer.get_extra_info("sockname")[1] == link.port:
+            writer.transport.abort()
+
+
+async def answered_elsewhere(regions: ThreeRegions, second: asyncio.Task[Any], where: str) -> None:
+    async with asyncio.timeout(60):
+        status, _, _ = await second
+        await regions.engines[where].disconnected.wait()
+    assert status == 200
+
+
+async def test_a_region_that_may_not_have_noticed_is_waited_for_until_it_has_given_up(regions: ThreeRegions) -> None:
+    first, second, where, _ = await forwarded(regions)
+    break_our_end(regions.links["us", where])
+    await answered_elsewhere(regions, second, where)
+    regions.links["us", where].there.stall(False)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    # Whether it was in two places at once is checked with all events at the end.
+    assert regions.events.dispatches((await second)[2]) == 2
+
+
+async def test_a_withdrawn_request_is_ended_and_never_begun_again(regions: ThreeRegions) -> None:
+    first, second, where, decision_id = await forwarded(regions)
+    await served(regions, "us").client.settle(to(regions, where), decision_id)
+    assert decision_id not in served(regions, where).server._serving
+    await answered_elsewhere(regions, second, where)
+    server, clock = served(regions, "eu").server, regions.peers("eu").clock
+    assert server._problem(head(clock()), BODY) == ""
+    await served(regions, "us").client.settle(to(regions, "eu"), "d-1")
+    assert server._problem(head(clock()), BODY) == "served_before"
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_what_waited_on_its_way_is_not_begun(regions: ThreeRegions) -> None:
+    server, clock = served(regions, "eu").server, regions.peers("eu").clock
+    assert server._problem(head(clock() - SILENCE_S + 1.0), BODY) == ""
+    assert server._problem(head(clock() - SILENCE_S - 0.1), BODY) == "too_late"
+    assert server._problem(head(clock() + 3600.0), BODY) == "too_late", "nobody has made that stamp yet"
+
+
+async def test_a_gateway_that_is_gone_is_not_waited_for(regions: ThreeRegions) -> None:
+    gateway, client = to(regions, "eu"), served(regions, "us").client
+    await regions.stop("eu")
+    async with asyncio.timeout(60):
+        await client.settle(gateway, "d-1")
