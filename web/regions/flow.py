@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controlplane.platform.format import percent
 from web.regions.region_rows import RegionRow
 
-WIDTH, ROW, TOP = 540, 118, 28
+ROW, TOP = 118, 28
 LEFT, RIGHT, BAR = 170, 520, 8
 _THICKEST = 78.0
 _THINNEST = 1.5
@@ -49,7 +49,7 @@ class Flow:
     bars: tuple[Bar, ...]
     names: tuple[Label, ...]
     notes: tuple[Label, ...]
-    """What arrives in each region, and where it goes."""
+    """What arrives in each region and where it goes, and what is served there."""
     shares: tuple[Label, ...]
     """On the ribbons of what stays."""
     words: str
@@ -88,8 +88,9 @@ def flow(rows: Sequence[RegionRow]) -> Flow:
         for row in rows
         for region, rate in row.forwarded_per_s.items()
     ]
-    names = [Label(14, middles[row.name] - 18, row.name) for row in rows]
+    names = [Label(x, middles[row.name] - 18, row.name) for row in rows for x in (14, RIGHT + 14)]
     notes = [Label(14, middles[row.name] + 16 * line, words) for row in rows for line, words in enumerate(_notes(row))]
+    notes += [Label(RIGHT + 14, middles[row.name], f"{row.served_per_s:.1f}/s served") for row in rows]
     words = "; ".join(told) or "No region forwards requests"
     height = TOP + ROW * len(rows)
     return Flow(height, tuple(ribbons), tuple(bars), tuple(names), tuple(notes), tuple(shares), words)
