@@ -21,6 +21,8 @@ from gateway.bus.redis_scripts import APPEND, PUBLISH, BusNames
 
 _BATCH = 256
 _KINDS = ("v", "s")
+_HEARD_AT_A_TIME = 16
+"""Messages taken in before what is to be sent gets its turn."""
 _LOGGED_CHARACTERS = 80
 
 
@@ -176,12 +178,15 @@ class RedisSession:
 
     async def _hear(self) -> None:
         """Take in messages; a silence is questioned with a ping, whose answer ends it."""
-        silent = 0
+        silent = taken = 0
         while True:
             message = await self._pubsub.get_message(timeout=self._ports.compare_s)
             if message is not None:
-                silent = 0
+                silent, taken = 0, taken + 1
                 self._take(message)
+                if taken % _HEARD_AT_A_TIME == 0:
+                    # Reading never waits while more is there: what is to be sent, or followed, would.
+                    await asyncio.sleep(0)
                 continue
             silent += 1
             if silent > 2:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import stat
+import threading
+import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,8 +14,12 @@ import pytest
 
 from gateway.bus import hub_store
 from gateway.bus.hub_store import HubStore
+from gateway.bus.redis_bus import RedisBus
 from gateway.bus.resp import NoCommandError, encode, read_command
 from tests.private_hub import PrivateHub, private_hub
+
+SECRET = b"a secret of the fleet, long enough"
+FLOOD = 5000
 
 
 def asked(hub: PrivateHub, request: bytes) -> bytes:
@@ -80,3 +87,28 @@ def test_the_oldest_claims_are_forgotten_at_the_limit(monkeypatch: pytest.Monkey
     for name in (b"a", b"b", b"c"):
         store.claim(name, b"first", b"", 300)
     assert [store.claim(name, b"second", b"", 300) for name in (b"c", b"a")] == [b"first", b"second"]
+
+
+def test_what_a_process_says_does_not_wait_for_all_that_it_hears() -> None:
+    heard: list[int] = []
+    at: list[int] = []
+    told = threading.Event()
+    with private_hub() as hub, closing(RedisBus(hub.url, SECRET)) as busy, closing(RedisBus(hub.url, SECRET)) as other:
+
+        def hear(_topic: str, _value: bytes) -> None:
+            heard.append(0)
+            time.sleep(0.0005)
+            if len(heard) == 100:
+                busy.publish("words", b"from the one that is busy")
+
+        def answered(_topic: str, _value: bytes) -> None:
+            at.append(len(heard))
+            told.set()
+
+        busy.subscribe("flood", hear)
+        other.subscribe("words", answered)
+        for _ in range(FLOOD):
+            other.append("flood", b"")
+        assert told.wait(60)
+    # The three turns of the loop that sending takes, with what is heard in each of them.
+    assert 100 <= at[0] < 500
