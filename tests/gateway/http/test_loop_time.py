@@ -24,12 +24,20 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
 
 
 async def longest_turn_s(gateway: ServedGateway, way: str, body: bytes) -> tuple[float, int, bytes]:
-    """Return the loop's longest turn, the shortest of several tries: the first one also faults memory in."""
+    """Return the loop's longest turn, the shortest of several tries: the first one also faults memory in.
+
+    A body that is rejected because this machine is late (429) is sent again.
+    """
     longest_s = TURN_S
     for _ in range(TRIES):
-        with watched() as seen:
-            status, answer = await post_from_thread(gateway, way, body)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while True:
+                with watched() as seen:
+                    status, answer = await post_from_thread(gateway, way, body)
+                    await asyncio.sleep(0.01)
+                if status != 429:
+                    break
+                await asyncio.sleep(0.5)
         longest_s = min(longest_s, seen.longest_s) if longest_s < TURN_S else seen.longest_s
         if longest_s < TURN_S:
             break
