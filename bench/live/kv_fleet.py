@@ -18,11 +18,11 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from bench.live.live_fleet import API_KEY, MODEL, engine_command, free_ports, wait_for
+from bench.live.live_fleet import API_KEY, engine_command, free_ports, loopback_pool, wait_for
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.project.processes import kv_node_process
 from gateway.bus.snapshot_store import SnapshotStore
-from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, KvNodeEntry, PoolEntry, Snapshot
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, KvNodeEntry, Snapshot
 from kvstore.transfer.frames import Done, Purge
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 from kvstore.transfer.transfer_client import TransferClient
@@ -152,19 +152,10 @@ class KvFleet:
         return [f"kv-{number + 1}" for number in range(self.shape.nodes)]
 
     def _snapshot(self, policy: RoutingPolicy, engines: Sequence[int], *, loads: bool) -> Snapshot:
-        pool = PoolEntry(
-            pool_id="pool",
-            name="loopback",
-            region="local",
-            served_model=MODEL,
-            block_tokens=BLOCK_TOKENS,
-            policy_version=1,
-            policy=policy,
-        )
         return Snapshot(
             version=time.time_ns() // 1_000_000,
             published_at=time.time(),
-            pools=(pool,),
+            pools=(loopback_pool(policy, BLOCK_TOKENS),),
             engines=tuple(self._engine(at, loads=loads) for at in engines),
             kv_nodes=tuple(
                 KvNodeEntry(

@@ -46,6 +46,19 @@ class LiveFleet:
         self.engines[position] = subprocess.Popen(self.commands[position])
 
 
+def loopback_pool(policy: RoutingPolicy, block_tokens: int) -> PoolEntry:
+    """Return the one pool that a bench routes in."""
+    return PoolEntry(
+        pool_id="pool",
+        name="loopback",
+        region="local",
+        served_model=MODEL,
+        block_tokens=block_tokens,
+        policy_version=1,
+        policy=policy,
+    )
+
+
 @contextmanager
 def live_fleet(
     state_dir: Path,
@@ -68,17 +81,7 @@ def live_fleet(
     snapshot = Snapshot(
         version=1,
         published_at=time.time(),
-        pools=(
-            PoolEntry(
-                pool_id="pool",
-                name="loopback",
-                region="local",
-                served_model=MODEL,
-                block_tokens=block_tokens,
-                policy_version=1,
-                policy=policy,
-            ),
-        ),
+        pools=(loopback_pool(policy, block_tokens),),
         engines=tuple(entries),
         api_keys=(
             ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant"),
