@@ -20,7 +20,7 @@ TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-sessions clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ test-packages: setup ## run the tests of container image, compose, Kubernetes, s
 test-vllm: setup ## run the tests with two real vLLM engines, installed into var/vllm
 	@eval export $$(.ci/setup-vllm) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/vllm
 
+test-mooncake: setup ## run the KV store's backend tests with the real Mooncake Store, installed into var/mooncake
+	@eval export $$(.ci/setup-mooncake) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/kvstore/backends
+
 fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
@@ -74,28 +77,28 @@ bench: setup ## run the benchmarks; results in var/bench
 bench-peers: setup ## compare with other products, installed into var/peers (needs the traces)
 	@$(PYTHON) -m bench.peers.dynamo_replay
 	@$(PYTHON) -m bench.peers.dynamo_decision
-	@$(PYTHON) -m bench.proxy
-	@$(PYTHON) -m bench.openai_proxy
-	@$(PYTHON) -m bench.kv_transfer --mooncake --json var/bench/kv_transfer_mooncake.json
+	@$(PYTHON) -m bench.gateway.proxy
+	@$(PYTHON) -m bench.gateway.openai_proxy
+	@$(PYTHON) -m bench.kv.transfer --mooncake --json var/bench/kv_transfer_mooncake.json
 
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence
 
 soak: setup ## kill random processes of a whole installation, SOAK_MINUTES per seed, and check every request and effect
 	@failed=0; for seed in $(SOAK_SEEDS); do \
-	  $(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
+	  $(PYTHON) -m bench.installation.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
 	done; \
 	KILL_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/end_to_end/test_separate_processes.py || failed=1; \
 	exit $$failed
 
 soak-kv: setup ## kill node managers, fill disks and flip bits, SOAK_MINUTES per seed, and check every block that was read
 	@failed=0; for seed in $(SOAK_SEEDS); do \
-	  $(PYTHON) -m bench.kv_soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/kv_soak-$$seed.json --log var/bench/kv_soak-$$seed.log || failed=1; \
+	  $(PYTHON) -m bench.kv.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/kv_soak-$$seed.json --log var/bench/kv_soak-$$seed.log || failed=1; \
 	done; exit $$failed
 
 soak-regions: setup ## cut, stall, reset and kill between three regions, one run per seed, and check the history of every request
 	@failed=0; for seed in $(SOAK_SEEDS); do \
-	  $(PYTHON) -m bench.region_soak --seconds 60 --seed $$seed --json var/bench/region_soak-$$seed.json || failed=1; \
+	  $(PYTHON) -m bench.regions.soak --seconds 60 --seed $$seed --json var/bench/region_soak-$$seed.json || failed=1; \
 	done; exit $$failed
 
 soak-sessions: ## simulate sessions with all systems and seeds anew (20 minutes), and fail where a committed figure differs

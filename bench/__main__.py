@@ -6,21 +6,21 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "decision",
-    "decision_api",
-    "decision_records",
-    "eviction",
-    "isolation",
-    "kv_transfer",
-    "owner",
-    "paired_replay",
-    "probe",
-    "publish_storm",
-    "queue",
-    "simulate_speed",
-    "sizing",
-    "slow_clients",
-    "start",
+    "routing.decision",
+    "gateway.decision_api",
+    "gateway.decision_records",
+    "simulator.eviction",
+    "installation.isolation",
+    "kv.transfer",
+    "gateway.owner",
+    "routing.paired_replay",
+    "installation.probe",
+    "installation.publish_storm",
+    "routing.queue",
+    "simulator.speed",
+    "gateway.sizing",
+    "gateway.slow_clients",
+    "installation.start",
 )
 
 

@@ -102,36 +102,30 @@ class Link:
             self.reset()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            behind_reader, behind_writer = await asyncio.open_connection(*self._target)
-        except OSError:
-            writer.close()
-            writer.transport.abort()
-            return
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
-        pair = {writer, behind_writer}
-        self._open |= pair
-        pumps = [
-            asyncio.create_task(_pump(reader, behind_writer, self.there)),
-            asyncio.create_task(_pump(behind_reader, writer, self.back)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            # The link stops; a server's handler must end in peace.
-            pass
-        finally:
-            for each in pair:
-                each.close()
-                each.transport.abort()
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            self._open -= pair
-            if task is not None:
-                self._tasks.discard(task)
+        ends, pumps = [writer], list[asyncio.Task[None]]()
+        self._open.add(writer)
+        # The link stops, or nobody listens behind it: a server's handler must end in peace, and leave nothing open.
+        with contextlib.suppress(asyncio.CancelledError, OSError):
+            try:
+                behind_reader, behind_writer = await asyncio.open_connection(*self._target)
+                ends.append(behind_writer)
+                self._open.add(behind_writer)
+                pumps.append(asyncio.create_task(_pump(reader, behind_writer, self.there)))
+                pumps.append(asyncio.create_task(_pump(behind_reader, writer, self.back)))
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in ends:
+                    each.close()
+                    each.transport.abort()
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+                self._open.difference_update(ends)
+                if task is not None:
+                    self._tasks.discard(task)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:

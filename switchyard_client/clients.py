@@ -159,6 +159,7 @@ class SwitchyardTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         try:
             response = await _waited(self._send(httpx.Request("POST", route.engine_url + path, **options)))
         except BaseException as error:
+            # Cancelled or failed: the gateway must hear the end of every route that it gave.
             await self._calls.report(route, "fail" if isinstance(error, httpx.TransportError) else "cancel")
             raise
         response.stream = _ReportedStream(response, self._calls, route)

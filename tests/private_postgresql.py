@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+
+from bench.live.loopback_ports import free_port
 
 VARIABLE = "SWITCHYARD_TEST_DATABASE_URL"
 _LOCAL = "postgres://postgres@127.0.0.1:5432/postgres"
@@ -76,9 +77,7 @@ class PrivatePostgresql:
     """One server on a free loopback port; it never runs as root, which PostgreSQL refuses."""
 
     def __init__(self, programs: Path, data: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"postgres://postgres@127.0.0.1:{port}/postgres"
         self._user = "postgres" if os.geteuid() == 0 else None
         if self._user is not None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.loopback_ports import free_port
+
 
 class PrivateRedis:
     """One server without persistence: what it held is gone after a kill, as after a lost machine."""
@@ -66,10 +68,7 @@ def private_redis(directory: Path) -> Iterator[PrivateRedis]:
         if os.environ.get("CI") == "true":
             pytest.fail("CI must have redis-server: install it (Debian: apt-get install redis-server)")
         pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = PrivateRedis(port, directory)
+    server = PrivateRedis(free_port(), directory)
     server.start()
     try:
         yield server

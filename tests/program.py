@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from web.shell.frame import console_is_built
 
 ROOT = Path(__file__).resolve().parents[1]

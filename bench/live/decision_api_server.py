@@ -1,4 +1,4 @@
-"""The two servers that bench.decision_api compares, each in a process of its own."""
+"""The two servers that bench.gateway.decision_api compares, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from bench.live.live_fleet import API_KEY, engine_command, free_ports, loopback_pool, wait_for
+from bench.live.live_fleet import API_KEY, engine_command, loopback_pool, wait_for
+from bench.live.loopback_ports import free_ports
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.project.processes import kv_node_process
 from gateway.bus.snapshot_store import SnapshotStore

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Literal
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
 from routing.policy.policy_document import RoutingPolicy
@@ -137,17 +137,6 @@ def start_gateway(state_dir: Path, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
     environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": "a secret of the loopback fleet"}
     return subprocess.Popen(command, env=environment)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 PARTS = "controlplane.project.processes."

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.live.live_fleet import engine_command, free_ports, program_pids, resident_bytes, wait_for
+from bench.live.live_fleet import engine_command, program_pids, resident_bytes, wait_for
+from bench.live.loopback_ports import free_ports
 from controlplane.project.first_run.secrets import FirstRunSecrets, secrets_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.live.live_fleet import API_KEY, MODEL, engine_command, free_ports, wait_for
+from bench.live.live_fleet import API_KEY, MODEL, engine_command, wait_for
+from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
 from simulator.fault_proxy import Link

@@ -18,11 +18,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from bench.decision import measure
 from bench.peers.dynamo_replay import REQUIREMENT
 from bench.peers.environment import peer_python
 from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
 from bench.report import Target, command_line, write_report
+from bench.routing.decision import measure
 from kvstore.index.prefix_index import PrefixIndex
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy, Stage

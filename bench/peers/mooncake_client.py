@@ -1,4 +1,4 @@
-"""A client of Mooncake Store, run by the peer's own interpreter; reads requests and writes answers, one JSON a line.
+"""A client of Mooncake Store in a process of its own; reads requests and writes answers, one JSON a line.
 
 Arguments: own address, address of the master, bytes given to the store, bytes of its own buffer.
 """

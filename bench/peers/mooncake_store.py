@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from bench.peers.environment import FOLDER, peer_python
-from tests.controlplane.simulated_engine import free_ports
+from bench.live.loopback_ports import free_ports
 
-REQUIREMENT = "mooncake-transfer-engine-non-cuda==0.3.13.post1"
 _PROGRAM = Path(__file__).with_name("mooncake_client.py")
-_DEBIAN = ("libibverbs1", "librdmacm1", "libnl-3-200", "libnl-route-3-200", "libnuma1")
 _SEGMENT_BYTES, _BUFFER_BYTES = 256 << 20, 64 << 20
 _START_S = 60.0
 
@@ -24,7 +23,6 @@ _START_S = 60.0
 class MooncakeStore(msgspec.Struct, frozen=True):
     """How to run programs of the peer, and where its master listens."""
 
-    python: Path
     environment: dict[str, str]
     master: str
 
@@ -32,7 +30,7 @@ class MooncakeStore(msgspec.Struct, frozen=True):
     def client(self, segment_bytes: int) -> Iterator[subprocess.Popen[str]]:
         """Yield a client that has set itself up, with so many bytes of its own for the store; 0: a client alone."""
         [port] = free_ports(1)
-        command = [str(self.python), str(_PROGRAM), f"127.0.0.1:{port}", self.master]
+        command = [sys.executable, str(_PROGRAM), f"127.0.0.1:{port}", self.master]
         process = subprocess.Popen(
             [*command, str(segment_bytes), str(_BUFFER_BYTES)],
             env=self.environment,
@@ -67,14 +65,12 @@ def ask(process: subprocess.Popen[str], request: Mapping[str, object]) -> dict[s
 @contextmanager
 def mooncake_store() -> Iterator[MooncakeStore]:
     """Yield a running store with one segment, installed where it is missing; raises RuntimeError where it cannot be."""
-    python, libraries = peer_python("mooncake", REQUIREMENT), _libraries()
-    path = os.pathsep.join(str(libraries / each / "x86_64-linux-gnu") for each in ("lib", "usr/lib"))
-    environment = {**os.environ, "LD_LIBRARY_PATH": path, "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "2"}
+    environment = {**os.environ, **_installed(), "MC_LOG_LEVEL": "ERROR", "GLOG_minloglevel": "2"}
     rpc_port, metrics_port = free_ports(2)
-    command = [str(python.absolute().with_name("mooncake_master")), f"--rpc_port={rpc_port}"]
+    command = [environment["MOONCAKE_MASTER"], f"--rpc_port={rpc_port}"]
     command += ["--rpc_address=127.0.0.1", f"--metrics_port={metrics_port}"]
     master = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    store = MooncakeStore(python.absolute(), environment, f"127.0.0.1:{rpc_port}")
+    store = MooncakeStore(environment, f"127.0.0.1:{rpc_port}")
     try:
         with store.client(_SEGMENT_BYTES):
             yield store
@@ -83,22 +79,9 @@ def mooncake_store() -> Iterator[MooncakeStore]:
         master.wait()
 
 
-def _libraries() -> Path:
-    """Return a folder with the libraries of Debian that the peer's binaries need, unpacked there and nowhere else."""
-    folder = (FOLDER / "mooncake-libraries").absolute()
-    stamp = folder / "unpacked"
-    if stamp.is_file():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    download = ["apt-get", "download", "-qq", *_DEBIAN]
-    done = subprocess.run(download, cwd=folder, capture_output=True, text=True, check=False)
+def _installed() -> dict[str, str]:
+    """Return the variables with which its programs run; installs it where it is missing."""
+    done = subprocess.run([".ci/setup-mooncake"], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
-        done = subprocess.run(download, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError("Mooncake's libraries cannot be had from Debian:\n" + done.stderr[-500:])
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, folder], check=True, capture_output=True)
-        package.unlink()
-    stamp.touch()
-    return folder
+        raise RuntimeError("Mooncake Store cannot be installed: .ci/setup-mooncake says why")
+    return dict(each.split("=", 1) for each in shlex.split(done.stdout))

@@ -44,7 +44,7 @@ POOL_FLOATS = (
     "overtaken_per_s",
     "refusals_per_s",
 )
-"""Last value within the interval, except tickets and their longest wait, which are peaks."""
+"""Last value within the interval, except queued requests and their longest wait, which are peaks."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 

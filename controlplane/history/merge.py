@@ -37,8 +37,8 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
 
     Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares
     and its p50 and p90 are weighted by its requests, which is exact for shares; waits in the queue by its
-    grants, exact for the mean; p99, tickets and their longest wait are the highest of any part; rates and CV are
-    means. Parts that do not tell a figure are left out of it.
+    dispatches, exact for the mean; p99, queued requests and their longest wait are the highest of any part; rates and
+    CV are means. Parts that do not tell a figure are left out of it.
     """
     rosters = {id(column.roster): column.roster for column in columns}
     roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)

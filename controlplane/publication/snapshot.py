@@ -37,6 +37,7 @@ from controlplane.publication.continued_versions import (
     version_on_bus,
 )
 from controlplane.trials.canary.pool_arms import arms_of
+from controlplane.trials.canary.service_share import arms_and_weights
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from gateway.base.settings import GatewaySettings
@@ -95,13 +96,16 @@ def build_snapshot(at: float) -> Snapshot:
         )
         engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
         last_good = _LastGood(at)
+        compared = arms_and_weights(list(pools))
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
         # A tenant without a key asks for nothing.
         unsalted = next((key.tenant.slug for key in keys if key.tenant.unsalted), "")
         return Snapshot(
             version=counter.version if counter else 0,
             published_at=at,
-            pools=tuple(_pool_entry(pool, unsalted, last_good) for pool in pools),
+            pools=tuple(
+                _pool_entry(pool, unsalted, last_good, compared.get(pool.pk, ("", pool.weight))) for pool in pools
+            ),
             engines=tuple(_engine_entry(engine) for engine in engines),
             api_keys=tuple(_key_entry(key) for key in keys),
             kv_nodes=tuple(_node_entry(node) for node in KvNode.objects.filter(state__in=LIVE).order_by("name")),
@@ -131,7 +135,7 @@ class _LastGood:
         return known.pools if known is not None else ()
 
 
-def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolEntry:
+def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood, arm_and_weight: tuple[str, float]) -> PoolEntry:
     try:
         policy_part = _policy_part(pool)
     except (ValueError, msgspec.ValidationError) as error:
@@ -149,7 +153,8 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolE
         isolated=pool.isolated,
         unsalted_tenant=unsalted_tenant,
         max_prompt_tokens=pool.max_prompt_tokens,
-        weight=pool.weight,
+        arm=arm_and_weight[0],
+        weight=arm_and_weight[1],
         mode=pool.mode,
         **policy_part,
     )

@@ -63,7 +63,7 @@ def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
 def canary_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
     """Return each version's newest canary."""
     found: dict[int, Trial] = {}
-    for canary in visible_canaries(actor).filter(version__in=versions).order_by("pk"):
+    for canary in visible_canaries(actor).filter(version__in=versions, pool=None).order_by("pk"):
         words = f"{canary.share:.0%} of the sessions" if canary.running else canary.get_state_display().lower()
         address = f"/experiments/canaries/{canary.key}"
         against = canary.state == CanaryState.ABORTED

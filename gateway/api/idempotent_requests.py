@@ -47,6 +47,7 @@ class RepeatedRequests(Generic[Answer]):
         try:
             answer = await make()
         except BaseException:
+            # Cancelled or failed: whoever waits for this answer must not wait for ever, and a repetition may try again.
             promise.cancel()
             if self._answers.get(key) is promise:
                 del self._answers[key]

@@ -200,6 +200,7 @@ class RouteApi:
             held_s = self._held_s(pool, caller, record, wanted)
             answer = self._answer(pool, caller, record, asked, held_s)
         except BaseException:
+            # Cancelled or failed: no answer, so no report will ever release what the key holds.
             quotas.release(wanted.request_id)
             raise
         quotas.end_by(wanted.request_id, monotonic() + held_s)

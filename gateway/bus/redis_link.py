@@ -150,6 +150,9 @@ class RedisLink:
         session = RedisSession(self._make(), self._ports, self._patterns, self._work)
         try:
             await session.open()
+            if self._stopping:
+                # Its cancellation may have been swallowed, see redis_session.
+                return "the bus is closed"
             self._session = session
             self._found()
             await session.serve()

@@ -24,6 +24,7 @@ _KINDS = ("v", "s")
 _HEARD_AT_A_TIME = 16
 """Messages taken in before what is to be sent gets its turn."""
 _LOGGED_CHARACTERS = 80
+_CANCEL_AGAIN_S = 0.1
 
 
 class Ports:
@@ -130,9 +131,7 @@ class RedisSession:
             for task in done:
                 await task
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end(tasks)
 
     async def close(self) -> None:
         """Close both sockets and wake who waits for a confirmation."""
@@ -338,3 +337,17 @@ class RedisSession:
         data = str(frame.version).encode() + self._ports.seal.tail("s", topic, frame)
         limits = (self._ports.max_entries, self._ports.max_topics)
         return (self._append, 2, *keys, topic, data, names.channel("s", topic), *limits)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel these and wait for their end.
+
+    One cancellation is not enough: `asyncio.wait_for` of Python 3.11, with which redis-py sends, swallows one that
+    comes as its work is done. Such a task would hear on, and nothing would ever be sent again.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -115,8 +115,10 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     unsalted_tenant: str = ""
     """The tenant whose blocks carry no salt where caches are separated; empty: none."""
     max_prompt_tokens: int = 131_072
-    weight: int = 100
+    weight: float = 100
     """Its part of the requests for the model, relative to other pools that serve it; 0: only where no other can."""
+    arm: str = ""
+    """While pools of its model are compared: canary for the one on trial, live for the others. Empty: they are not."""
     policy_version: int = 0
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
     costs: dict[str, FittedCost] = {}

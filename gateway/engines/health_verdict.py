@@ -51,11 +51,14 @@ def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float)
 def sated(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
     """Return the engines in probation that run their share of what the healthy ones run on average.
 
-    `running` are requests by engine id. One request an engine in probation may always have.
+    `running` are requests by engine id. One request an engine in probation may always have. Where no engine is
+    healthy, as after an outage of all, none of them holds back: nobody else would serve.
     """
     entries = [engine.entry for engine in engines]
     whole = [running.get(each.engine_id, 0) for each in entries if each.health not in (QUARANTINED, PROBATION)]
-    typical = statistics.fmean(whole) if whole else 0.0
+    if not whole:
+        return frozenset()
+    typical = statistics.fmean(whole)
     return frozenset(
         each.engine_id
         for each in entries

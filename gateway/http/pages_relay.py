@@ -149,6 +149,7 @@ class _Body:
                 if message["type"] != "http.request":
                     raise _ClientLeftError
             except Exception as error:
+                # Kept as it is: aiohttp wraps what a body raises, and whoever sent it is told the original.
                 self.failure = error
                 raise
             more = message.get("more_body", False)

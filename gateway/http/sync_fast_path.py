@@ -6,8 +6,8 @@ connection sends the same headers again and again, so an admission may be used f
 whose head is byte for byte the same. What is declined takes the ordinary way through ASGI as if the
 lane did not exist, so the lane may decline whatever is rare.
 
-What it pays, by `python -m bench.decision_api` with and without it: a decision costs 1.8 times the CPU of a null app's
-answer, and 4.0 to 4.6 times the ordinary way.
+What it pays, by `python -m bench.gateway.decision_api` with and without it: a decision costs 1.8 times the CPU of a
+null app's answer, and 4.0 to 4.6 times the ordinary way.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.kv_order import FAILED, FREED, LATE, MOVED, USEFUL, Ending, KvOrderRow
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import PART_BLOCKS, BlockMover, Mover, Part
+from gateway.kv_orders.freed_copies import FreedCopies
 from gateway.kv_orders.order_book import OrderBook
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
@@ -112,6 +113,7 @@ class KvOrders:
         self._nodes, self._metrics, self._clock, self._wall = nodes, metrics, clock, wall
         self._mover: Mover = mover or BlockMover(access)
         self.book = OrderBook(nodes.holdings.holds, self._judged)
+        self.freed = FreedCopies()
         self.trust = {planner: PlannerTrust() for planner in JUDGED}
         self.listener: Told | None = None
         """Hears of the orders of advisories."""
@@ -159,6 +161,11 @@ class KvOrders:
         if move is not None:
             self.ask(move, pool_id, block_tokens, now)
 
+    def wanted(self, home: str, keys: Sequence[int]) -> None:
+        """Hear which blocks the engine of a dispatched request lacks, whose own node is `home`."""
+        for row in self.freed.wanted(home, keys, self._clock()):
+            self._judge_shrink(row)
+
     # -- orders
 
     def ask(self, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
@@ -194,6 +201,8 @@ class KvOrders:
         """Judge copies, and have a cold one go; call it about every second."""
         now = self._clock()
         self.book.sweep(now)
+        for row in self.freed.sweep(now):
+            self._judge_shrink(row)
         cold = self._replicas.cold(self._nodes.holdings, now)
         if cold is not None:
             self.ask(cold[0], cold[1], 0, now)
@@ -268,8 +277,12 @@ class KvOrders:
         )
         if came or outcome != MOVED:
             self._metrics.kv_orders.inc(move.planner, outcome)
-            self.book.ended(row, () if move.planner == SHRINK else came, order.block_tokens, now)
-        if move.planner == REPLICATE and outcome == MOVED:
+            if move.planner == SHRINK:
+                self.book.tell(self.freed.went(row, came, now))
+            else:
+                self.book.ended(row, came, order.block_tokens, now)
+        if move.planner in (REPLICATE, ADVISORY) and outcome == MOVED and move.source != move.target:
+            # A node that has a copy in DRAM alone does not know that it is one, so that room for it is asked back here.
             self._replicas.made(move.target, move.keys, order.pool_id, now)
         if move.planner == ADVISORY and self.listener is not None:
             self.listener.moved(row, order.asked_by)
@@ -302,6 +315,10 @@ class KvOrders:
         expected_s = max(0.0, move.expected_s - self._clock()) if move.expected_s else 0.0
         part = move.keys[begin : begin + PART_BLOCKS]
         return partial(self._mover.move, source, target, part, order.priority, expected_s)
+
+    def _judge_shrink(self, row: KvOrderRow) -> None:
+        self.book.tell(row)
+        self._judged(row)
 
     def _judged(self, row: KvOrderRow) -> None:
         useful = row.worth == USEFUL

@@ -49,7 +49,7 @@ class OrderBook:
     def ended(self, row: KvOrderRow, keys: Sequence[int], block_tokens: int, now: float) -> None:
         """Take in an order that has ended, and the blocks that came by it."""
         if not keys:
-            self._tell(msgspec.structs.replace(row, worth=NONE))
+            self.tell(msgspec.structs.replace(row, worth=NONE))
             return
         copy = self._copies[row.order_id] = _Copy(row, tuple(keys), block_tokens, now)
         at = self._at.setdefault(row.target, {})
@@ -58,7 +58,7 @@ class OrderBook:
             if older is None:
                 self._keys += 1
             at[key] = copy
-        self._tell(row)
+        self.tell(row)
         while len(self._copies) > MAX_COPIES or self._keys > MAX_KEYS:
             self._close(next(iter(self._copies.values())))
 
@@ -80,7 +80,7 @@ class OrderBook:
                 row, loads=row.loads + 1, saved_tokens=row.saved_tokens + tokens, worth=USEFUL
             )
             saved.append((copy.row, tokens))
-            self._tell(copy.row)
+            self.tell(copy.row)
             if first:
                 self._judged(copy.row)
         return saved
@@ -123,10 +123,11 @@ class OrderBook:
             self._at.pop(row.target, None)
         if row.worth == OPEN:
             useless = msgspec.structs.replace(row, worth=USELESS)
-            self._tell(useless)
+            self.tell(useless)
             self._judged(useless)
 
-    def _tell(self, row: KvOrderRow) -> None:
+    def tell(self, row: KvOrderRow) -> None:
+        """Have a row told that is new, or has changed."""
         self._changed.pop(row.order_id, None)
         self._changed[row.order_id] = row
         if len(self._changed) > MAX_COPIES:

@@ -211,6 +211,9 @@ class PoolOwners:
 
     async def _elect(self, pool_id: str, ownership: Ownership, claimed_s: float) -> None:
         """Find an epoch above all that peers have seen, and let them know; nobody else holds the lease meanwhile."""
+        if self._unmet():
+            # A peer that we have only just heard of may know an owner.
+            await asyncio.sleep(ELECT_S)
         highest = max(ownership.seen, ownership.promised).number
         while self.clock() < claimed_s + LEASE_S:
             epoch = Epoch(highest + 1, self._me)
@@ -223,6 +226,10 @@ class PoolOwners:
                 self._beat_s = float("-inf")
                 return
             highest = max(each.number for each in known)
+
+    def _unmet(self) -> bool:
+        around = self._around()
+        return bool(around.peers - around.connected - around.gone)
 
     async def _propose(self, tag: str, body: bytes) -> Epoch:
         try:

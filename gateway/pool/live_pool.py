@@ -178,7 +178,7 @@ class LivePool:
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy)
-        self.router.arms.attempt(arms)
+        self.router.arms.attempt(arms, entry.arm)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
         self._follow(entry)

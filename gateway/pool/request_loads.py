@@ -27,6 +27,8 @@ def order_on(record: DecisionRecord, engine_id: str, order: KvOrder | None, keys
     loads, decision = record.pool.loads, record.decision
     if order is None or not loads.has_node(engine_id):
         return None
+    if engine_id == decision.engine_id and decision.candidates:
+        record.pool.orders.wanted(loads.learned.homes[engine_id], keys[_own_blocks(record) :])
     fetch = decision.fetch
     if fetch is None or not fetch.node or engine_id != decision.engine_id:
         return order
@@ -59,11 +61,11 @@ def load_ended(record: DecisionRecord, now: float) -> None:
 
 def _tell_orders(record: DecisionRecord, keys: Sequence[int], loaded: int) -> None:
     """Let those who move blocks between nodes know what was loaded, as far as the record says which blocks."""
-    pool, candidates = record.pool, record.decision.candidates
+    pool = record.pool
     if how_it_ended(record) == WHOLE:
         end, first = record.load_ordered, record.load_ordered - loaded
     else:
-        first = candidates[0].blocks if candidates else 0
+        first = _own_blocks(record)
         end = first + loaded
     link = pool.loads.learned.homes.get(record.decision.engine_id, ""), _node(record)
     pool.orders.loaded(
@@ -104,6 +106,12 @@ def saved_tokens(record: DecisionRecord) -> int:
     if record.load is None:
         return 0
     return min(record.load.loaded_blocks * record.pool.entry.block_tokens, record.decision.prompt_tokens)
+
+
+def _own_blocks(record: DecisionRecord) -> int:
+    """Return how many leading blocks the engine held, as its placement knew."""
+    candidates = record.decision.candidates
+    return candidates[0].blocks if candidates else 0
 
 
 def _node(record: DecisionRecord) -> str:

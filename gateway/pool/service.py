@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from gateway.http.openai_error import ApiError
+from routing.trials.arms import CANARY
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
@@ -52,8 +53,10 @@ class Service:
         waits = {pool.entry.pool_id: pool.router.least_wait_s(now) for pool in weighted}
         limit_s = min(waits.values()) + PATIENCE_S
         key = affinity()
-        near = [pool for pool in weighted if waits[pool.entry.pool_id] <= limit_s]
-        return min(near, key=lambda pool: (_distance(key, pool), pool.entry.pool_id))
+        by_distance = sorted(weighted, key=lambda pool: (_distance(key, pool), pool.entry.pool_id))
+        near = [pool for pool in by_distance if waits[pool.entry.pool_id] <= limit_s]
+        # A pool on trial gets its share, and what others give away does not raise it.
+        return next((pool for pool in near if pool is by_distance[0] or pool.entry.arm != CANARY), by_distance[0])
 
     def observing(self) -> tuple[LivePool, ...]:
         """Return the pools that only observe."""

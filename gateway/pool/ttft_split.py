@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from collections.abc import Iterable
 from math import log2
@@ -38,31 +37,27 @@ class _Bucket:
 class TtftSplit:
     """Sums by engine, half minute and TTFT, so that memory does not grow with traffic.
 
-    Thread-safe: records end in a thread of their own, and the loop looks. Mutable state: the buckets.
+    Mutable state: the buckets.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._engines: dict[str, deque[_Bucket]] = {}
 
-    def note(self, noted: Iterable[Noted]) -> None:
-        """Count requests that had their first token."""
-        with self._lock:
-            for engine_id, queue_s, transfer_s, prefill_s, now in noted:
-                bins = self._bins(engine_id, now)
-                if bins is None:
-                    continue
-                ttft_s = queue_s + transfer_s + prefill_s
-                number = 0 if ttft_s <= _LEAST_S else min(_MAX_BINS, int(log2(ttft_s / _LEAST_S) * _PER_OCTAVE))
-                sums = bins.get(number)
-                if sums is None:
-                    bins[number] = [1, queue_s, transfer_s, prefill_s]
-                    continue
-                # One by one, without a loop: this runs for every request.
-                sums[0] += 1
-                sums[1] += queue_s
-                sums[2] += transfer_s
-                sums[3] += prefill_s
+    def note(self, noted: Iterable[Noted], weight: int = 1) -> None:
+        """Count requests that had their first token; each stands for `weight` like it."""
+        for engine_id, queue_s, transfer_s, prefill_s, now in noted:
+            bins = self._bins(engine_id, now)
+            if bins is None:
+                continue
+            ttft_s = queue_s + transfer_s + prefill_s
+            number = 0 if ttft_s <= _LEAST_S else min(_MAX_BINS, int(log2(ttft_s / _LEAST_S) * _PER_OCTAVE))
+            sums = bins.get(number)
+            if sums is None:
+                sums = bins[number] = [0, 0.0, 0.0, 0.0]
+            sums[0] += weight
+            sums[1] += weight * queue_s
+            sums[2] += weight * transfer_s
+            sums[3] += weight * prefill_s
 
     def _bins(self, engine_id: str, now: float) -> dict[int, _Sums] | None:
         """Return the sums of the engine's current half minute; None of one engine too many."""
@@ -77,16 +72,13 @@ class TtftSplit:
 
     def keep_only(self, engine_ids: Iterable[str]) -> None:
         """Forget the engines that left."""
-        with self._lock:
-            for gone in self._engines.keys() - set(engine_ids):
-                del self._engines[gone]
+        for gone in self._engines.keys() - set(engine_ids):
+            del self._engines[gone]
 
     def look(self, engine_id: str, now: float) -> tuple[SplitSpan, ...]:
         """Return the engine's spans, those without a request left out. A span may reach up to BUCKET_S further."""
-        with self._lock:
-            return tuple(
-                span for seconds in SPANS_S if (span := self._span(engine_id, seconds, now - seconds)) is not None
-            )
+        spans = (self._span(engine_id, seconds, now - seconds) for seconds in SPANS_S)
+        return tuple(span for span in spans if span is not None)
 
     def _span(self, engine_id: str, seconds: float, since_s: float) -> SplitSpan | None:
         bins: dict[int, _Sums] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -37,6 +37,7 @@ from gateway.proxy.region_relay import RegionRelay
 from gateway.proxy.request_fields import own_salt, session_of, wanted_of
 from gateway.proxy.unplaced import Unplaced
 from gateway.regions.forward_head import ForwardHead
+from gateway.regions.forward_server import HOLDING_KEY
 from gateway.regions.region_routing import Elsewhere
 from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.affinity import affinity_of
@@ -233,7 +234,7 @@ class Proxy:
         hint: CacheHint,
         avoided: frozenset[str] | None,
     ) -> tuple[DecisionRecord, Elsewhere] | None:
-        exchange = call.exchange
+        exchange, holding = call.exchange, call.exchange.scope.get(HOLDING_KEY)
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
         request = _with_order(pool, wanted, keyed, request, hint)
         pool.retry_budget.enter()
@@ -243,7 +244,7 @@ class Proxy:
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record, elsewhere = await self._place(pool, wanted, keyed, excluded, record, avoided)
+                record, elsewhere = await self._place(pool, wanted, keyed, excluded, record, avoided, holding)
                 if elsewhere is not None:
                     return record, elsewhere
                 with self._drain.relay():
@@ -282,12 +283,15 @@ class Proxy:
         excluded: frozenset[str],
         earlier: DecisionRecord | None,
         avoided: frozenset[str] | None,
+        holding: Callable[[], bool] | None,
     ) -> tuple[DecisionRecord, Elsewhere | None]:
         """Return the record of a request with an engine, or with the other region that gets it instead."""
         regions = self._gateway.regions
         if regions is not None and avoided is not None and earlier is None:
             return await self._lifecycle.place_or_forward(pool, wanted, keyed, regions.routing, avoided)
-        placed = self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=earlier)
+        placed = self._lifecycle.place(
+            pool, wanted, keyed, hold=True, excluded=excluded, earlier=earlier, holding=holding
+        )
         return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:

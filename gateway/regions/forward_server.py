@@ -18,6 +18,8 @@ from gateway.regions.work_lease import SILENCE_S
 
 SCOPE_KEY = "switchyard.forwarded"
 """Where the app finds the ForwardHead of a request that another gateway has checked."""
+HOLDING_KEY = "switchyard.lease_holds"
+"""…and what tells, when an engine is found, whether it may still be begun."""
 MAX_BODY_BYTES = 256 * MIB
 """First contacts keep their own limit, which is lower."""
 MAX_REMEMBERED = 65_536
@@ -53,12 +55,13 @@ class ForwardServer:
             return _refused(400, "unreadable")
         body = await _read(request)
         lease = self._peers.lease_of(peer.tag, head.stamp)
+        holding = lease.holding(self._peers.clock)
         if problem := self._problem(head, body):
             return _refused(409, problem)
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
-        work = asyncio.ensure_future(self.app(_scope(request, head), bridge.receive, bridge.send))
+        work = asyncio.ensure_future(self.app(_scope(request, head, holding), bridge.receive, bridge.send))
         self._serving[head.decision_id] = work
         try:
             async with lease.work():
@@ -94,7 +97,9 @@ class ForwardServer:
         if not self._peers.epochs.serves(head.hop.destination):
             return "not_served_here"
         if not 0 <= self._peers.clock() - head.stamp <= SILENCE_S:
-            # It waited somewhere on its way, and its first contact may have taken it back meanwhile.
+            # It waited somewhere on its way, and its first contact may have taken it back meanwhile. The lease cannot
+            # tell: newer stamps may have renewed it since. The request's own stamp says when it was not taken back
+            # yet; from here on the lease counts, which lasts as long and is renewed as long as both hear each other.
             return "too_late"
         return "served_before" if head.decision_id in self._seen else ""
 
@@ -117,7 +122,7 @@ def _refused(status: int, code: str) -> web.Response:
     return web.json_response({"code": code}, status=status)
 
 
-def _scope(request: web.Request, head: ForwardHead) -> dict[str, Any]:
+def _scope(request: web.Request, head: ForwardHead, holding: Callable[[], bool]) -> dict[str, Any]:
     """Return the ASGI scope of the client's request."""
     headers = [
         (name.lower(), value) for name, value in request.raw_headers if name.decode("latin-1").lower() not in _OURS
@@ -132,6 +137,7 @@ def _scope(request: web.Request, head: ForwardHead) -> dict[str, Any]:
         "headers": headers,
         "client": None,
         SCOPE_KEY: head,
+        HOLDING_KEY: holding,
     }
 
 

@@ -61,7 +61,7 @@ class PeerGateway:
         for region, delta in heartbeat.prefixes.items():
             self.held[region].apply(delta)
         self.heartbeat, self.heard_s = heartbeat, asked_s
-        self.lease.renew(now)
+        self.lease.renew(now, now)
         while self._forwarded and self._forwarded[0][0] <= asked_s:
             self._forwarded.popleft()
 

@@ -192,8 +192,9 @@ class RegionPeers:
     def lease_of(self, tag: str, stamp: float) -> WorkLease:
         """Return the lease under which we work for a gateway, which brings back a stamp of ours."""
         lease = self._leases.setdefault(tag, WorkLease(SILENCE_S))
-        if stamp <= self.clock():
-            lease.renew(stamp)
+        now = self.clock()
+        if stamp <= now:
+            lease.renew(stamp, now)
         return lease
 
     def heartbeat(self, call: HeartbeatCall) -> Heartbeat:

@@ -5,38 +5,54 @@ clock; the question after it, and each forwarded request, brings the newest stam
 it SILENCE_S after the last stamp that came back. Its first contact takes it back LEASE_MARGIN_S later, counted from
 when it got that stamp, which was after it was made: by then the work has ended, whichever way of the connection is
 broken, and no clocks are compared.
+
+A process that is held up ends nothing in time. What has begun to wait before therefore asks once more when it gets an
+engine, and a stamp that comes after the lease was over renews it for later work alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 SILENCE_S = 2.0
 """A gateway whose last heartbeat is older is unavailable, and work for it ends."""
 LEASE_MARGIN_S = 0.5
-"""What the first contact waits beyond SILENCE_S, for a process that is held up."""
+"""What the first contact waits beyond SILENCE_S."""
 
 
 class WorkLease:
-    """Times are monotonic seconds. Mutable state: the last word, and the limits of the work that ends without one."""
+    """Times are monotonic seconds.
+
+    Mutable state: the last word, how often the lease was over before one came, and the limits of the work that ends
+    without one.
+    """
 
     def __init__(self, lasts_s: float) -> None:
         self._lasts_s = lasts_s
         self.renewed_s = float("-inf")
+        self._lapses = 0
         self._limits: set[asyncio.Timeout] = set()
 
     def __len__(self) -> int:
         return len(self._limits)
 
-    def renew(self, said_s: float) -> None:
-        """Take a word that was said then; an older one changes nothing."""
+    def renew(self, said_s: float, now: float) -> None:
+        """Take a word that was said then; an older one changes nothing, and work that is overdue ends all the same."""
+        if self.is_over(now):
+            self.end_overdue(now)
+            self._lapses += 1
         self.renewed_s = max(self.renewed_s, said_s)
 
     def is_over(self, now: float) -> bool:
         """Return whether work must have ended."""
         return now - self.renewed_s > self._lasts_s
+
+    def holding(self, clock: Callable[[], float]) -> Callable[[], bool]:
+        """Return what tells whether the lease has held ever since this call."""
+        lapses = self._lapses
+        return lambda: lapses == self._lapses and not self.is_over(clock())
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.traffic.traffic_window import FAILED, REJECTED
@@ -28,19 +29,10 @@ def kept(ended: Sequence[DecisionRecord], late: Sequence[bool], at_most: float) 
 
     `at_most` bounds the ordinary ones, evenly spread over all of them; misses and failures are never left out.
     """
-    ordinary = len(ended) - sum(late)
-    wanted = min(ordinary, int(at_most))
-    if wanted == ordinary:
-        return [(record, missed, 1.0) for record, missed in zip(ended, late, strict=True)]
-    share = wanted / ordinary
-    found, number, due = [], 0, 0.5
-    for record, missed in zip(ended, late, strict=True):
-        if missed:
-            found.append((record, True, 1.0))
-            continue
-        number += 1
-        # Evenly spread: one each time that so many like it have passed.
-        if number * share >= due and wanted:
-            found.append((record, False, share))
-            due += 1.0
-    return found
+    ordinary = [place for place, missed in enumerate(late) if not missed]
+    wanted = min(len(ordinary), int(at_most))
+    share = wanted / len(ordinary) if wanted else 1.0
+    # The middle of each stretch of so many that one stands for them.
+    chosen = [ordinary[ceil((number + 0.5) / share) - 1] for number in range(wanted)]
+    chosen += [place for place, missed in enumerate(late) if missed]
+    return [(ended[place], late[place], 1.0 if late[place] else share) for place in sorted(chosen)]

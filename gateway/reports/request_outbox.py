@@ -1,8 +1,9 @@
-"""Sends ended requests to the request log, off the way of requests: they append to a list, the rest is a thread's.
+"""Sends ended requests to the request log: the shape of each, and the decisions of some in full.
 
-Every interval it takes what has ended, notes what hits came to (index_trust) and where TTFT went, makes the row of
-each request and the decision of those that are to be kept in full (decision_sampling), and puts both on the bus.
-What can be told of these later is told there: regret, index rows, statistics.
+The end of a request packs its row, while the processor still has the record in its cache. Every interval takes what has
+ended, notes where TTFT went, makes the decisions that are to be kept in full (decision_sampling), notes what their hits
+came to (index_trust), and puts rows and decisions on the bus. What can be told of these later is told there: regret,
+index rows, statistics.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,12 @@ from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
-from gateway.contracts.traffic_row import TrafficRow
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample
-from gateway.reports.decision_sampling import is_late, kept
+from gateway.reports.decision_sampling import Kept, is_late, kept
 from gateway.reports.overtaken import Overtaken
-from gateway.reports.traffic_rows import traffic_rows
+from gateway.reports.traffic_rows import left, traffic_row
 from gateway.reports.ttft_parts import split_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ MAX_OPEN = 50_000
 """Requests whose end is awaited; the traffic of more is not recorded."""
 MAX_ENDED = 50_000
 """Ended requests that wait for the next interval; more are not recorded."""
+MAX_SPLIT = 256
+"""Requests of an interval whose TTFT is split: enough for means and percentiles of some minutes."""
 FEW = 32
 """Requests that are sent without a thread."""
 UNTOLD_FACTOR = 4
@@ -49,8 +51,8 @@ UNTOLD_FACTOR = 4
 class RequestOutbox(RequestListener):
     """Takes records from the loop's thread, at the dispatch and at the end or the rejection.
 
-    Mutable state: both lists, the requests in progress (`_open`), and the room for ordinary decisions; room and
-    dispatches belong to the thread of the interval, of which there is one at a time.
+    Mutable state: what has ended (`_ended`, `_late`, `_rows`), the requests in progress (`_open`), and the room for
+    ordinary decisions; dispatches after a wait belong to the thread of the interval, of which there is one at a time.
     """
 
     def __init__(
@@ -74,10 +76,12 @@ class RequestOutbox(RequestListener):
         self._overtaken = Overtaken()
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
-        self._begun: list[DecisionRecord] = []
         self._waited: deque[DecisionRecord] = deque(maxlen=MAX_OPEN)
+        self._open: list[DecisionRecord] = []
         self._ended: list[DecisionRecord] = []
-        self._open: deque[DecisionRecord] = deque()
+        self._late: list[bool] = []
+        """Of each of `_ended`, whether it missed its objective."""
+        self._rows: list[bytes] = []
         self._flushing = asyncio.Lock()
         self._flushed_s = time.monotonic()
         self._most = kept_per_s * max(1.0, 2 * interval_s)
@@ -90,8 +94,8 @@ class RequestOutbox(RequestListener):
             return
         if record.decision.queued_s > 0.0:
             self._waited.append(record)
-        if len(self._begun) + len(self._open) < MAX_OPEN:
-            self._begun.append(record)
+        if len(self._open) < MAX_OPEN:
+            self._open.append(record)
         else:
             self._drop_traffic(record)
 
@@ -100,7 +104,7 @@ class RequestOutbox(RequestListener):
         if record.recorded:
             return
         if len(self._ended) < MAX_ENDED:
-            self._ended.append(record)
+            self._take(record, not on_time and is_late(record))
         else:
             self._metrics.decision_records.inc("dropped")
             self._drop_traffic(record)
@@ -117,86 +121,82 @@ class RequestOutbox(RequestListener):
             now = time.monotonic()
             self._room = min(self._most, self._room + self._kept_per_s * (now - self._flushed_s))
             self._flushed_s = now
-            begun, self._begun = self._begun, []
-            ended, self._ended = self._ended, []
-            ended += self._untold(begun, now, last=last)
-            for record in tuple(self._waited):
+            for record in self._untold(now, last=last):
+                record.recorded = True
+                self._take(record, is_late(record))
+            for record in self._waited:
                 self._overtaken.dispatched(record)
             self._waited.clear()
+            chosen, ended, rows = kept(self._ended, self._late, self._room), len(self._ended), self._rows
+            self._room -= sum(not missed for _, missed, _ in chosen)
+            _note_ttft(self._ended)
+            self._ended, self._late, self._rows = [], [], []
             # A few take less time than it takes to hand them to a thread.
-            few = len(ended) <= FEW
-            rows, decisions = self._send(ended) if few else await asyncio.to_thread(self._send, ended)
-            self._metrics.traffic_rows.inc("recorded", amount=rows)
-            self._metrics.decision_records.inc("kept", amount=decisions)
-            self._metrics.decision_records.inc("left_out", amount=len(ended) - decisions)
+            if ended <= FEW:
+                self._send(chosen, rows)
+            else:
+                await asyncio.to_thread(self._send, chosen, rows)
+            self._metrics.traffic_rows.inc("recorded", amount=len(rows))
+            self._metrics.decision_records.inc("kept", amount=len(chosen))
+            self._metrics.decision_records.inc("left_out", amount=ended - len(chosen))
+
+    def _take(self, record: DecisionRecord, late: bool) -> None:
+        """Take a request that ended into the next batch."""
+        self._ended.append(record)
+        self._late.append(late)
+        # The record stays in memory for a while, and a long prompt has many keys.
+        keys, record.keys = record.keys, None
+        if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
+            self._rows.append(traffic_row(record, keys, late, self._secret))
 
     def _drop_traffic(self, record: DecisionRecord) -> None:
         if self._records_traffic and record.keys is not None:
             self._metrics.traffic_rows.inc("dropped")
         record.keys = None
 
-    def _untold(self, begun: Sequence[DecisionRecord], now: float, *, last: bool) -> list[DecisionRecord]:
-        """Follow the requests that began, and return those whose end nobody will tell any more."""
-        untold: list[DecisionRecord] = []
-        following = self._open
-        following.extend(record for record in begun if not record.outcome)
-        while following:
-            record = following[0]
-            if not record.outcome:
-                told = UNTOLD_FACTOR if record.first_token_s is not None else 1
-                if not last and now - record.arrived_s < told * record.pool.entry.policy.reservation_ttl_s:
-                    break
-                record.recorded = True
-                untold.append(record)
-            following.popleft()
-        return untold
+    def _untold(self, now: float, *, last: bool) -> list[DecisionRecord]:
+        """Follow the requests in progress, and return those whose end nobody will tell any more."""
+        running = [record for record in self._open if not record.outcome]
+        untold = 0
+        for record in running:
+            told = UNTOLD_FACTOR if record.first_token_s is not None else 1
+            if not last and now - record.arrived_s < told * record.pool.entry.policy.reservation_ttl_s:
+                break
+            untold += 1
+        self._open = running[untold:]
+        return running[:untold]
 
-    def _send(self, ended: Sequence[DecisionRecord]) -> tuple[int, int]:
-        """Send the requests that ended, and return how many rows and how many decisions that were."""
-        late = [is_late(record) for record in ended]
-        decisions, sent = self._decisions(ended, late), 0
-        # In parts, each of which stays in the processor's cache from one step to the next.
-        for start in range(0, len(ended), MAX_ROWS):
-            part = ended[start : start + MAX_ROWS]
-            _note_ttft(part)
-            rows = traffic_rows(part, late[start : start + MAX_ROWS], self._secret) if self._records_traffic else []
-            for record in part:
-                # The record stays in memory for a while, and a long prompt has many keys.
-                record.keys = None
-            number = start // MAX_ROWS * MAX_DECISIONS
-            self._append(rows, decisions[number : number + MAX_DECISIONS])
-            sent += len(rows)
-        for number in range(-(-len(ended) // MAX_ROWS) * MAX_DECISIONS, len(decisions), MAX_DECISIONS):
-            self._append((), decisions[number : number + MAX_DECISIONS])
-        return sent, len(decisions)
-
-    def _append(self, rows: Sequence[TrafficRow], decisions: Sequence[StoredDecision]) -> None:
-        if rows or decisions:
+    def _send(self, chosen: Sequence[Kept], rows: Sequence[bytes]) -> None:
+        """Send rows and the decisions to keep, in batches."""
+        decisions = self._decisions(chosen)
+        for part in range(max(-(-len(rows) // MAX_ROWS), -(-len(decisions) // MAX_DECISIONS))):
             name = f"{self._process}-{next(self._numbers)}"
-            self._bus.append(TOPIC, encode_batch(request_batch(name, rows, decisions)))
+            few = rows[part * MAX_ROWS : (part + 1) * MAX_ROWS]
+            full = decisions[part * MAX_DECISIONS : (part + 1) * MAX_DECISIONS]
+            self._bus.append(TOPIC, encode_batch(request_batch(name, few, full)))
 
-    def _decisions(self, ended: Sequence[DecisionRecord], late: Sequence[bool]) -> list[StoredDecision]:
-        """Return the records to keep; what their hits came to is noted of their engines."""
+    def _decisions(self, chosen: Sequence[Kept]) -> list[StoredDecision]:
+        """Return the records of these; what their hits came to is noted of their engines."""
         snapshot = self._snapshot()
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
         recorder, stored = DecisionRecorder(self._secret, version, age_s), []
-        for record, missed, share in kept(ended, late, self._room):
+        for record, missed, share in chosen:
             sample, engine = hit_sample(record), record.pool.engines.get(record.decision.engine_id)
             if engine is not None and sample is not None:
                 engine.hits.take(sample)
             overtaken_s = self._overtaken.seconds(record)
             stored.append(recorder.stored(record, sample, late=missed, share=share, overtaken_s=overtaken_s))
-            self._room -= not missed
         return stored
 
 
 def _note_ttft(ended: Sequence[DecisionRecord]) -> None:
-    """Count the requests in their pools' sums; any thread may."""
-    by_pool: dict[LivePool, list[Noted]] = {}
-    for record in ended:
+    """Count in their pools' sums where the TTFT of requests went; of many, every nth stands for n."""
+    every = -(-len(ended) // MAX_SPLIT) or 1
+    by_pool: defaultdict[LivePool, list[Noted]] = defaultdict(list)
+    for record in ended[::every]:
         parts = split_of(record)
         if parts is not None:
-            by_pool.setdefault(record.pool, []).append(parts)
+            by_pool[record.pool].append(parts)
     for pool, noted in by_pool.items():
-        pool.affinity.ttft.note(noted)
+        pool.affinity.ttft.note(noted, every)

@@ -7,7 +7,7 @@ client_error. The record says where it stands; the listeners hear each change, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ from gateway.pool.request_listener import RequestListener, RequestListeners
 from gateway.process.drain import CUT_OFF
 from gateway.regions.region_routing import Elsewhere, RegionRouting
 from gateway.requests.decision_records import engines_of, new_record, no_decision
-from gateway.requests.objectives import objectives
-from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
-from gateway.requests.rejections import prompt_too_long, rejection
+from gateway.requests.objectives import inference_request
+from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.requests.rejections import rejection
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
@@ -60,15 +60,21 @@ class RequestLifecycle:
         hold: bool,
         excluded: frozenset[str] = frozenset(),
         earlier: DecisionRecord | None = None,
+        holding: Callable[[], bool] | None = None,
     ) -> DecisionRecord:
-        """Return the record of a dispatched request; raises ApiError with 400, 429 or 503.
+        """Return the record of a dispatched request; raises ApiError with 400, 409, 429 or 503.
 
-        `earlier` is the record of the same request's attempt on another engine, which is continued.
+        `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` tells
+        whether it is still for us to serve (gateway.regions.work_lease).
         """
-        request = _request(pool, wanted, keyed)
+        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
         with self._counted(pool, earlier):
             outcome = await pool.place(request, hold=hold, excluded=excluded, salted=keyed.salted)
+        if holding is not None and isinstance(outcome, Dispatched) and not holding():
+            # No engine has heard of it yet, and another region may be at work on it by now.
+            pool.observe(Failed(request.request_id))
+            outcome = Rejected(request.request_id, "taken_back", 1.0)
         return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
 
     async def place_or_forward(
@@ -78,7 +84,7 @@ class RequestLifecycle:
 
         `avoided` are regions that have failed it.
         """
-        request = _request(pool, wanted, keyed)
+        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
         with self._counted(pool, None):
             outcome = await regions.place(
@@ -106,11 +112,12 @@ class RequestLifecycle:
         """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
         rejected = lag_rejection(pool.lag, pool.router, wanted.request_id)
         if rejected is not None:
-            raise self._rejected(pool, _request(pool, wanted, _UNREAD), _UNREAD, rejected, monotonic(), None, wanted)
+            request = inference_request(pool.entry, wanted, _UNREAD)
+            raise self._rejected(pool, request, _UNREAD, rejected, monotonic(), None, wanted)
 
     def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
-        request = _request(pool, wanted, keyed)
+        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
         outcome = pool.place_at_once(request, keyed.salted)
         return self._taken(pool, request, keyed, outcome, asked_s, None, wanted)
@@ -120,7 +127,7 @@ class RequestLifecycle:
 
         Raises ApiError 400 for a prompt over the pool's limit or an unknown SLO class.
         """
-        request = _request(pool, wanted, keyed)
+        request = inference_request(pool.entry, wanted, keyed)
         dispatched = pool.take_observed(request, engine_id)
         return None if dispatched is None else self._taken(pool, request, keyed, dispatched, monotonic(), None, wanted)
 
@@ -291,32 +298,3 @@ class RequestLifecycle:
                 record.keys = None
         self._end(record, REJECTED, monotonic(), rejected.code)
         return rejection(rejected)
-
-
-def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceRequest:
-    """Return the request in the core's terms; raises ApiError 400 for a prompt over the pool's limit.
-
-    400 too for an SLO class that the pool does not have.
-    """
-    entry = pool.entry
-    alone = keyed.prompt_tokens - keyed.further_tokens
-    if alone > entry.max_prompt_tokens:
-        raise prompt_too_long(alone, entry.max_prompt_tokens)
-    expected = objectives(wanted, entry.policy)
-    return InferenceRequest(
-        wanted.request_id,
-        keyed.keys,
-        keyed.prompt_tokens,
-        entry.block_tokens,
-        wanted.arrived_s,
-        expected.ttft_slo_s,
-        wanted.max_output_tokens,
-        wanted.tenant_id,
-        wanted.session_id,
-        expected.priority,
-        expected.tbt_slo_s,
-        expected.give_up_s,
-        expected.slo_class,
-        sequences=wanted.sequences,
-        may_load=wanted.proxied and wanted.sequences > 0 and names_blocks(keyed),
-    )

@@ -21,11 +21,12 @@ _SENTENCES = {
     SHUTDOWN: (503, SENTENCE),
     "gateway_late": (429, "This gateway cannot keep up; try again later."),
     "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
+    "taken_back": (409, "The region that forwarded the request was silent for too long."),
 }
 
 
 def rejection(rejected: Rejected) -> ApiError:
-    """Return the 429 or 503 for a rejection, with its time to ask again."""
+    """Return the 409, 429 or 503 for a rejection, with its time to ask again."""
     status, message = _SENTENCES.get(rejected.code, _SENTENCES["queue_full"])
     return ApiError(status, message, rejected.code, retry_after_s=rejected.retry_after_s)
 

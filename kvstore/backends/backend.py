@@ -1,33 +1,56 @@
-"""What a store of KV payloads does for those who use it, whoever keeps the bytes."""
+"""What an engine asks of the store that keeps its KV blocks, whatever store that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
-from kvstore.backends.node_backend import NodeBackend
+import msgspec
+
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.frames import CacheHint
+from kvstore.transfer.tls import TlsFiles
+
+
+class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the store is, and what an engine needs to use it."""
+
+    address: str = ""
+    """host:port of the engine's own node manager, or of Mooncake's master; empty: blocks come from others only."""
+    timeout_s: float = 10.0
+    """Longest silence of a node."""
+    secret: bytes = b""
+    tls: TlsFiles | None = None
+    host: str = "127.0.0.1"
+    """By what address other members of Mooncake Store reach this one."""
+    segment_bytes: int = 0
+    """Memory that this one gives to Mooncake Store."""
+    protocol: Literal["tcp", "rdma"] = "tcp"
+    devices: str = ""
+    """Network devices that Mooncake uses, separated by commas."""
 
 
 class KvBackend(Protocol):
-    """A get returns what was put under the key, or nothing; losing a block is allowed, changing one is not."""
+    """For any number of threads. A get returns what was put under the key, or nothing: losing a block is allowed,
+    changing one is not. Calls raise PeerError or TimeoutError where the store does not answer.
+    """
 
-    def put(self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint, pin_s: float) -> bool:
-        """Store blocks of one tenant, all or none; False: they are not stored, and the caller goes on without."""
+    def put(
+        self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
+    ) -> bool:
+        """Store blocks of one tenant; False: not all of them are stored, and the caller goes on without."""
 
-    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]]) -> list[memoryview | None]:
-        """Return blocks by key, each in the buffer given for it or in a new one; None: a miss."""
+    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
+        """Return blocks by key, each in the buffer given for it or in a new one; None: a miss, or no answer.
 
-    def exist(self, keys: Sequence[bytes]) -> list[bool]:
+        `holder` is the node that is asked; empty: the own one. A store without nodes has one for all.
+        """
+
+    def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
         """Return which blocks are there right now."""
 
-    def purge(self, tenant: str) -> bool:
-        """Forget and overwrite what a tenant has; False: not everywhere."""
+    def pin(self, keys: Sequence[bytes], seconds: float) -> None:
+        """Keep blocks that are there already for so long, where the store can do that."""
 
     def close(self) -> None:
         """Give connections back."""
-
-
-BACKENDS: Mapping[str, Callable[[Sequence[str], bytes, Callable[[], float]], KvBackend]] = {"node": NodeBackend}
-"""Name → backend over these addresses, with the shared secret and a monotonic clock."""

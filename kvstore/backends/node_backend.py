@@ -1,60 +1,46 @@
-"""Node managers as a store: blocks go to the first node that takes them and come from any that has them."""
+"""Node managers as the store: blocks go to the engine's own node, and come from any node that an order names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvstore.backends.backend import BackendSettings
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.frames import CacheHint, Done, Held, Lookup, Purge
-from kvstore.transfer.transfer_client import TransferClient, Wanted
+from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.frames import CacheHint, Done, Held, Lookup, Pin
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 
 
 class NodeBackend:
-    """A client of some nodes, the nearest first."""
+    """A client of nodes."""
 
-    def __init__(self, addresses: Sequence[str], secret: bytes, clock: Callable[[], float]) -> None:
-        self._addresses = addresses
-        self._client = TransferClient(secret, clock)
+    def __init__(self, settings: BackendSettings, clock: Callable[[], float]) -> None:
+        self._node = settings.address
+        limits = TransferSettings(timeout_s=settings.timeout_s)
+        self._client = TransferClient(settings.secret, clock, settings.tls, limits)
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
-        """Store blocks on the first node that takes them."""
-        for address in self._addresses:
-            try:
-                if isinstance(self._client.put(address, blocks, hint, pin_s), Done):
-                    return True
-            except (PeerError, TimeoutError):
-                continue
-        return False
+        """Store blocks, all or none, behind what requests wait for."""
+        return isinstance(self._client.put(self._node, blocks, hint, pin_s, Priority.REPLICATION), Done)
 
-    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]]) -> list[memoryview | None]:
-        """Return blocks from whichever node has them."""
-        found = self._client.get(self._addresses, [Wanted(key, into) for key, into in wanted])
+    def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
+        """Return blocks that agree with their checksums."""
+        found = self._client.get([holder or self._node], [Wanted(key, into) for key, into in wanted])
         return [each.payload if each else None for each in found]
 
-    def exist(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return which blocks some node has."""
-        there = [False] * len(keys)
-        for address in self._addresses:
-            try:
-                answer = self._client.call(address, Lookup(list(keys)))
-            except PeerError:
-                continue
-            if isinstance(answer, Held):
-                there = [known or length > 0 for known, (length, _) in zip(there, answer.blocks, strict=True)]
-        return there
+    def exist(self, keys: Sequence[bytes], holder: str = "") -> list[bool]:
+        """Return which blocks a node has."""
+        answer = self._client.call(holder or self._node, Lookup(list(keys)))
+        if not isinstance(answer, Held):
+            raise PeerError("the node answers a lookup with something else")
+        return [length >= 0 for length, _ in answer.blocks]
 
-    def purge(self, tenant: str) -> bool:
-        """Purge a tenant on every node."""
-        done = 0
-        for address in self._addresses:
-            try:
-                done += isinstance(self._client.call(address, Purge(tenant)), Done)
-            except PeerError:
-                continue
-        return done == len(self._addresses)
+    def pin(self, keys: Sequence[bytes], seconds: float) -> None:
+        """Pin blocks, within the tenant's quota."""
+        self._client.call(self._node, Pin(list(keys), seconds))
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""Brings blocks from nodes into the engine's KV caches, beside the engine's steps."""
+"""Brings stored blocks into the engine's KV caches, beside the engine's steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
+from kvstore.backends.backend import KvBackend
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, LoadJob
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.frames import Lookup
-from kvstore.transfer.transfer_client import TransferClient, Wanted
 
 
 class BlockMemory(Protocol):
@@ -39,13 +38,13 @@ class BlockLoader:
 
     def __init__(
         self,
-        client: TransferClient,
+        backend: KvBackend,
         memory: BlockMemory,
         book: LoadBook,
         clock: Callable[[], float],
         threads: int,
     ) -> None:
-        self._client, self._memory, self._book, self._clock = client, memory, book, clock
+        self._backend, self._memory, self._book, self._clock = backend, memory, book, clock
         self._threads = ThreadPoolExecutor(threads, "kv-load")
 
     def begin(self, job: LoadJob, keys: Sequence[bytes]) -> None:
@@ -92,10 +91,10 @@ class BlockLoader:
         there = [False] * len(keys)
         for holder in job.holders:
             missing = [place for place, came in enumerate(there) if not came]
-            found = self._client.get([holder], [Wanted(keys[place], views[place]) for place in missing])
+            found = self._backend.get([(keys[place], views[place]) for place in missing], holder)
             before = _leading(there)
             for place, each in zip(missing, found, strict=True):
-                there[place] = each is not None and len(each.payload) == size
+                there[place] = each is not None and len(each) == size
             leading = _leading(there)
             source = holder if leading > before else source
             if leading == len(keys):
@@ -106,7 +105,7 @@ class BlockLoader:
     def _answers(self, holder: str, key: bytes) -> bool:
         """Return whether a node lives that lacks a block: a block that is missing is another thing than a node."""
         try:
-            self._client.call(holder, Lookup([key]))
+            self._backend.exist([key], holder)
         except PeerError:
             return False
         return True

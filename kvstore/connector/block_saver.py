@@ -1,4 +1,4 @@
-"""Stores computed blocks on the engine's own node in the background, within a limit of memory."""
+"""Stores computed blocks in the background, within a limit of memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kvstore.backends.backend import KvBackend
 from kvstore.connector.step_messages import SaveJob
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Held, Lookup, Pin
-from kvstore.transfer.transfer_client import TransferClient
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES
 
 _PIECE_BLOCKS, _PIECE_BYTES = 512, 8 << 20
 
@@ -25,17 +24,15 @@ class _Batch(NamedTuple):
 
 
 class BlockSaver:
-    """One thread. Mutable state, guarded by `_turn`: batches that wait, their bytes, and what the node did not take."""
+    """One thread. Mutable state, guarded by `_turn`: batches that wait, their bytes, and what was not stored."""
 
-    def __init__(
-        self, client: TransferClient, node: str, block_tokens: int, payload_bytes: int, buffer_bytes: int
-    ) -> None:
+    def __init__(self, backend: KvBackend, block_tokens: int, payload_bytes: int, buffer_bytes: int) -> None:
         """Raises ValueError where a block is larger than a node can take."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise ValueError(
                 f"a block has {payload_bytes} bytes, and nodes take {MAX_PAYLOAD_BYTES}: use smaller blocks"
             )
-        self._client, self._node, self._tokens = client, node, block_tokens
+        self._backend, self._tokens = backend, block_tokens
         self._payload_bytes, self._buffer_bytes = payload_bytes, buffer_bytes
         self._turn = threading.Condition()
         self._waiting: deque[_Batch] = deque()
@@ -43,7 +40,7 @@ class BlockSaver:
         self._unsaved: list[bytes] = []
         self._closed = False
         self.stored = 0
-        """Blocks that the node took or had."""
+        """Blocks that the store took or had."""
         self._thread = threading.Thread(target=self._run, name="kv-save", daemon=True)
         self._thread.start()
 
@@ -100,7 +97,7 @@ class BlockSaver:
                     self._turn.notify_all()
 
     def _store(self, batch: _Batch) -> list[bytes]:
-        """Send what the node lacks; returns the chain hashes of what it did not take."""
+        """Send what the store lacks; returns the chain hashes of what it did not take."""
         piece = max(1, min(_PIECE_BLOCKS, _PIECE_BYTES // self._payload_bytes))
         unsaved: list[bytes] = []
         for first in range(0, len(batch.keys), piece):
@@ -112,20 +109,15 @@ class BlockSaver:
 
     def _put(self, batch: _Batch, places: Sequence[int]) -> bool:
         try:
-            held = self._client.call(self._node, Lookup([batch.keys[place] for place in places]))
-            if not isinstance(held, Held):
-                return False
-            new = {place for place, (length, _) in zip(places, held.blocks, strict=True) if length < 0}
-            there = [batch.keys[place] for place in places if place not in new]
-            if there and batch.job.hint == "context_cache":
-                self._client.call(self._node, Pin(there, batch.job.pin_s))
-            if not new:
-                return True
-            blocks = [self._block(batch, place) for place in sorted(new)]
-            answer = self._client.put(self._node, blocks, batch.job.hint, batch.job.pin_s, Priority.REPLICATION)
+            held = self._backend.exist([batch.keys[place] for place in places])
+            new = [place for place, there in zip(places, held, strict=True) if not there]
+            known = [batch.keys[place] for place, there in zip(places, held, strict=True) if there]
+            if known and batch.job.hint == "context_cache":
+                self._backend.pin(known, batch.job.pin_s)
+            blocks = [self._block(batch, place) for place in new]
+            return not blocks or self._backend.put(blocks, batch.job.hint, batch.job.pin_s)
         except (PeerError, TimeoutError):
             return False
-        return isinstance(answer, Done)
 
     def _block(self, batch: _Batch, place: int) -> tuple[BlockFacts, memoryview]:
         size, job = self._payload_bytes, batch.job

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from kvstore.backends.backend import BackendSettings
 from kvstore.transfer.tls import TlsFiles, tls_files
 
 _Seconds = Annotated[float, Meta(gt=0, le=600)]
@@ -16,10 +17,13 @@ _Seconds = Annotated[float, Meta(gt=0, le=600)]
 class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of one engine; `settings_in` reads them."""
 
+    backend: Literal["node", "mooncake"] = "node"
+    """What keeps the blocks: node managers, or Mooncake Store."""
     node: str = ""
-    """Address (host:port) of the engine's own node manager; empty: the engine stores nothing."""
+    """Address (host:port) of the own node manager, or of Mooncake's master; empty: the engine stores nothing."""
     ask_node: bool = False
-    """Whether requests that no gateway sent an order for ask the own node for what it has."""
+    """Whether requests that no gateway sent an order for ask the own node for what it has. Of what lies in Mooncake no
+    gateway knows, so that such engines always ask."""
     lookup_timeout_s: _Seconds = 0.1
     """How long such a request waits for that answer."""
     load_timeout_s: _Seconds = 2.0
@@ -32,11 +36,36 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What waits to be stored may take so much memory; more is not stored."""
     store_again_s: Annotated[float, Meta(gt=0)] = 600.0
     """A block that is used after so long is offered to the node once more, which may have lost it."""
+    mooncake_host: str = "127.0.0.1"
+    """By what address other members of Mooncake Store reach this engine."""
+    mooncake_segment_mib: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    """Memory that this engine gives to Mooncake Store."""
+    mooncake_protocol: Literal["tcp", "rdma"] = "tcp"
+    mooncake_devices: str = ""
+    """Network devices that Mooncake uses, separated by commas."""
     weight_revision: str = ""
     """What tells these weights from others of the same name; empty: samples of the model's files."""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_authority: str = ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether requests without an order ask the store for what it has."""
+        return bool(self.node) and (self.ask_node or self.backend == "mooncake")
+
+    def store(self, secret: bytes, *, keeps: bool) -> BackendSettings:
+        """Return what the backend needs; only one that `keeps` blocks gives memory to Mooncake Store."""
+        return BackendSettings(
+            address=self.node,
+            timeout_s=self.load_timeout_s,
+            secret=secret,
+            tls=self.tls,
+            host=self.mooncake_host,
+            segment_bytes=self.mooncake_segment_mib << 20 if keeps else 0,
+            protocol=self.mooncake_protocol,
+            devices=self.mooncake_devices,
+        )
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -52,6 +81,9 @@ def settings_in(extra_config: Mapping[str, Any]) -> ConnectorSettings:
     """Return the settings; raises ValueError on unknown or wrong ones."""
     try:
         # By way of JSON: a converter would learn the struct at its first use, in whichever thread that is.
-        return _decoder.decode(msgspec.json.encode(dict(extra_config)))
+        settings = _decoder.decode(msgspec.json.encode(dict(extra_config)))
     except msgspec.ValidationError as error:
         raise ValueError(f"kv_connector_extra_config: {error}") from error
+    if settings.backend == "mooncake" and not settings.node:
+        raise ValueError('kv_connector_extra_config: with the backend mooncake, "node" is the address of its master')
+    return settings

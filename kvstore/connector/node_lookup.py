@@ -1,15 +1,15 @@
-"""Asks the engine's own node which leading blocks of a prompt it has, while the engine goes on."""
+"""Asks the store, as a rule the own node, which leading blocks of a prompt it has, while the engine goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from kvstore.backends.backend import KvBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.keys.payload_key import PayloadFormat
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.frames import MAX_KEYS, Held, Lookup
-from kvstore.transfer.transfer_client import TransferClient
+from kvstore.transfer.frames import MAX_KEYS
 
 _THREADS = 2
 
@@ -17,8 +17,8 @@ _THREADS = 2
 class NodeLookup:
     """Mutable state: `_asked`, request → the answer to come and until when it is waited for."""
 
-    def __init__(self, client: TransferClient, node: str, timeout_s: float, payload_format: PayloadFormat) -> None:
-        self._client, self._node, self._timeout_s = client, node, timeout_s
+    def __init__(self, backend: KvBackend, timeout_s: float, payload_format: PayloadFormat) -> None:
+        self._backend, self._timeout_s = backend, timeout_s
         self._keys = DomainKeys(payload_format)
         self._threads = ThreadPoolExecutor(_THREADS, "kv-lookup")
         self._asked: dict[str, tuple[Future[int], float]] = {}
@@ -49,13 +49,11 @@ class NodeLookup:
     def close(self) -> None:
         """Ask nothing more, and close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._client.close()
+        self._backend.close()
 
     def _ask(self, keys: list[bytes]) -> int:
         try:
-            held = self._client.call(self._node, Lookup(keys))
+            there = self._backend.exist(keys)
         except PeerError:
             return 0
-        if not isinstance(held, Held):
-            return 0
-        return next((place for place, (length, _) in enumerate(held.blocks) if length < 0), len(held.blocks))
+        return next((place for place, known in enumerate(there) if not known), len(there))

@@ -28,6 +28,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
+from kvstore.backends.backend import KvBackend
+from kvstore.backends.registry import BACKENDS
 from kvstore.connector.connector_settings import ConnectorSettings, settings_in
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.connector.paged_memory import PagedMemory
@@ -38,7 +40,6 @@ from kvstore.connector.weight_revision import weight_revision
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.keys.payload_key import PayloadFormat
 from kvstore.transfer.shared_secret import shared_secret
-from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -77,7 +78,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         _check(vllm_config, kv_cache_config)
         self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
-        self._secret = shared_secret(os.environ)
+        self._secret = shared_secret(os.environ) if self._settings.backend == "node" else b""
         self._block_tokens = int(vllm_config.cache_config.block_size)
         self._scheduler = SchedulerSide(self._settings, self._block_tokens)
         self._lookup: NodeLookup | None = None
@@ -99,12 +100,13 @@ class SwitchyardConnector(KVConnectorBase_V1):
         memory = PagedMemory(kv_caches, self._kv_cache_config.num_blocks, _kernel(self._vllm_config, kv_caches))
         payload_format = _payload_format(self._vllm_config, self._settings, self._block_tokens, memory)
         self._format = FormatMetadata(payload_format, memory.payload_bytes)
-        self._worker = WorkerSide(self._settings, self._client(), memory, payload_format, time.monotonic)
+        self._worker = WorkerSide(self._settings, self._backend(keeps=True), memory, payload_format, time.monotonic)
         logger.info(
-            "Switchyard connector: blocks of %d tokens and %d bytes in %d layers, node %s",
+            "Switchyard connector: blocks of %d tokens and %d bytes in %d layers, %s %s",
             self._block_tokens,
             memory.payload_bytes,
             len(memory.layout.layers),
+            self._settings.backend,
             self._settings.node or "none",
         )
 
@@ -170,10 +172,9 @@ class SwitchyardConnector(KVConnectorBase_V1):
         """Learn what the blocks of the workers mean."""
         told = metadata[0]
         self._scheduler.payload_bytes = told.payload_bytes
-        if self._settings.ask_node and self._settings.node:
-            self._lookup = NodeLookup(
-                self._client(), self._settings.node, self._settings.lookup_timeout_s, told.payload_format
-            )
+        if self._settings.asks:
+            backend = self._backend(keeps=False)
+            self._lookup = NodeLookup(backend, self._settings.lookup_timeout_s, told.payload_format)
             self._scheduler.found = self._lookup
 
     @override
@@ -228,9 +229,9 @@ class SwitchyardConnector(KVConnectorBase_V1):
         if request.prefill_stats is not None and request.num_preemptions == 0:
             request.prefill_stats.set(request.num_prompt_tokens, local, loaded)
 
-    def _client(self) -> TransferClient:
-        limits = TransferSettings(timeout_s=self._settings.load_timeout_s)
-        return TransferClient(self._secret, time.monotonic, self._settings.tls, limits)
+    def _backend(self, *, keeps: bool) -> KvBackend:
+        settings = self._settings.store(self._secret, keeps=keeps)
+        return BACKENDS[self._settings.backend](settings, time.monotonic)
 
     @property
     def _at_work(self) -> WorkerSide:

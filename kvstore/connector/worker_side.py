@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvstore.backends.backend import KvBackend
 from kvstore.connector.block_loader import BlockLoader, BlockMemory
 from kvstore.connector.block_saver import BlockSaver
 from kvstore.connector.connector_settings import ConnectorSettings
@@ -11,7 +12,6 @@ from kvstore.connector.domain_keys import DomainKeys
 from kvstore.connector.load_book import LoadBook
 from kvstore.connector.step_messages import LoadEnd, SaveJob, StepJobs, StepReport
 from kvstore.keys.payload_key import PayloadFormat
-from kvstore.transfer.transfer_client import TransferClient
 
 MIN_TIMED_TOKENS = 64
 """A step with fewer tokens says more of its fixed costs than of prefill."""
@@ -24,23 +24,17 @@ class WorkerSide:
     def __init__(
         self,
         settings: ConnectorSettings,
-        client: TransferClient,
+        backend: KvBackend,
         memory: BlockMemory,
         payload_format: PayloadFormat,
         clock: Callable[[], float],
     ) -> None:
-        self._client, self._memory, self._clock = client, memory, clock
+        self._backend, self._memory, self._clock = backend, memory, clock
         self._keys = DomainKeys(payload_format)
         self._book = LoadBook()
-        self._loader = BlockLoader(client, memory, self._book, clock, settings.load_threads)
+        self._loader = BlockLoader(backend, memory, self._book, clock, settings.load_threads)
         self.saver = (
-            BlockSaver(
-                client,
-                settings.node,
-                payload_format.block_tokens,
-                memory.payload_bytes,
-                settings.save_buffer_mib << 20,
-            )
+            BlockSaver(backend, payload_format.block_tokens, memory.payload_bytes, settings.save_buffer_mib << 20)
             if settings.node
             else None
         )
@@ -89,7 +83,7 @@ class WorkerSide:
         self._loader.close()
         if self.saver is not None:
             self.saver.close(_CLOSE_S)
-        self._client.close()
+        self._backend.close()
 
     def _copy(self, job: SaveJob) -> None:
         if self.saver is None:

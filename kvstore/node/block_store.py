@@ -79,6 +79,7 @@ class BlockStore:
         """
         with self.lock:
             records = self.catalog.open_read(self._fitting(keys, max_bytes))
+            wanted = self.catalog.expected.wanted(records)
             slots = [record.slots.get(DRAM) if record else None for record in records]
             self.counts.misses += records.count(None)
             self.counts.hits[DRAM] += len(slots) - slots.count(None)
@@ -86,6 +87,7 @@ class BlockStore:
             yield [self._bytes_of(record, slot) for record, slot in zip(records, slots, strict=True)]
         finally:
             self._close_read(records)
+            self._stored(wanted)
 
     def allocate(
         self,
@@ -98,7 +100,10 @@ class BlockStore:
         """Begin a transaction; `expected`: an advisory asks for its new blocks."""
         with self.lock:
             got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock(), expected)
+            known = got.present if isinstance(got, Allocation) and expected is None else ()
+            wanted = self.catalog.expected.wanted(known)
         self.settle()
+        self._stored(wanted)
         return got
 
     def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[Filling] | None:
@@ -122,9 +127,7 @@ class BlockStore:
             committed = self.transactions.commit(tx_id, self.clock())
             self.counts.stored += len(new) if committed else 0
         self.settle()
-        if committed:
-            for key in new:
-                self.on_stored(key)
+        self._stored(new if committed else ())
         return committed
 
     def abort(self, tx_id: str) -> bool:
@@ -152,6 +155,9 @@ class BlockStore:
     def promote(self, keys: Sequence[bytes], expected: Expected | None = None) -> list[bytes]:
         """Copy those of these blocks that lie on SSD alone to DRAM; returns which of them lie there afterwards."""
         with self.lock:
+            if expected is not None:
+                # What is there stays expected as it was.
+                keys = [key for key in keys if (known := self.catalog.find(key)) and DRAM not in known.slots]
             records = self.catalog.open_read(keys)
             alone = [each for each in records if each is not None and DRAM not in each.slots]
         try:
@@ -335,6 +341,10 @@ class BlockStore:
             with contextlib.suppress(OSError):
                 self.slot_file.describe(slot, header)
             written = header
+
+    def _stored(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            self.on_stored(key)
 
     def _close_read(self, records: Sequence[BlockRecord | None]) -> None:
         with self.lock:

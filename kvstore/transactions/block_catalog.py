@@ -160,7 +160,7 @@ class BlockCatalog:
         if slot is None:
             return None
         self._number += 1
-        record = BlockRecord(facts, self._number, now + self.settings.max_age_s, now)
+        record = BlockRecord(facts, self._number, now + self.settings.max_age_s, now, brought=expected is not None)
         record.locks = 1
         self._take_in(record)
         self._place(record, DRAM, slot)
@@ -198,7 +198,7 @@ class BlockCatalog:
             return None
         record.users += 1
         self._relist(record)
-        slot = self._take_slot(medium, expected)
+        slot = self._tiers[SSD].free.take() if medium == SSD and record.brought else self._take_slot(medium, expected)
         if slot is None:
             record.users -= 1
             self._settle(record)

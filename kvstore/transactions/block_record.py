@@ -9,6 +9,7 @@ class BlockRecord:
     """Mutable, and changed by the catalog alone; a record is the handle of those who use its block."""
 
     __slots__ = (
+        "brought",
         "dead_slots",
         "expires_at",
         "facts",
@@ -24,13 +25,18 @@ class BlockRecord:
         "visible",
     )
 
-    def __init__(self, facts: BlockFacts, number: int, expires_at: float, used_at: float) -> None:
+    def __init__(
+        self, facts: BlockFacts, number: int, expires_at: float, used_at: float, *, brought: bool = False
+    ) -> None:
         self.facts = facts
         self.number = number
         """Grows with each block that a node takes in."""
         self.expires_at = expires_at
         self.used_at = used_at
         """When it came, or was read last, to the second."""
+        self.brought = brought
+        """It came by an advisory, and nobody has asked for it. On SSD it takes only a free slot: blocks there may lie
+        nowhere else."""
         self.slots: dict[Medium, int] = {}
         self.filling: dict[Medium, int] = {}
         """Slots that a copy is being written to."""

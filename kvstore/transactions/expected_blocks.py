@@ -1,13 +1,14 @@
 """Blocks that came to DRAM because a session announced a request, and in which order they leave without one.
 
 The next session to ask keeps its blocks longest: the one expected last leaves first, and one whose time limit is over
-before all others. A block that somebody reads is like any other from then on.
+before all others. But only copies give way: a node cannot know whether others still hold what it has in DRAM alone, so
+such a block is like any other once its room is asked for. So is a block that somebody reads, from then on.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -51,15 +52,13 @@ class ExpectedBlocks:
         """Expect no more: the block was used, or left."""
         self._blocks.pop(key, None)
 
-    def overdue(self, now: float) -> bytes | None:
-        """Return a block whose time limit is over; None: there is none."""
-        self._clean(self._ends)
-        return self._ends[0][2] if self._ends and self._ends[0][0] <= now else None
-
-    def last(self, than_s: float) -> bytes | None:
-        """Return the block expected last, where that is later than `than_s`; None: there is none."""
-        self._clean(self._last)
-        return self._last[0][2] if self._last and -self._last[0][0] > than_s else None
+    def wanted(self, records: Iterable[BlockRecord | None]) -> list[bytes]:
+        """Hear that requests ask for blocks; returns those that an advisory brought and that lie in DRAM alone."""
+        brought = [record for record in records if record is not None and record.brought]
+        for record in brought:
+            record.brought = False
+            self.used(record.facts.key)
+        return [record.facts.key for record in brought if SSD not in record.slots]
 
     def victim(
         self, usual: bytes | None, expected: Expected | None, now: float, records: Mapping[bytes, BlockRecord]
@@ -69,14 +68,13 @@ class ExpectedBlocks:
         `usual`: whom the tier's own order names. One that perhaps nobody asks for takes no place of a block that
         would be lost.
         """
-        overdue = self.overdue(now)
-        if overdue is not None and records[overdue].may_leave(DRAM):
+        overdue = self._giving_way(self._ends, now, records)
+        if overdue is not None:
             return overdue
-        if expected is None and (usual is None or usual not in self):
-            return usual
-        last = self.last(expected.at_s if expected is not None else 0.0)
-        if last is not None and records[last].may_leave(DRAM):
-            return last
+        if expected is not None or (usual is not None and usual in self):
+            last = self._giving_way(self._last, -expected.at_s if expected is not None else 0.0, records)
+            if last is not None:
+                return last
         if expected is None or usual is None:
             return usual
         return usual if usual not in self and SSD in records[usual].slots else None
@@ -89,9 +87,24 @@ class ExpectedBlocks:
             if not self._blocks.keys() <= {key for _, _, key in heap}:
                 raise AssertionError("a block has no place in the order")
 
-    def _clean(self, heap: list[tuple[float, int, bytes]]) -> None:
-        while heap and not self._stands(heap[0][2], -heap[0][1]):
-            heapq.heappop(heap)
+    def _giving_way(
+        self, heap: list[tuple[float, int, bytes]], below: float, records: Mapping[bytes, BlockRecord]
+    ) -> bytes | None:
+        """Return the first block of an order, where it is below a limit and may leave; None: there is none.
+
+        What lies in DRAM alone is expected no more.
+        """
+        while heap and heap[0][0] < below:
+            _, number, key = heap[0]
+            if not self._stands(key, -number):
+                heapq.heappop(heap)
+            elif not records[key].may_leave(DRAM):
+                return None
+            elif SSD in records[key].slots:
+                return key
+            else:
+                self.used(key)
+        return None
 
     def _stands(self, key: bytes, number: int) -> bool:
         known = self._blocks.get(key)

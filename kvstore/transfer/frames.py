@@ -149,7 +149,7 @@ class Pull(_Message, tag="pull", frozen=True):
     priority: int = 0
     expected_s: float = 0.0
     """A session's advisory: the blocks are expected to be used in so many seconds, or soon. They take only room that
-    is free, that others expected later have, or whose blocks lie on SSD too."""
+    is free, or whose blocks lie on SSD too."""
     keep_s: float = 0.0
     """How long that is believed; 0: no advisory asked for them."""
 

@@ -194,7 +194,7 @@ def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocum
 def _told(look: _Look, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
     """Return what the round moves, or why it found nothing to do."""
     if moves:
-        queued_requests = count(sum(each.at_most for each in moves), "ticket")
+        queued_requests = count(sum(each.at_most for each in moves), "queued request")
         return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {queued_requests} may move")]
     if look.hot:
         return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no request is queued there")]

@@ -34,6 +34,9 @@ class CanaryFacts(msgspec.Struct, frozen=True):
     """The last `guards.window_s` of it."""
     frozen: bool = False
     """An operator froze a pool: nothing goes on by itself, and giving up still does."""
+    tried: str = "the canary"
+    base: str = "the live version"
+    """What the two sides are called."""
 
 
 class CanaryPlan(msgspec.Struct, frozen=True):
@@ -79,7 +82,8 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
         for pool in sorted(scopes):
             for reading in compare(scopes[pool], facts.guards).worse:
                 where = f" in pool {pool}" if pool else ""
-                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", guardrail_words(reading) + where))
+                words = guardrail_words(reading, facts.tried, facts.base) + where
+                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", words))
     return list(found.values())
 
 
@@ -87,12 +91,12 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
     """Return why the canary stays where it is although nothing is wrong; None: it need not."""
     if not together.enough:
         counts = (
-            f"{count(together.tried_requests, 'request')} of the canary, {together.base_requests} of the live version"
+            f"{count(together.tried_requests, 'request')} of {facts.tried}, {together.base_requests} of {facts.base}"
         )
         return Reason("too_few", f"Not enough requests: {counts}; each needs {facts.guards.min_requests}")
     suspects = [each for each in together.readings if each.verdict == "suspect"]
     if suspects:
-        return Reason("suspect", f"{guardrail_words(suspects[0])}, but this may be chance")
+        return Reason("suspect", f"{guardrail_words(suspects[0], facts.tried, facts.base)}, but this may be chance")
     if facts.step_for_s < facts.min_dwell_s:
         left_s = facts.min_dwell_s - facts.step_for_s
         return Reason(

@@ -1,4 +1,4 @@
-"""Learning-based greedy routing (LBGR §4.2, Algorithm 2, App. A): cost + fading load + learned residual."""
+"""Learning-based greedy routing (LBGR §4.2, Algorithm 2, App. A): cost + EWMA load + learned residual."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ PENDING, OUTSTANDING, BLIND = "pending", "outstanding", "blind"
 
 
 class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a waiting ticket may go to its engine."""
+    """When a queued request may go to its engine."""
 
     mode: Annotated[
         Literal["pending", "outstanding", "blind"],

@@ -58,9 +58,9 @@ class RankedRequests:
         standing = [entry[2].request.request_id for entry in self._heap if self._stands(entry)]
         seconds = sum(entry[2].compute_s for entry in self._heap if self._stands(entry))
         if abs(seconds - self.compute_s) > 1e-6:
-            raise AssertionError(f"{self.compute_s} s are not the {seconds} s of the tickets")
+            raise AssertionError(f"{self.compute_s} s are not the {seconds} s of the queued requests")
         if sorted(standing) != sorted(self._number_of):
-            raise AssertionError(f"entries {standing} are not the tickets {list(self._number_of)}")
+            raise AssertionError(f"entries {standing} are not the queued requests {list(self._number_of)}")
 
     def _stands(self, entry: tuple[Rank, int, QueuedRequest]) -> bool:
         return self._number_of.get(entry[2].request.request_id) == entry[1]

@@ -66,13 +66,15 @@ class Arm:
 class Arms:
     """The live placement and those that are tried beside it. Mutable: all of it, through its verbs."""
 
-    __slots__ = ("_listener", "_placements", "candidate_arms", "learn", "live", "live_rebalances")
+    __slots__ = ("_listener", "_placements", "candidate_arms", "learn", "live", "live_rebalances", "own")
 
     def __init__(self, live: Placement, placements: Table = PLACEMENTS) -> None:
         self._placements = placements
         self._listener: Callable[[FeedbackEvent], None] | None = None
         self.candidate_arms: tuple[Arm, ...] | None = None
-        """In the order in which they are asked; None: nothing is tried."""
+        """In the order in which they are asked; None: nothing is compared."""
+        self.own = LIVE
+        """What decisions of the live placement say of their arm: canary in a pool that is on trial as a whole."""
         self.follow(live)
 
     def follow(self, live: Placement) -> None:
@@ -99,9 +101,10 @@ class Arms:
             arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement, self._placements)))
         return tuple(arms) or None
 
-    def attempt(self, arms: tuple[Arm, ...] | None) -> None:
-        """Use these arms from now on (None: none)."""
-        self.candidate_arms = arms
+    def attempt(self, arms: tuple[Arm, ...] | None, own: str = "") -> None:
+        """Use these arms from now on (None: none). `own`: the pool is an arm itself, among the pools of its model."""
+        self.candidate_arms = () if own and arms is None else arms
+        self.own = own or LIVE
         self._wire_feedback()
 
     def listen(self, listener: Callable[[FeedbackEvent], None] | None) -> None:
@@ -117,11 +120,11 @@ class Arms:
         return None
 
     def name_of(self, request: InferenceRequest) -> str:
-        """Return the name of the request's arm; empty while nothing is tried."""
+        """Return the name of the request's arm; empty while nothing is compared."""
         if self.candidate_arms is None:
             return ""
         arm = self.of(request)
-        return LIVE if arm is None else arm.entry.arm
+        return self.own if arm is None else arm.entry.arm
 
     def placement_of(self, request: InferenceRequest) -> Placement:
         """Return who chooses for the request."""
@@ -132,7 +135,7 @@ class Arms:
         """Return the decision with the arm, placement and policy version that made it."""
         arm = self.of(request)
         if arm is None:
-            return msgspec.structs.replace(decision, arm=LIVE)
+            return msgspec.structs.replace(decision, arm=self.own)
         entry = arm.entry
         return msgspec.structs.replace(
             decision, arm=entry.arm, placement=entry.placement.name, policy_version=entry.policy_version
@@ -153,9 +156,7 @@ class Arms:
     def check(self) -> None:
         """Raise AssertionError unless arms have names of their own and every placement that learns gets feedback."""
         arms = self.candidate_arms or ()
-        if self.candidate_arms is not None and not arms:
-            raise AssertionError("no arm is tried, and yet decisions look for one")
-        if len({arm.entry.arm for arm in arms} | {LIVE}) < len(arms) + 1:
+        if len({arm.entry.arm for arm in arms} | {self.own}) < len(arms) + 1:
             raise AssertionError("two arms have one name")
         learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
         if (learning or self._listener is not None) != (self.learn is not None):

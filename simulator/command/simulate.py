@@ -86,6 +86,7 @@ def _in_children(tasks: Sequence[RunTask], jobs: int) -> list[RunReport]:
             for future in tqdm(as_completed(waiting), total=len(tasks), unit="run", disable=None):
                 reports[waiting[future]] = msgspec.json.decode(future.result(), type=prepared(RunReport))
         except BaseException:
+            # Ctrl-C or a failed run: what has not begun must not run on.
             children.shutdown(wait=False, cancel_futures=True)
             raise
     return [reports[at] for at in range(len(tasks))]

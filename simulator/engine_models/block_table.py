@@ -35,10 +35,13 @@ class BlockTable:
         """Return the blocks that are missing for the next `tokens`."""
         return -(-(self.computed + tokens) // self._size) - len(self.blocks) - self.unfilled
 
-    def open(self, hits: int, tokens: int) -> list[int] | None:
-        """Hold `hits` cached blocks and room for `tokens` more; returns the keys evicted, or None where it is full."""
+    def open(self, hits: int, loaded: int, tokens: int) -> list[int] | None:
+        """Hold `hits` cached blocks, and room for `loaded` ones and for `tokens` more.
+
+        Returns the keys evicted, or None where it is full.
+        """
         keys = self._keys[:hits]
-        new = -(-tokens // self._size)
+        new = loaded - (-tokens // self._size)
         if self._pool.free - self._pool.free_among(keys) < new:
             return None
         self.blocks = self._pool.share(keys)

@@ -50,6 +50,11 @@ class _Work:
         return self.sequence.priority, self.order
 
     @property
+    def loaded_blocks(self) -> int:
+        """Leading blocks that were loaded for it; a preempted sequence has lost them with all others."""
+        return min(self.sequence.loaded_blocks, len(self.sequence.keys)) if self.cached_tokens < 0 else 0
+
+    @property
     def wanted(self) -> int:
         """Tokens to be computed before the next one is made."""
         return self.sequence.prompt_tokens + self.generated
@@ -265,15 +270,19 @@ class ChunkedEngine:
         loaded = 0
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
             work = self._waiting[0][2]
-            hits = work.table.hits(work.wanted)
-            hit_tokens = hits * self.profile.block_tokens
+            size, hits = self.profile.block_tokens, work.table.hits(work.wanted)
+            came = max(0, min(work.loaded_blocks, (work.wanted - 1) // size) - hits)
+            hit_tokens = (hits + came) * size
             chunk = min(budget, work.wanted - hit_tokens)
-            removed = work.table.open(hits, chunk)
+            removed = work.table.open(hits, came, chunk)
             if removed is None:
                 break
             heappop(self._waiting)
             if removed:
                 events.append(BlocksRemoved(at_s, tuple(removed)))
+            if came:
+                # The load's own room: what else ran when it came takes none of it away.
+                self._store(work, hit_tokens, at_s, events, loaded=True)
             self._prefilling[work.sequence.request_id] = work
             work.chunk = chunk
             budget -= chunk
@@ -362,10 +371,12 @@ class ChunkedEngine:
         size = self.profile.block_tokens
         return min(work.sequence.output_tokens - made, size - work.table.computed % size)
 
-    def _store(self, work: _Work, computed: int, at_s: float, events: list[EngineEvent]) -> None:
+    def _store(
+        self, work: _Work, computed: int, at_s: float, events: list[EngineEvent], *, loaded: bool = False
+    ) -> None:
         first, keys, parent = work.table.compute(computed)
         if keys:
-            events.append(BlocksStored(work.sequence.request_id, at_s, first, keys, parent))
+            events.append(BlocksStored(work.sequence.request_id, at_s, first, keys, parent, loaded))
 
     def _end(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
         self._live.discard(work.sequence.request_id)

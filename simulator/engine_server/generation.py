@@ -9,8 +9,8 @@ import os
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,16 @@ from simulator.engine_server.answers.output_text import answer_text, natural_tok
 from simulator.engine_server.answers.responses_answer import ResponsesAnswer
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.api_error import ApiError
-from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, header, read_body, send_bytes
+from simulator.engine_server.asgi import (
+    Receive,
+    Scope,
+    Send,
+    gone,
+    header,
+    read_body,
+    send_bytes,
+    while_connected,
+)
 from simulator.engine_server.chat_conversion import messages_chat, responses_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer import KvTransfer
@@ -39,7 +48,6 @@ from simulator.engine_server.request_bodies import (
     parse_body,
 )
 
-_Result = TypeVar("_Result")
 Leg = Literal["", "prefill", "decode"]
 _Shape = Callable[[str, str, int], AnswerShape]
 
@@ -160,11 +168,11 @@ class Generation:
             return ""
         self._transfer.check(asked)
         if asked.do_remote_prefill:
-            await _while_connected(receive, self._transfer.fetch(asked))
+            await while_connected(receive, self._transfer.fetch(asked))
             if self._runtime.closing:
                 raise ApiError(503, "the engine is shutting down")
             return "decode"
-        await _while_connected(receive, self._transfer.stall())
+        await while_connected(receive, self._transfer.stall())
         return "prefill" if (wanted == 1 or body.bootstrap_room is not None) and not body.stream else ""
 
     def _start(
@@ -211,7 +219,7 @@ class Generation:
         budget_s = (without - with_load) / self._settings.time_scale
         self._loading += 1
         try:
-            outcome = await _while_connected(receive, store.load(tokens, held, salt, order, budget_s))
+            outcome = await while_connected(receive, store.load(tokens, held, salt, order, budget_s))
         finally:
             self._loading -= 1
         if self._runtime.closing:
@@ -290,25 +298,6 @@ async def _answer(send: Send, job: _Job, transfer: KvTransfer, room: int | None)
     await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, job.told(offered)))
 
 
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Return what the work returns; ends it and raises ClientGoneError when the client leaves first."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGoneError
-        return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _break_off_when_gone(receive: Receive, runtime: EngineRuntime, request_id: str) -> None:
-    await _gone(receive)
+    await gone(receive)
     runtime.abort(request_id)

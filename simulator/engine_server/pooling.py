@@ -15,7 +15,7 @@ from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server.api_error import ApiError
-from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, read_body, send_json
+from simulator.engine_server.asgi import Receive, Scope, Send, read_body, send_json, while_connected
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.request_bodies import (
     EmbeddingBody,
@@ -84,18 +84,11 @@ class Pooling:
             keys = token_block_keys(seed, prompt, self._settings.profile.block_tokens)
             sequence = PromptSequence(f"pool-{next(self._numbers)}", keys, len(prompt), 1, body.priority or 0)
             streams.append(self._runtime.submit(sequence, prompt, "stop", salt=body.cache_salt or ""))
-        gone = asyncio.ensure_future(_gone(receive))
-        done = asyncio.gather(*(stream.burst() for stream in streams))
         try:
-            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not done.done():
-                raise ClientGoneError
+            await while_connected(receive, asyncio.gather(*(stream.burst() for stream in streams)))
             if any(stream.broken for stream in streams):
                 raise ApiError(503, "the engine stopped before the answer was complete")
         finally:
-            gone.cancel()
-            done.cancel()
-            await asyncio.gather(gone, done, return_exceptions=True)
             for stream in streams:
                 self._runtime.abort(stream.request_id)
 
@@ -122,8 +115,3 @@ def _embedding(prompt: array[int], encoding: str) -> list[float] | str:
 def _usage(prompts: Sequence[array[int]]) -> dict[str, Any]:
     tokens = sum(map(len, prompts))
     return {"prompt_tokens": tokens, "total_tokens": tokens}
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

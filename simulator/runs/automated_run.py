@@ -35,7 +35,7 @@ def plan_rows(automation: FleetAutomation) -> list[PlanRow]:
     rows += [PlanRow(plan.at_s, "health", ", ".join(plan.changed), _why(plan.reasons)) for plan in automation.health]
     for moved in automation.rebalance.plans:
         queued_requests = sum(move.at_most for move in moved.moves)
-        what = f"{len(moved.wider)} prefixes wider, {len(moved.narrower)} narrower, {queued_requests} tickets may move"
+        what = f"{len(moved.wider)} prefixes wider, {len(moved.narrower)} narrower, {queued_requests} requests may move"
         rows.append(PlanRow(moved.at_s, "rebalance", what, _why(moved.reasons)))
     for ratio in automation.ratio:
         if ratio.flips:

@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from simulator.workloads.arrivals import Arrival, arrivals_of, heads_of_rows, keys_of_rows, prompt_tokens
-from simulator.workloads.bounds import infinite_cache_hits
-from simulator.workloads.trace import TraceRow, read_trace
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow, read_trace
 
 
 class Workload:
@@ -46,3 +45,18 @@ class Workload:
         return arrivals_of(
             self.rows, self.keys, qps=qps, ttft_slo_s=ttft_slo_s, max_input=self.max_input, heads=self._heads
         )
+
+
+def infinite_cache_hits(keys: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[int]:
+    """Return how many of each prompt's `lengths` tokens a cache that keeps everything holds."""
+    seen: set[int] = set()
+    hits = []
+    for prompt, tokens in zip(keys, lengths, strict=True):
+        depth = 0
+        for key in prompt:
+            if key not in seen:
+                break
+            depth += 1
+        seen.update(prompt)
+        hits.append(min(depth * BLOCK_TOKENS, tokens))
+    return hits

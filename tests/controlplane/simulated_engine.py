@@ -9,19 +9,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from bench.live.loopback_ports import free_ports
+
 STARTED_S = 30
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,13 +32,6 @@ def require_grpc() -> None:
     """Skip the module where the endpoint picker's packages are missing, except where they are required."""
     if "grpc" not in os.environ.get("PROXIES_REQUIRED", "").split():
         pytest.importorskip("grpc", reason="no deploy/requirements-envoy.txt: make test-proxies installs it")
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.real_proxy import free_port, require_grpc
+from bench.live.loopback_ports import free_port
+from tests.deploy.real_proxy import require_grpc
 
 require_grpc()
 

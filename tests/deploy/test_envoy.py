@@ -13,7 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.deploy.real_proxy import ROOT, binary, free_port, require_grpc, running
+from bench.live.loopback_ports import free_port
+from tests.deploy.real_proxy import ROOT, binary, require_grpc, running
 
 require_grpc()
 

@@ -18,9 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bench.installation.soak_run.installation import ENGINES, MODEL, Installation
 from bench.live.client_history import ClientHistory, Shape
-from bench.soak_run.installation import ENGINES, MODEL, Installation
-from tests.deploy.real_proxy import binary, free_port, running
+from bench.live.loopback_ports import free_port
+from tests.deploy.real_proxy import binary, running
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 from tests.web.live.frame_reader import read_frame

@@ -13,9 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bench.live.loopback_ports import free_port
 from gateway.base.settings import GatewaySettings
 from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
-from tests.deploy.real_proxy import ROOT, binary, free_port, running
+from tests.deploy.real_proxy import ROOT, binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served

@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bench.proxy_run.nginx_folder import nginx_folder
+from bench.gateway.proxy_run.nginx_folder import nginx_folder
+from bench.live.loopback_ports import free_port
 from deploy.nginx.agent import Agent, Settings
 from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
-from tests.deploy.real_proxy import binary, free_port, running
+from tests.deploy.real_proxy import binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.program import ROOT, end
 

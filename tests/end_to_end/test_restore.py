@@ -19,7 +19,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from controlplane.publication.continued_versions import VERB
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.hard_edges.gateway_fleet import version_of

@@ -18,7 +18,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, snapshot

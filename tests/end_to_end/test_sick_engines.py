@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.engines.sick_engines import OPTIONS, run
 from bench.live.live_program import live_program
-from bench.sick_engines import OPTIONS, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 

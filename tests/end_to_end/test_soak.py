@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.soak import soak
+from bench.installation.soak import soak
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

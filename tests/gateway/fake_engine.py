@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,8 +12,8 @@ import zmq
 import zmq.asyncio
 from aiohttp import web
 
-FIRST_PORT, PORTS = 18200, 100
-"""Each test process begins its search elsewhere, so that two that run side by side rarely meet."""
+from bench.live.loopback_ports import free_ports
+from tests.gateway.ports import listen
 
 METRICS = b"""# HELP process_start_time_seconds Start time.
 # TYPE process_start_time_seconds gauge
@@ -30,36 +28,6 @@ vllm:prefix_cache_queries_created{engine="0",model_name="m"} 1.7e+09
 vllm:prefix_cache_hits_total{engine="0",model_name="m"} 768.0
 vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0"} 1.0
 """
-
-
-def listen() -> socket.socket:
-    """Return a socket that listens on a free port of the range."""
-    start = os.getpid() * 37
-    for offset in range(PORTS):
-        port = FIRST_PORT + (start + offset) % PORTS
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listener.bind(("127.0.0.1", port))
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            continue
-        return listener
-    raise RuntimeError(f"no free port among {PORTS} from {FIRST_PORT} on")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return different ports that nothing listened on a moment ago."""
-    listeners = [listen() for _ in range(count)]
-    ports = [int(listener.getsockname()[1]) for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
-
-
-def free_port() -> int:
-    """Return a port that nothing listened on a moment ago."""
-    return free_ports(1)[0]
 
 
 class FakeEngine:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 
+from bench.live.loopback_ports import free_port
+
 
 def listen() -> socket.socket:
-    """Return a socket that listens on a port that the kernel picks: the next test's is another one."""
+    """Return a socket that listens on a free port, which no connection takes while nothing listens there."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     # Its connections linger when it is closed, and its port has to be taken again at once.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", 0))
+    listener.bind(("127.0.0.1", free_port()))
     listener.listen(128)
     return listener

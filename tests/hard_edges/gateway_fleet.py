@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench.live.live_fleet import MODEL, engine_command, free_ports, wait_for
+from bench.live.live_fleet import MODEL, engine_command, wait_for
+from bench.live.loopback_ports import free_ports
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC

@@ -17,7 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.live.live_fleet import MODEL, engine_command, free_ports, wait_for
+from bench.live.live_fleet import MODEL, engine_command, wait_for
+from bench.live.loopback_ports import free_ports
 from gateway.bus.wake_up_age import NAME
 from tests.controlplane.automation.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of

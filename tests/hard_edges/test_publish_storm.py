@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bench.installation.publish_storm import Publication, Storm, figures_of, manage_key, storm
 from bench.live.live_fleet import MODEL
 from bench.live.live_program import LiveProgram, live_program
-from bench.publish_storm import Publication, Storm, figures_of, manage_key, storm
 
 pytestmark = pytest.mark.processes
 

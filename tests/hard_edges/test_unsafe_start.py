@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.live.live_fleet import free_ports
+from bench.live.loopback_ports import free_ports
 
 pytestmark = pytest.mark.processes
 

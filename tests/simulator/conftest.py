@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 
+from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
-
-
-def free_port() -> int:
-    """Return a loopback port nobody listens on; the system gives a new one each time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.kv_soak import soak
+from bench.kv.soak import soak
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.region_soak import soak
+from bench.regions.soak import soak
 
 pytestmark = pytest.mark.thorough
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from tests.program import ROOT, end
 from tests.vllm.real_engine import MODEL, RealEngine
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench.live.live_fleet import free_ports
+from bench.live.loopback_ports import free_ports
 
 START_S = 1200.0
 """Two engines start in 25 s on an idle machine with two cores, and in many minutes on a busy one."""

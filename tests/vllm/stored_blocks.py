@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.live.live_fleet import free_ports
+from bench.live.loopback_ports import free_ports
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done, Page, PageOf
@@ -83,6 +83,13 @@ class StoreProcess:
         page = self._client.call(self.address, Page(0, 4096))
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
+
+    def media(self, keys: Sequence[int]) -> list[list[str]]:
+        """Return in which tiers it holds the blocks with these routing keys."""
+        page = self._client.call(self.address, Page(0, 4096))
+        assert isinstance(page, PageOf)
+        found: dict[int, list[str]] = {facts.routing_key: [*media] for facts, media in page.blocks}
+        return [found.get(key, []) for key in keys]
 
     def count(self) -> int:
         """Return how many blocks it holds."""

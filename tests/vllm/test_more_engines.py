@@ -1,24 +1,27 @@
-"""Engines with settings of their own: admission limits, LoRA adapters, and roles that hand prompts over by NIXL."""
+"""Engines with settings of their own: admission limits, LoRA adapters, embeddings, and roles that hand over by NIXL."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import openai
 import pytest
 
-from bench.live.live_fleet import free_ports
+from bench.live.loopback_ports import free_ports
 from tests.vllm.attached import Switchyard, words
 from tests.vllm.conftest import MODEL as WEIGHTS
 from tests.vllm.conftest import StartEngines
 from tests.vllm.real_engine import RealEngine
 
 pytestmark = pytest.mark.vllm
-COMPLETIONS = "/v1/completions"
-LIMITED, PAIRED, ADAPTED = "tiny-limited", "tiny-paired", "tiny-adapted"
+COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
+LIMITED, PAIRED, ADAPTED, EMBEDS = "tiny-limited", "tiny-paired", "tiny-adapted", "tiny-embeds"
 LIMIT = 3
+EMBEDDING = ("--runner", "pooling", "--convert", "embed", "--enable-prefix-caching")
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"other={WEIGHTS / 'adapter'}")
 
 
@@ -71,6 +74,32 @@ def test_what_an_adapter_has_cached_is_not_taken_for_the_models_own(
     second = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
     assert (first.predicted, first.cached) == (0, 0)
     assert second.predicted == second.cached > 0
+
+
+def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
+    switchyard: Switchyard, started: StartEngines
+) -> None:
+    (engine,) = started({"name": EMBEDS, "flags": EMBEDDING})
+    _connected(switchyard, engine)
+    text, before = words(200, "embedded"), _cached(engine)
+    first = switchyard.ask(EMBEDDINGS, model=EMBEDS, input=text)
+    assert (first.status, first.predicted, _cached(engine)) == (200, 0, before)
+    second = switchyard.ask(EMBEDDINGS, model=EMBEDS, input=text)
+    assert second.predicted == _cached(engine) - before > 0
+    alone = json.loads(engine.post(EMBEDDINGS, {"model": EMBEDS, "input": text})[1])
+    for answer in (first, second):
+        assert answer.body["data"][0]["embedding"] == pytest.approx(alone["data"][0]["embedding"], abs=0.02)
+    with openai.OpenAI(base_url=f"{switchyard.url}/v1", api_key=switchyard.key, max_retries=20) as client:
+        several = client.embeddings.create(model=EMBEDS, input=[text, words(60, "another")])
+    assert [len(each.embedding) for each in several.data] == [len(alone["data"][0]["embedding"])] * 2
+
+
+def _cached(engine: RealEngine) -> float:
+    """Return how many prompt tokens the engine has found in its cache since it started."""
+    text = engine.get("/metrics")[1].decode()
+    found = re.findall(r"^vllm:prefix_cache_hits_total(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)
+    assert found
+    return sum(map(float, found))
 
 
 def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(

@@ -123,6 +123,10 @@ def _tokens(number: int) -> str:
 
 
 def _worth(order: KvOrder) -> str:
+    if order.planner == "shrink":
+        return {"useful": "Not missed", "useless": "Missed: asked for again", "open": "Not missed yet"}.get(
+            order.worth, UNKNOWN
+        )
     if order.worth == "useful":
         return f"{_tokens(order.saved_tokens)} saved"
     return {"useless": "Useless", "open": "Not loaded yet"}.get(order.worth, UNKNOWN)

@@ -93,7 +93,8 @@ class FleetConsumer(AsyncWebsocketConsumer):
             # A viewer that is gone meanwhile is forgotten by `disconnect`.
             with contextlib.suppress(ClientDisconnected):
                 try:
-                    await asyncio.wait_for(self.send(bytes_data=frame), self.stall_s)
+                    async with asyncio.timeout(self.stall_s):
+                        await self.send(bytes_data=frame)
                     continue
                 except TimeoutError:
                     self._feed.leave(self._viewer)

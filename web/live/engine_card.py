@@ -88,11 +88,11 @@ class DecisionLine(msgspec.Struct, frozen=True):
     queued_s: float
     """How long it waited at the gateway."""
     queue_reason: str
-    """Why it was granted before the tickets beside it; empty where it did not wait."""
+    """Why it was dispatched before the requests queued beside it; empty where it did not wait."""
     queue_words: str
     """The same as a sentence's second half."""
     overtook: int
-    """Tickets that had waited longer and stayed behind."""
+    """Requests that had waited longer and stayed behind."""
     ttft_s: float | None
     on_time: bool | None
     outcome: str

@@ -12,7 +12,7 @@ from gateway.contracts.fleet_sample import FleetSample, Lateness
 MEAN_S = 15.0
 """Work is judged by its mean over this time, that of the rates beside it; the browser's readout does the same."""
 NOTHING_FOR_S = 20.0
-"""An engine that has had nothing for so long, while tickets waited in its pool, is worth a word."""
+"""An engine that has had nothing for so long, while requests waited in its pool, is worth a word."""
 
 _MEAN_S = len(PEAK_FLOATS)
 _RUNNING, _BOUND = PEAK_FLOATS.index("running"), PEAK_FLOATS.index("bound")
@@ -66,7 +66,7 @@ def _means(columns: Sequence[Column]) -> dict[str, float]:
 
 
 def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
-    """Return for how long engines have had nothing, where tickets waited in their pool at least half of that time."""
+    """Return for how long engines have had nothing, where requests waited in their pool at least half of that time."""
     roster, found = columns[-1].roster, {}
     lately = columns[-math.ceil(NOTHING_FOR_S / column_s) :]
     queued = {pool_id for column in lately for pool_id, values in column.pools.items() if _waits(values)}

@@ -6,7 +6,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
 from controlplane.policies.models.policy import Policy
-from controlplane.policies.reading import PolicyStanding, policy_of
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.reading import PolicyStanding, policy_of, version_of
 from web.shell.console_request import console_actor, row_number
 from web.shell.no_role import lacks_role
 
@@ -28,6 +29,20 @@ def opened(request: HttpRequest, slug: str) -> PolicyStanding:
 def version_number(text: str | None) -> int | None:
     """Return a version number from an address or a form; None where the text is none."""
     return row_number(text, 9)
+
+
+def version_named(standing: PolicyStanding, text: str | None) -> PolicyVersion | None:
+    """Return the version that an address or a form names by its number; None where there is none."""
+    number = version_number(text)
+    return version_of(standing.policy, number) if number is not None else None
+
+
+def known_version(standing: PolicyStanding, text: str | None) -> PolicyVersion:
+    """Return the version that an address or a form names by its number; 404 where there is none."""
+    version = version_named(standing, text)
+    if version is None:
+        raise Http404("No such version.")
+    return version
 
 
 def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:

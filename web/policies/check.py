@@ -8,8 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.format import moment_of
-from controlplane.policies.reading import version_of
-from web.policies.access import opened, refused, version_number
+from web.policies.access import opened, refused, version_named, version_number
 from web.policies.editor.draft_form import form_as_typed
 from web.policies.rollout_words import reach_of
 from web.policies.words import author_of
@@ -21,9 +20,7 @@ def check(request: HttpRequest, slug: str) -> HttpResponse:
     standing = opened(request, slug)
     if not standing.may_draft:
         return refused(request, standing)
-    number = version_number(request.POST.get("draft"))
-    draft = version_of(standing.policy, number) if number is not None else None
-    form = form_as_typed(standing.live, draft, request.POST)
+    form = form_as_typed(standing.live, version_named(standing, request.POST.get("draft")), request.POST)
     return render(request, "policies/check.html", {"form": form, "standing": standing})
 
 

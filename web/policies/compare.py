@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -11,9 +11,7 @@ from controlplane.platform.format import moment_of
 from controlplane.policies.document.diff import diff_runs
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed, document_text
-from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import opened, version_number
+from web.policies.access import known_version, opened
 from web.policies.words import author_of, change_lines
 from web.shell.frame import shell_context
 
@@ -22,7 +20,7 @@ from web.shell.frame import shell_context
 def compare(request: HttpRequest, slug: str) -> HttpResponse:
     """Show the diff from version `from` to version `to`."""
     standing = opened(request, slug)
-    old, new = _version(standing, request.GET.get("from")), _version(standing, request.GET.get("to"))
+    old, new = known_version(standing, request.GET.get("from")), known_version(standing, request.GET.get("to"))
     now = timezone.now()
     before, after = completed(old.document), completed(new.document)
     sides = [
@@ -40,11 +38,3 @@ def compare(request: HttpRequest, slug: str) -> HttpResponse:
         text=document_text(after),
     )
     return render(request, "policies/compare.html", context)
-
-
-def _version(standing: PolicyStanding, text: str | None) -> PolicyVersion:
-    number = version_number(text)
-    version = version_of(standing.policy, number) if number is not None else None
-    if version is None:
-        raise Http404("No such version.")
-    return version

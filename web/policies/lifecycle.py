@@ -14,9 +14,9 @@ from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.approvals import CannotApproveError, approve, withdraw_approval
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import change_policy
-from controlplane.policies.reading import PolicyStanding, version_of
+from controlplane.policies.reading import PolicyStanding
 from controlplane.policies.scheduled_publishes import ScheduleError, cancel_schedule, waiting_schedule
-from web.policies.access import CONFLICT, PRECONDITION_FAILED, opened, refused, version_number
+from web.policies.access import CONFLICT, PRECONDITION_FAILED, known_version, opened, refused, version_number
 from web.policies.editor.draft_form import form_of_version
 from web.policies.editor.page import render_editor
 from web.policies.questions import PUBLISH
@@ -71,10 +71,7 @@ def set_approval_rule(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _decided(request: HttpRequest, slug: str, decide: Callable[..., object]) -> HttpResponse:
     standing = opened(request, slug)
-    number = version_number(request.POST.get("version"))
-    version = version_of(standing.policy, number) if number is not None else None
-    if version is None:
-        raise Http404("No such version.")
+    version = known_version(standing, request.POST.get("version"))
     if not standing.may_publish:
         return refused(request, standing)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -16,9 +16,17 @@ from controlplane.policies.document.problems import InvalidPolicyError
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version, roll_back
-from controlplane.policies.reading import PolicyStanding, version_of
+from controlplane.policies.reading import PolicyStanding
 from controlplane.policies.scheduled_publishes import ScheduleError, schedule_publish
-from web.policies.access import CONFLICT, PRECONDITION_FAILED, UNPROCESSABLE, opened, refused, version_number
+from web.policies.access import (
+    CONFLICT,
+    PRECONDITION_FAILED,
+    UNPROCESSABLE,
+    known_version,
+    opened,
+    refused,
+    version_number,
+)
 from web.policies.editor.draft_form import form_of_version, with_problems
 from web.policies.editor.merge import render_merge
 from web.policies.editor.page import render_editor
@@ -145,8 +153,4 @@ def _published(slug: str, version: PolicyVersion) -> HttpResponse:
 def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:
     """Return the policy and the version that the question was about."""
     standing = opened(request, slug)
-    number = version_number(request.POST.get("version"))
-    version = version_of(standing.policy, number) if number is not None else None
-    if version is None:
-        raise Http404("No such version.")
-    return standing, version
+    return standing, known_version(standing, request.POST.get("version"))

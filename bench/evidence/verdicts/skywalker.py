@@ -1,4 +1,4 @@
-"""SkyWalker's claims (§2.1, §3.2, §5) and ours against it, from `bench.region_policies` and `bench.diurnal_capacity`.
+"""SkyWalker's claims (§2.1, §3.2, §5) and ours against it, from `bench.regions.{policies,diurnal_capacity}`.
 
 Bounds stand in these two and were written before their runs; those of hit rates stand here and were not. A row of
 several bounds is reproduced where all of them hold, partly where some do, and not reproduced where none does.

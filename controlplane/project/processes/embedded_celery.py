@@ -87,6 +87,7 @@ class EmbeddedCelery:
             # Celery's way to leave the thread.
             return
         except Exception:
+            # The edge of the thread: whatever ended it is logged, and the process hears of it below.
             logger.exception("the thread of %s failed", part)
         finally:
             if not self._stopping:

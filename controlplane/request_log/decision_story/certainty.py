@@ -27,8 +27,6 @@ class Firmness:
     beta: float
     rival: str
     """Engine id of the next best."""
-    margin: float
-    """By which the chosen one won, in the cost's own unit."""
     beta_at: float | None
     """β at which both cost the same; None: at none above 0."""
     wait_at_s: float
@@ -63,7 +61,6 @@ def firmness(stored: StoredDecision) -> Firmness | None:
     return Firmness(
         beta,
         rival.engine_id,
-        rival.cost - chosen.cost,
         crossing if crossing > 0 else None,
         max(0.0, rival.cost - beta * chosen.compute_s),
         _hit_at(stored, chosen, (rival.cost - chosen.wait_s) / beta),

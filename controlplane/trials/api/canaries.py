@@ -8,12 +8,15 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.api.base import ApiView, by_method, taken_why
 from controlplane.platform.api.etags import expected_revision
 from controlplane.platform.api.filters import exact, one_of
 from controlplane.platform.api.listing import Listing
 from controlplane.platform.api.strict_fields import Change
 from controlplane.platform.field_problems import problem
+from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import visible_policies
 from controlplane.trials.api.canary_shape import CanaryShape, GoOn, NewCanary
 from controlplane.trials.api.named_version import version_of
@@ -45,14 +48,26 @@ class Canaries(ApiView):
         return self.show_page(canaries.visible_canaries(self.actor))
 
     def post(self, request: Request) -> Response:
-        """Let a version place a share of the sessions beside the live one; 409 where a canary runs already."""
+        """Give a version or a pool a share of the sessions; 409 where a canary of the policy runs already."""
         body = self.body()
         why = taken_why(body)
-        policy = visible_policies(self.actor).filter(slug=body.pop("policy")).first()
-        if policy is None:
+        tried = self._tried(*(body.pop(name, None) for name in ("policy", "version", "pool")))
+        return self.show(canaries.start_canary(tried, actor=self.actor, why=why, **body), 201)
+
+    def _tried(self, policy: str | None, version: int | None, pool: str | None) -> PolicyVersion | Pool:
+        if pool is not None:
+            if policy is not None or version is not None:
+                raise problem("pool", "Send either a pool, or a policy and a version.")
+            found = visible_pools(self.actor).filter(slug=pool).first()
+            if found is None:
+                raise problem("pool", "No such pool.")
+            return found
+        of_policy = visible_policies(self.actor).filter(slug=policy or "").first()
+        if of_policy is None:
             raise problem("policy", "No such policy.")
-        version = version_of(policy, "version", body.pop("version"))
-        return self.show(canaries.start_canary(version, actor=self.actor, why=why, **body), 201)
+        if version is None:
+            raise problem("version", "This field is required.")
+        return version_of(of_policy, "version", version)
 
 
 class _OfCanary(ApiView):
@@ -94,7 +109,10 @@ class CanaryPromotion(_OfCanary):
     bodies = by_method(POST=GoOn)
 
     def post(self, request: Request, *, canary: str) -> Response:
-        """Publish its version for all sessions; 409 names the evidence that is missing. If-Match is heeded."""
+        """Publish its version for all sessions, or keep the pool's share; 409 names the evidence that is missing.
+
+        If-Match is heeded.
+        """
         return self.turn(canary, canaries.promote)
 
 
@@ -104,5 +122,5 @@ class CanaryAbort(_OfCanary):
     bodies = by_method(POST=Change)
 
     def post(self, request: Request, *, canary: str) -> Response:
-        """Give all sessions back to the live version; If-Match is heeded where it is sent."""
+        """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
         return self.turn(canary, abort)

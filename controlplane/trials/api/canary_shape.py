@@ -22,13 +22,19 @@ class CanaryShape(serializers.ModelSerializer):
     against = serializers.IntegerField(
         source="against.number", read_only=True, help_text="Number of the version that was live when it began."
     )
+    pool = serializers.SlugRelatedField(
+        slug_field="slug",
+        read_only=True,
+        allow_null=True,
+        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is.",
+    )
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
     guards = serializers.DictField(read_only=True)
     look = serializers.DictField(
         read_only=True,
-        help_text="Figures of both arms (base: the live version, tried: the canary), guardrails with thresholds, and "
-        "reasons. Empty: not evaluated yet.",
+        help_text="Figures of both sides (base: the live version or the other pools, tried: the canary), guardrails "
+        "with thresholds, and reasons. Empty: not evaluated yet.",
     )
 
     evidence = serializers.SerializerMethodField(
@@ -44,6 +50,7 @@ class CanaryShape(serializers.ModelSerializer):
             "policy",
             "version",
             "against",
+            "pool",
             "steps",
             "step",
             "share",
@@ -82,8 +89,15 @@ class GoOn(Change):
 class NewCanary(Change):
     """A trial."""
 
-    policy = Text(help_text="Slug of the policy.")
-    version = WholeNumber(min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version.")
+    policy = Text(required=False, help_text="Slug of the policy; with version.")
+    version = WholeNumber(
+        required=False, min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version."
+    )
+    pool = Text(
+        required=False,
+        help_text="Instead of policy and version: slug of a pool of weight 0 that gets a share of the sessions of the "
+        "other pools of its model in its region. Promotion sets its weight.",
+    )
     steps = serializers.ListField(
         child=Number(min_value=0, max_value=1),
         required=False,

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from controlplane.platform.bus import get_bus
@@ -14,7 +14,7 @@ from gateway.bus.bus import Bus
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.arm_results import TOPIC, decode_arm_report
 from planning.trials.arm_comparison import ArmSlice
-from planning.trials.arm_window import ArmTally, ArmWindow
+from planning.trials.arm_window import ArmTally, ArmWindow, together
 
 SLICE_S = 2.0
 KEPT_S = 900.0
@@ -40,19 +40,22 @@ class ArmIntake:
         """Hear no more."""
         self._unsubscribe()
 
-    def slices(
-        self, pool: str, base: tuple[str, int], tried: tuple[str, int], since_s: float
-    ) -> list[tuple[float, ArmSlice]]:
-        """Return both arms (each with its policy version) side by side, from `since_s` on, oldest first."""
+    def slices(self, base: Sequence[Key], tried: Key, since_s: float) -> list[tuple[float, ArmSlice]]:
+        """Return an arm beside its baseline, which several pools may make up, from `since_s` on, oldest first."""
         with self._lock:
-            ours, others = self._of((pool, *tried), since_s), self._of((pool, *base), since_s)
+            ours, others = self._of([tried], since_s), self._of(base, since_s)
         nothing = ArmWindow()
         return [
             (at, ArmSlice(others.get(at, nothing), ours.get(at, nothing))) for at in sorted(ours.keys() | others.keys())
         ]
 
-    def _of(self, key: Key, since_s: float) -> dict[float, ArmWindow]:
-        return {at: tally.window() for at, tally in self._slices.get(key, ()) if at >= since_s}
+    def _of(self, keys: Sequence[Key], since_s: float) -> dict[float, ArmWindow]:
+        found: dict[float, list[ArmWindow]] = {}
+        for key in keys:
+            for at, tally in self._slices.get(key, ()):
+                if at >= since_s:
+                    found.setdefault(at, []).append(tally.window())
+        return {at: windows[0] if len(windows) == 1 else together(windows) for at, windows in found.items()}
 
     def _hear(self, _topic: str, value: bytes) -> None:
         try:

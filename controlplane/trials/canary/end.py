@@ -34,14 +34,15 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
 
 
 def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Give all sessions back to the live version; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
+    """Give all sessions back to the live version, or to the other pools.
+
+    Raises NotAllowedError, StaleRevisionError, CanaryOverError.
+    """
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
         reason = why or "Aborted by hand"
-        return end(
-            stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=only_pool(stored.policy)
-        )
+        return end(stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=pool_of(stored))
 
 
 def end(
@@ -83,6 +84,11 @@ def changed(
         actor, verb, "canary", stored.key, before=before, after=told(stored) | (waived or {}), why=why, pool=pool
     )
     record_change()
+
+
+def pool_of(canary: Canary) -> str:
+    """Return the pool that an event about the canary concerns; empty for several."""
+    return canary.pool.slug if canary.pool is not None else only_pool(canary.policy)
 
 
 def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") -> None:

@@ -71,7 +71,8 @@ def standing(canary: Canary, now: datetime) -> Standing:
         missing.append(f"This step has lasted {since_s:.0f} s of {canary.min_dwell_s:.0f} s.")
     if requests:
         least = count(limits.min_requests, "request is", "requests are")
-        missing.append(f"{judged} of at least {least} judged for each version.")
+        each_side = "version" if canary.pool_id is None else "side"
+        missing.append(f"{judged} of at least {least} judged for each {each_side}.")
     else:
         missing += [f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guards if each.verdict != HOLDS]
     if look and now.timestamp() - look.at > FRESH_S:

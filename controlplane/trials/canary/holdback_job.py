@@ -58,7 +58,7 @@ def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), prepared(HoldbackMemory))
     number = live.number if live is not None else 0
     # The policy is the tried arm here: the rule is what it must not lose to.
-    slices = intake.slices(pool.slug, (CONTROL, number), (LIVE, number), memory.since_s)
+    slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
     recent = recent_of(slices, turn_.now_s - settings.guards.window_s)
     facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, steering_of(pool).frozen)
     plan, after = plan_holdback(facts, memory, settings)

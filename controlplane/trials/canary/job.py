@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,16 +14,18 @@ from django.utils import timezone
 
 from controlplane.automation.pool_policy import steering_of
 from controlplane.automation.rounds import LeaseLostError, RoundResult, store
+from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.platform.jobs.lease import Clock, acquire, this_owner
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.policies.approvals import NotApprovedError, lacks_approval
 from controlplane.policies.publish import StalePolicyError
 from controlplane.trials.canary import lifecycle as canaries
-from controlplane.trials.canary.arm_intake import SLICE_S, ArmIntake, arm_intake
-from controlplane.trials.canary.end import CanaryOverError, abort
+from controlplane.trials.canary.arm_intake import SLICE_S, ArmIntake, Key, arm_intake
+from controlplane.trials.canary.end import CanaryOverError, abort, end, locked_running
 from controlplane.trials.canary.evaluation import look_of, plain
 from controlplane.trials.canary.evidence import Evidence
+from controlplane.trials.canary.service_share import others_of, service_problem, side_names
 from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardDocument
 from planning.trials.arm_comparison import ArmSlice
@@ -48,7 +50,8 @@ def canary() -> None:
 def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
     """Look at each running canary that nobody else looks at now, and return how many were."""
     looked = 0
-    for found in Canary.objects.filter(state=CanaryState.RUNNING).select_related("policy", "version", "against"):
+    running = Canary.objects.filter(state=CanaryState.RUNNING)
+    for found in running.select_related("policy", "version", "against", "pool__region"):
         lease = acquire(JOB, this_owner(), LEASE, shard=found.policy_id, clock=clock)
         if lease is None:
             continue
@@ -69,9 +72,9 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
     """Return what one look comes to; a slice that began before the step did belongs to the one before."""
     guards = msgspec.convert(found.guards, prepared(GuardDocument))
     since_s = found.step_at.timestamp()
-    base, tried = (LIVE, found.against.number), (CANARY, found.version.number)
     pools = list(found.policy.pools.select_related("steering"))
-    told = {pool.slug: intake.slices(pool.slug, base, tried, since_s) for pool in pools}
+    told = {name: intake.slices(base, tried, since_s) for name, (base, tried) in _sides(found, pools).items()}
+    candidate, baseline = side_names(found)
     plan = plan_canary(
         CanaryFacts(
             steps=tuple(found.steps),
@@ -79,11 +82,13 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             step_for_s=now_s - since_s,
             min_dwell_s=found.min_dwell_s,
             # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
-            advance="steps" if found.advance == "promote" and lacks_approval(found.version) else found.advance,
+            advance="steps" if _must_wait(found) else found.advance,
             guards=guards,
             whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
             recent={pool: recent_of(slices, now_s - guards.window_s) for pool, slices in told.items()},
             frozen=any(steering_of(pool).frozen for pool in pools),
+            tried=candidate,
+            base=baseline,
         )
     )
     slices = sorted((each for pool in told.values() for each in pool), key=lambda each: each[0])
@@ -96,8 +101,25 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
     return result
 
 
+def _sides(found: Canary, pools: Sequence[Pool]) -> dict[str, tuple[list[Key], Key]]:
+    """Return whose results are compared, baseline and candidate: within each pool, or one pool with the others."""
+    live = found.against.number
+    if found.pool is not None:
+        others = [(each.slug, LIVE, live) for each in others_of(found.pool)]
+        return {found.pool.slug: (others, (found.pool.slug, CANARY, live))}
+    return {pool.slug: ([(pool.slug, LIVE, live)], (pool.slug, CANARY, found.version.number)) for pool in pools}
+
+
+def _must_wait(found: Canary) -> bool:
+    """Return whether somebody has to approve of its version before it is promoted."""
+    return found.advance == "promote" and found.pool is None and lacks_approval(found.version)
+
+
 def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]], now_s: float) -> None:
     """Store the look, and do what it came to, in the transaction of the round."""
+    if found.pool is not None and (problem := service_problem(found.pool)):
+        end(locked_running(found, found.revision), CanaryState.ENDED, "canary.end", actor=ACTOR, reason=problem)
+        return
     look = look_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
     Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
     why = "; ".join(each.text for each in plan.reasons)

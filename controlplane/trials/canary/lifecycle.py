@@ -1,6 +1,7 @@
 """Starts canaries, lets them take steps, promotes and aborts them. The job trials.canary.job looks after them.
 
-A canary touches all pools of its policy, as a publish does, so that all its verbs need the role in each.
+On trial is a version of a policy, in all of its pools, or one of its pools, beside the others of its service. Either
+touches all pools of the policy, as a publish does, so that all verbs need the role in each.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import msgspec
 from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
-from controlplane.platform import audit
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform import audit, recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.snapshot_change import record_change
@@ -23,10 +26,11 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version
-from controlplane.policies.roles import only_pool, require_all_pools
-from controlplane.trials.canary.end import CanaryOverError, changed, end, locked_running, told
+from controlplane.policies.roles import require_all_pools
+from controlplane.trials.canary.end import CanaryOverError, changed, end, locked_running, pool_of, told
 from controlplane.trials.canary.evidence import Evidence, require_evidence
 from controlplane.trials.canary.pool_arms import ALONE
+from controlplane.trials.canary.service_share import MAX_WEIGHT, kept_weight, service_problem
 from controlplane.trials.lifecycle import forget_ended, visible_trials
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.control_slice import ControlSlice
@@ -41,21 +45,25 @@ MAX_STEPS = 10
 LONGEST_DWELL_S = 7 * 86_400.0
 KEPT = 1000
 """Ended canaries that are kept; the oldest leave."""
+_NO_WEIGHT = (
+    f"No whole weight up to {MAX_WEIGHT} would keep this share beside the weights of the other pools; change theirs."
+)
 
 
 def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
-    """Return the canaries of policies whose pools the actor may see."""
-    found = Canary.objects.select_related("policy", "version", "against", "author")
-    return visible_trials(found, actor, "policy__pools").distinct()
+    """Return the canaries of policies of which the actor may see a pool; of a pool on trial, that one."""
+    found = Canary.objects.select_related("policy", "version", "against", "author", "pool")
+    seen = models.Q(pool=None) | models.Q(pool__in=visible_pools(actor))
+    return visible_trials(found.filter(seen), actor, "policy__pools").distinct()
 
 
 def running_canary(policy: Policy) -> Canary | None:
     """Return the policy's canary, where one takes sessions."""
-    return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version").first()
+    return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version", "pool").first()
 
 
 def start_canary(
-    version: PolicyVersion,
+    tried: PolicyVersion | Pool,
     *,
     actor: Actor,
     steps: Sequence[float] = DEFAULT_STEPS,
@@ -64,16 +72,19 @@ def start_canary(
     guards: Any = None,
     why: str = "",
 ) -> Canary:
-    """Let the version place a share of the sessions of its policy's pools beside the live version, from now on.
+    """Give a version, or a pool of weight 0, a share of the sessions beside the live version, or the other pools.
 
     Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError where one runs already.
     """
-    policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
+    policy = Policy.objects.select_related("live_version").get(pk=tried.policy_id)
     require_all_pools(actor, policy)
     live = policy.live_version
     if live is None:
         raise problem("version", "No version is live yet for comparison; publish this one instead.")
-    if wrong := [*_version_problems(version, live), *course_problems(steps, min_dwell_s, advance, guards)]:
+    pool, version = (tried, live) if isinstance(tried, Pool) else (None, tried)
+    wrong = course_problems(steps, min_dwell_s, advance, guards)
+    wrong += _version_problems(version, live) if pool is None else _pool_problems(pool, () if wrong else steps)
+    if wrong:
         raise InvalidFieldsError(wrong)
     limits = msgspec.convert(guards or {}, prepared(GuardDocument))
     if ControlSlice.objects.filter(pool__policy=policy, state__in=ALONE).exists():
@@ -82,16 +93,14 @@ def start_canary(
         )
     now = timezone.now()
     canary = Canary(
-        key=secrets.token_hex(8), policy=policy, version=version, against=live, steps=[float(each) for each in steps],
-        step_at=now, started_at=now, min_dwell_s=min_dwell_s, advance=advance, guards=msgspec.to_builtins(limits),
-        why=why[:200], author=actor.user, author_name=actor.name,
+        key=secrets.token_hex(8), policy=policy, version=version, against=live, pool=pool, step_at=now, started_at=now,
+        steps=[float(each) for each in steps], min_dwell_s=min_dwell_s, advance=advance,
+        guards=msgspec.to_builtins(limits), why=why[:200], author=actor.user, author_name=actor.name,
     )  # fmt: skip
     try:
         with transaction.atomic():
             canary.save(force_insert=True)
-            audit.record(
-                actor, "canary.start", "canary", canary.key, after=told(canary), why=why, pool=only_pool(policy)
-            )
+            audit.record(actor, "canary.start", "canary", canary.key, after=told(canary), why=why, pool=pool_of(canary))
             record_change()
     except IntegrityError as error:
         raise CanaryOverError("This policy already has a running canary; promote or abort it first.") from error
@@ -118,7 +127,7 @@ def take_step(
         now = timezone.now()
         waived = require_evidence(stored, evidence, why, now)
         going = {"step": stored.step + 1, "step_at": now}
-        changed(stored, going, "canary.step", actor=actor, why=why, pool=only_pool(stored.policy), waived=waived)
+        changed(stored, going, "canary.step", actor=actor, why=why, pool=pool_of(stored), waived=waived)
     return stored
 
 
@@ -130,7 +139,7 @@ def promote(
     why: str = "",
     evidence: Evidence = Evidence.REQUIRED,
 ) -> Canary:
-    """Publish the canary's version, so that all sessions follow it.
+    """Publish the canary's version, so that all sessions follow it; a pool keeps its share by a weight of its own.
 
     Raises NotAllowedError, StaleRevisionError, CanaryOverError (as EvidenceMissingError too), StalePolicyError,
     NotApprovedError, InvalidPolicyError.
@@ -143,10 +152,20 @@ def promote(
             raise StalePolicyError(stored.policy, live)
         waived = require_evidence(stored, evidence, why, timezone.now())
         reason = why or f"Promoted at {stored.share * 100:.3g} % of the sessions"
-        pool = only_pool(stored.policy)
-        end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=pool, waived=waived)
-        publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])
+        concerned = pool_of(stored)
+        end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=concerned, waived=waived)
+        if stored.pool is None:
+            publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])
+        else:
+            _keep_share(stored.pool, stored.share, actor=actor, why=reason[:200])
     return stored
+
+
+def _keep_share(pool: Pool, share: float, *, actor: Actor, why: str) -> None:
+    weight = kept_weight(pool, share)
+    if weight is None:
+        raise CanaryOverError(_NO_WEIGHT)
+    recorded_change.change(pool, {"weight": weight}, "pool.change", actor=actor, why=why, pool=pool.slug)
 
 
 def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
@@ -185,6 +204,13 @@ def _guard_problem(name: str, value: Any) -> FieldProblem | None:
     except msgspec.ValidationError as error:
         return FieldProblem(f"guards.{name}", f"{error}.")
     return None
+
+
+def _pool_problems(pool: Pool, steps: Sequence[float]) -> list[FieldProblem]:
+    """Return why the pool cannot be tried; with `steps` also why their last share could not be kept."""
+    if wrong := service_problem(pool):
+        return [FieldProblem("pool", wrong)]
+    return [FieldProblem("steps", _NO_WEIGHT)] if steps and kept_weight(pool, steps[-1]) is None else []
 
 
 def _version_problems(version: PolicyVersion, live: PolicyVersion) -> list[FieldProblem]:

@@ -20,12 +20,12 @@ ALONE = (SliceState.FALLBACK, SliceState.PROBING)
 def arms_of(
     live: PolicyVersion | None, canaries: Sequence[Canary], control: ControlSlice | None
 ) -> tuple[ArmEntry, ...]:
-    """Return the arms in the order in which they are asked; `canaries` are the running ones."""
+    """Return the arms in the order in which they are asked; `canaries` are the running ones, of pools too."""
     if live is None:
         return ()
     arms = []
     if control is None or control.state not in ALONE:
-        arms += [canary_arm(each) for each in canaries if each.against_id == live.pk]
+        arms += [canary_arm(each) for each in canaries if each.pool_id is None and each.against_id == live.pk]
     if control is not None and control.share > 0:
         placement = slice_document(live).placement
         if not pair_problem(placement, live_routing_of(live).order.name):

@@ -1,4 +1,4 @@
-"""A policy version on trial: a share of the sessions of its policy's pools follows it beside the live version."""
+"""What is on trial with a share of the sessions: a policy version beside the live one, or a pool beside others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from typing_extensions import override
 
+from controlplane.fleet.models.pool import Pool
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 
@@ -14,9 +15,9 @@ class CanaryState(models.TextChoices):
     """How a canary stands."""
 
     RUNNING = "running", "Running"
-    PROMOTED = "promoted", "Promoted: its version is live"
+    PROMOTED = "promoted", "Promoted"
     ABORTED = "aborted", "Aborted"
-    ENDED = "ended", "Ended by another policy change"
+    ENDED = "ended", "Ended by another change"
 
 
 class Canary(models.Model):
@@ -30,6 +31,8 @@ class Canary(models.Model):
     version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     against = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     """The version that was live when it began."""
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    """The pool on trial, of which both versions are the live one; None: the version is."""
     steps = models.JSONField()
     """Shares of the sessions, rising, each above 0 and below 1."""
     step = models.PositiveSmallIntegerField(default=0)
@@ -69,7 +72,7 @@ class Canary(models.Model):
 
     @override
     def __str__(self) -> str:
-        return f"canary of {self.version}"
+        return f"canary of {self.pool or self.version}"
 
     @property
     def share(self) -> float:

@@ -1,6 +1,6 @@
 """First come, first served among those that can still be on time; SLO-infeasible requests go last.
 
-Past saturation FIFO makes every request late at once; passing over the few that are late anyway
+Past saturation FIFO makes every request late at once; serving last the few that are late anyway
 keeps the rest on time (research on scheduling §5).
 """
 

@@ -78,7 +78,8 @@ class NodeStore:
         began = time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._loader.load, wanted)
         try:
-            loaded = await asyncio.wait_for(work, budget_s + _GRACE_S)
+            async with asyncio.timeout(budget_s + _GRACE_S):
+                loaded = await work
         except TimeoutError:
             return KvOutcome(seconds=time.monotonic() - began, reason="late")
         return KvOutcome(

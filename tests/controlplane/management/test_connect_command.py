@@ -11,12 +11,13 @@ import pytest
 from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
+from bench.live.loopback_ports import free_ports
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from gateway.bus.bus import Bus
 from tests.controlplane.automation.actuators.http_exchange import http_server
-from tests.controlplane.simulated_engine import SimulatedEngine, free_ports
+from tests.controlplane.simulated_engine import SimulatedEngine
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 

@@ -146,7 +146,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    """Return the words of a process's command; none where it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def completed(program: Program) -> float:

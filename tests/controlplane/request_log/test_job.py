@@ -17,7 +17,7 @@ from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Retention, Segment
 from controlplane.request_log.store.segments import Stored
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.request_batch import TOPIC, encode_batch, request_batch
+from gateway.contracts.request_batch import TOPIC, encode_batch, pack_row, request_batch
 from tests.controlplane.request_log.recordings.traffic import rows
 from tests.controlplane.request_log.store.records import START, batch, on_time
 
@@ -41,7 +41,7 @@ def intake(bus: InProcessBus) -> RequestIntake:
 
 def tell(bus: InProcessBus, name: str = "one") -> None:
     decisions = [on_time(f"{name}-{number}", START + number) for number in range(3)]
-    bus.append(TOPIC, encode_batch(request_batch(name, rows(4), decisions)))
+    bus.append(TOPIC, encode_batch(request_batch(name, list(map(pack_row, rows(4))), decisions)))
 
 
 def test_the_job_stores_what_the_bus_brought(bus: InProcessBus) -> None:

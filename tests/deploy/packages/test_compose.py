@@ -21,7 +21,7 @@ import jsonschema
 import pytest
 import yaml
 
-from bench.live.live_fleet import free_ports
+from bench.live.loopback_ports import free_ports
 from gateway.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed

@@ -17,7 +17,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-from bench.live.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import wait_for
+from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, tool
 from tests.house.test_pins import pins

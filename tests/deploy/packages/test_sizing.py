@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from bench.sizing import SIZES
+from bench.gateway.sizing import SIZES
 
 ROOT = Path(__file__).resolve().parents[3]
 

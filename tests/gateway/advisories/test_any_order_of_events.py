@@ -1,5 +1,7 @@
 """No order, duplicate, loss or kill loses the only copy of a block to an advisory, or leaves a reservation behind.
 
+A copy that an advisory brought may be the only one too: its source may have let its own go, or have ended.
+
 The gateway's own parts decide; nodes are their catalogs and transactions, and the network is a list of messages that
 come late, twice, in another order or not at all.
 """
@@ -7,6 +9,7 @@ come late, twice, in another order or not at all.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import threading
 from collections.abc import Sequence
@@ -20,16 +23,18 @@ from gateway.advisories.advisories import Advisories
 from gateway.advisories.advisory_tally import AdvisoryTally
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.advisory import Advisory
-from gateway.contracts.kv_order import FAILED, MISSING, MOVED
+from gateway.contracts.kv_order import FAILED, FREED, KEPT, MISSING, MOVED
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import Mover, Part
 from gateway.kv_orders.kv_orders import KvOrders
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts
-from kvstore.transactions.expected_blocks import Expected
+from kvstore.transactions.cold_copies import drop_cold
+from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
 from kvstore.transactions.transactions import Rejection, Transactions
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
+from planning.kv_orders.replica_count import UNREAD_S
 from routing.ledger.node_loads import NodeLoads
 from routing.policy.policy_document import AdvisoryRule, RoutingPolicy
 from routing.router import Router
@@ -42,7 +47,7 @@ from tests.routing.advisories.test_advised_routing import DEAR
 from tests.routing.pools import engines
 
 HOMES = {"e-01": "a", "e-02": "b"}
-SESSIONS, BLOCKS, STEPS = 8, 4, 300
+SESSIONS, BLOCKS, STEPS = 8, 4, 900
 LEASE_S = 10.0
 
 
@@ -55,7 +60,7 @@ def facts(name: int) -> BlockFacts:
 
 
 class Node:
-    """One machine's blocks. Mutable: `brought`, those that came by an advisory and that nobody has read."""
+    """One machine's blocks."""
 
     def __init__(self) -> None:
         self.begin()
@@ -64,7 +69,6 @@ class Node:
         """Be there with nothing, as after the machine's end."""
         self.held = catalog(dram_slots=12, ssd_slots=12)
         self.transactions = Transactions(self.held)
-        self.brought: set[int] = set()
 
     def blocks(self) -> dict[int, bool]:
         """Return what can be read: block → whether it lies in DRAM."""
@@ -88,7 +92,7 @@ class World(Mover):
     def __init__(self, rule: AdvisoryRule, seed: int) -> None:
         self.rng, self.lock, self.now = random.Random(seed), threading.Lock(), 1000.0
         self.nodes = {name: Node() for name in "ab"}
-        self.lost, self.moves = set[int](), 0
+        self.lost, self.moves, self.shrinks = set[int](), 0, 0
         self.policy = RoutingPolicy(advisories=rule, prefill_cost=DEAR)
         self.on_their_way: list[tuple[Advisory, float, bool]] = []
         self.requests = 0
@@ -137,20 +141,31 @@ class World(Mover):
             self.moves += 1
             fate, before = self.rng.random(), self.all_blocks()
             there, to = self.nodes[source].blocks(), self.nodes[target]
-            unread = set().union(*(each.brought for each in self.nodes.values()))
             asked = [each for each in keys if each in there]
             expected = Expected(self.now + expected_s, self.now + 60.0)
             if source == target:
                 self._fill(to, asked, expected)
                 came = True
             else:
-                known = to.blocks()
                 came = to.store(asked, self.now, expected, ends="whole" if fate < 0.8 else "partway")
-                to.brought |= {each for each in asked if came and each not in known}
-            self.lost |= before - self.all_blocks() - unread
+            self.lost |= before - self.all_blocks()
         if fate > 0.9:
             raise ConnectionError("the answer was lost")
         return Part(tuple(asked) if came else (), 1000 * len(asked), MOVED if came else FAILED if asked else MISSING)
+
+    @override
+    def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
+        with self.lock:
+            self.shrinks += 1
+            before, names, tx_id = self.all_blocks(), [key(each) for each in keys], f"shrink {self.shrinks}"
+            kept = self.nodes[keeper[0]].transactions
+            if isinstance(kept.allocate(tx_id, names, [], LEASE_S, self.now), Rejection):
+                return Part((), 0, KEPT)
+            drop_cold(self.nodes[target[0]].held, names, self.now - UNREAD_S)
+            if self.rng.random() < 0.8:
+                kept.commit(tx_id, self.now)
+            self.lost |= before - self.all_blocks()
+        return Part(tuple(keys), 1000 * len(keys), FREED)
 
     def _fill(self, node: Node, names: Sequence[int], expected: Expected) -> None:
         for name in names:
@@ -168,14 +183,17 @@ class World(Mover):
         rng = self.rng
         lead_s = rng.choice((None, rng.uniform(0.0, 40.0)))
         session = f"s-{rng.randrange(SESSIONS)}"
-        advisory = Advisory(tenant_id="acme", session_id=session, expected_arrival_s=lead_s, source="k")
+        advisory = Advisory(
+            tenant_id="acme", session_id=session, expected_arrival_s=lead_s, source=f"k-{rng.randrange(200)}"
+        )
         self.on_their_way.append((advisory, self.now, rng.random() < 0.2))
 
     def deliver(self) -> None:
         """Something that is on its way comes, whichever; it may come again, and some things never do."""
         if not self.on_their_way:
             return
-        at = self.rng.randrange(len(self.on_their_way))
+        newest = min(len(self.on_their_way), self.rng.choice((1, 3, 30)))
+        at = len(self.on_their_way) - 1 - self.rng.randrange(newest)
         advisory, said_s, withdrawn = self.on_their_way[at]
         dice = self.rng.random()
         if dice < 0.8:
@@ -201,41 +219,59 @@ class World(Mover):
         self.advisories.decided(asked, outcome.decision)
         self.router.observe(Completed(asked.request_id), self.now)
         with self.lock:
-            node = self.nodes[HOMES[outcome.decision.engine_id]]
-            node.held.close_read(node.held.open_read([key(each) for each in keys]))
+            node, before = self.nodes[HOMES[outcome.decision.engine_id]], self.all_blocks()
+            records = node.held.open_read([key(each) for each in keys])
+            node.held.expected.wanted(records)
+            node.held.close_read(records)
+            # Without advisories these would leave too, for all blocks come and go by their last use.
+            plain = copy.deepcopy(node)
+            plain.held.expected = ExpectedBlocks()
+            held = plain.blocks().keys()
+            plain.store(keys, self.now)
             node.store(keys, self.now)
-            node.brought -= set(keys)
+            self.lost |= before - self.all_blocks() - (held - plain.blocks().keys())
+
+    def drain(self) -> None:
+        """One engine takes no more work, so that its sessions go to the other one; or both do again."""
+        out = self.rng.randrange(3)
+        self.router.set_engines([engines(2, accepts=number != out)[number] for number in range(2)], self.now)
 
     def write_behind(self) -> None:
-        """A node writes a block of its DRAM to its SSD."""
+        """A node writes blocks of its DRAM to its SSD."""
         with self.lock:
             node = self.nodes[self.rng.choice("ab")]
-            for name in [each for each, in_dram in node.blocks().items() if in_dram][:3]:
+            in_dram = [name for name, in_dram in node.blocks().items() if in_dram]
+            for name in self.rng.sample(in_dram, min(6, len(in_dram))):
+                before = self.all_blocks()
                 record = node.held.open_fill(key(name), SSD)
                 if record is not None:
                     node.held.close_fill(record, SSD, whole=True)
+                    self.lost |= before - self.all_blocks() if record.brought else set()
 
     async def step(self) -> None:
         dice = self.rng.random()
         if dice < 0.3:
             self.send()
-        elif dice < 0.6:
+        elif dice < 0.55:
             self.deliver()
-        elif dice < 0.8:
+        elif dice < 0.75:
             self.ask()
-        elif dice < 0.9:
+        elif dice < 0.85:
             self.write_behind()
+        elif dice < 0.91:
+            self.drain()
         elif dice < 0.95:
             self.advisories.sweep()
-        elif dice < 0.96:
+            self.orders.sweep()
+        elif dice < 0.97:
             with self.lock:
                 self.nodes[self.rng.choice("ab")].begin()
-        elif dice < 0.97:
+        elif dice < 0.98:
             await self.orders.stop()
             self.begin()
         else:
             await until(lambda: len(self.orders) == 0)
-        self.now += self.rng.choice((0.0, 0.1, 1.0, 10.0))
+        self.now += self.rng.choice((0.0, 0.1, 0.5, 1.0, 10.0))
         self.look()
         await asyncio.sleep(0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from gateway.bus.bus_frame import Frame, FrameSeal
 from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
 from gateway.bus.redis_scripts import BusNames, installation_prefix
+from gateway.bus.redis_session import RedisSession
 from tests.private_hub import PrivateHub, private_hub
 from tests.private_redis import PrivateRedis, private_redis
 
@@ -228,6 +231,34 @@ def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, se
     finally:
         server.thaw()
     until(lambda: made().latest("t") == b"999")
+
+
+def test_a_failed_session_ends_although_its_hearing_swallows_a_cancellation(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As asyncio.wait_for of Python 3.11 does, when the cancellation comes as what it waits for is done.
+    hear, send = RedisSession._hear, RedisSession._send_batch
+    failed = threading.Event()
+
+    async def hear_on(session: RedisSession) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await hear(session)
+        await hear(session)
+
+    async def fail_once(session: RedisSession, *batch: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise TimeoutError("the server does not answer")
+        await send(session, *batch)
+
+    monkeypatch.setattr(RedisSession, "_hear", hear_on)
+    monkeypatch.setattr(RedisSession, "_send_batch", fail_once)
+    one = made()
+    until(lambda: one.state.connected)
+    one.publish("t", b"1")
+    until(lambda: made().latest("t") == b"1")
+    assert failed.is_set()
+    assert one.state.connections == 2
 
 
 @of_redis

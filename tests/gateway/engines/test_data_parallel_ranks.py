@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bench.live.loopback_ports import free_port, free_ports
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.engines.breaker import HTTP_5XX
@@ -22,7 +22,6 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
-from tests.gateway.fake_engine import free_port
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
 
@@ -52,11 +51,9 @@ async def process() -> AsyncIterator[EngineSettings]:
 def _two_ports() -> int:
     """Return a free port after which the next one is free too."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            if second.connect_ex(("127.0.0.1", port + 1)) != 0:
-                return port
+        first, second = free_ports(2)
+        if second == first + 1:
+            return first
 
 
 @asynccontextmanager

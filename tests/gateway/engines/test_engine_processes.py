@@ -16,12 +16,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bench.live.loopback_ports import free_ports
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.prober import probe_engines
 from kvstore.keys.block_keys import token_block_keys
 from routing.values.decision import Dispatched
-from tests.gateway.fake_engine import free_ports, until
+from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
 
 pytestmark = pytest.mark.processes

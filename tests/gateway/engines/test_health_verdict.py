@@ -73,3 +73,10 @@ async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> No
         assert accepting(live) == {"a", "b"}
         slow_start(live.pool, {"a": 9, "b": 9, "c": 1}, time.time())
         assert accepting(live) == {"a", "b", "c"}
+
+
+async def test_where_all_engines_are_in_probation_none_holds_back(tmp_path: Path) -> None:
+    coming_back = {name: verdict("probation", ramp_from=0.1, ramp_s=1e6) for name in NAMES}
+    async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
+        slow_start(live.pool, dict.fromkeys(NAMES, 5), time.time())
+        assert accepting(live) == {"a", "b", "c"}

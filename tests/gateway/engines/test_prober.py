@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from aiohttp import web
 
+from bench.live.loopback_ports import free_port
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, decode_report, load_topic
 from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.prober import probe_engines
-from tests.gateway.fake_engine import FakeEngine, fake_engine, free_port, until
+from tests.gateway.fake_engine import FakeEngine, fake_engine, until
 
 
 class Probing:

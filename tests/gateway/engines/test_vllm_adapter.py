@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from bench.live.loopback_ports import free_port
 from gateway.engines.vllm_adapter import (
     EngineAnswerError,
     EngineUnreachableError,
@@ -18,7 +19,7 @@ from gateway.engines.vllm_adapter import (
     LightLoad,
     VllmAdapter,
 )
-from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine, free_port
+from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine
 
 
 @pytest_asyncio.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.live.loopback_ports import free_ports
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes import kv_nodes
@@ -18,7 +19,6 @@ from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
 from gateway.kv_orders.block_mover import BlockMover
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from tests.controlplane.simulated_engine import free_ports
 from tests.gateway.fake_engine import until
 from tests.kvstore.kv_blocks import a_client, address, block, node
 from tests.kvstore.transfer.test_transfer import certificates

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.live.loopback_ports import free_ports
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
@@ -21,7 +22,6 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
-from tests.controlplane.simulated_engine import free_ports
 from tests.gateway.fake_engine import until
 from tests.gateway.kv_nodes.loading_engine import BLOCK_BYTES, LoadingEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot

@@ -13,6 +13,7 @@ import pytest
 import zmq
 from typing_extensions import override
 
+from bench.live.loopback_ports import free_ports
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.node_follower import FollowSettings, NodeFollower, NodeSink
 from kvstore.events.kv_events import AllBlocksCleared, BlockStored, EventBatch, KvEvent, encode_batch
@@ -23,7 +24,6 @@ from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
 from kvstore.transfer.frames import Page, PageOf, Purge
 from kvstore.transfer.transfer_client import TransferClient
-from tests.controlplane.simulated_engine import free_ports
 from tests.gateway.kv_nodes.loading_engine import block_of
 from tests.gateway.ports import listen
 from tests.kvstore.kv_blocks import SECRET, a_client, address, key, node, wait_until

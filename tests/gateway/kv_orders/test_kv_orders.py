@@ -15,6 +15,7 @@ from gateway.contracts.kv_order import FAILED, FREED, KEPT, MISSING, MOVED, Endi
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_orders.block_mover import PART_BLOCKS, Mover, Part
+from gateway.kv_orders.freed_copies import MISSED_S
 from gateway.kv_orders.kv_orders import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, KvOrders
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
@@ -298,16 +299,17 @@ async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> No
     await made.orders.stop()
 
 
-async def test_a_replica_that_nobody_loads_from_goes_while_another_node_has_it() -> None:
+@pytest.mark.parametrize("planner", [REPLICATE, ADVISORY])
+async def test_a_copy_that_nobody_loads_from_goes_while_another_node_has_it(planner: Planner) -> None:
     async with asked() as made:
         held = made.nodes.holdings
         for name in "ab":
             held.join(name)
             held.stored(name, [1, 2, 3])
             held.complete(name)
-        made.ask(1, planner=REPLICATE)
+        made.ask(1, planner=planner, request="session s" if planner == ADVISORY else "")
         made.mover.let(1)
-        await until(lambda: made.counted("replicate", "moved") == 1)
+        await until(lambda: made.counted(planner, "moved") == 1)
         made.orders.sweep()
         made.clock.now += COLD_S
         made.orders.sweep()
@@ -315,9 +317,30 @@ async def test_a_replica_that_nobody_loads_from_goes_while_another_node_has_it()
         assert made.mover.shrunk == [("a:1", "b:1", 1, 3)]
         row = next(each for each in made.rows() if each.planner == SHRINK)
         assert (row.source, row.target, row.asked_blocks, row.blocks, row.bytes) == ("a", "b", 3, 3, 3 * BLOCK)
-        assert (row.outcome, row.worth, row.pool_id) == (FREED, "none", "pool")
+        assert (row.outcome, row.worth, row.pool_id) == (FREED, "open", "pool")
         made.orders.sweep()
         assert len(made.orders) == 0
+        made.clock.now += MISSED_S
+        made.orders.sweep()
+        assert next(each.worth for each in made.rows() if each.planner == SHRINK) == "useful"
+        assert made.metrics.kv_order_useless.value("shrink") == 0
+
+
+async def test_shrinks_whose_blocks_are_missed_soon_are_useless_and_make_their_planner_back_off() -> None:
+    async with asked() as made:
+        for number in range(30):
+            made.clock.now += 1.0
+            made.ask(10 * number + 1, planner=SHRINK)
+            await until(lambda: len(made.orders) == 0)
+            made.orders.wanted("a", [10 * number + 1])
+            made.orders.wanted("b", [10 * number + 3, 9000])
+            made.orders.freed.check()
+        freed = made.counted("shrink", "freed")
+        assert freed < 30, "it was let go on"
+        assert made.metrics.kv_order_useless.value("shrink") == freed
+        assert {(each.outcome, each.worth) for each in made.rows()} == {(FREED, "useless")}
+        assert made.ask(9001, planner=REPLICATE), "another planner's orders are not to blame"
+        made.mover.let(1)
 
 
 async def test_a_long_prefix_goes_from_its_end_and_no_further_than_its_node_lets_it() -> None:
@@ -332,4 +355,4 @@ async def test_a_long_prefix_goes_from_its_end_and_no_further_than_its_node_lets
             (half + 1, PART_BLOCKS + half),
         ]
         (row,) = made.rows()
-        assert (row.outcome, row.blocks, row.worth) == (KEPT, PART_BLOCKS, "none")
+        assert (row.outcome, row.blocks, row.worth) == (KEPT, PART_BLOCKS, "open")

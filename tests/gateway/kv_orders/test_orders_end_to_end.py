@@ -142,10 +142,12 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             await until(lambda: len(told.rows) == 2)
             row = next(each for each in told.rows.values() if each.planner == "shrink")
             assert (row.source, row.target, row.asked_blocks, row.blocks) == ("a", "b", BLOCKS, BLOCKS)
-            assert (row.outcome, row.worth, row.bytes) == ("freed", "none", BLOCKS * BLOCK_BYTES)
+            assert (row.outcome, row.worth, row.bytes) == ("freed", "open", BLOCKS * BLOCK_BYTES)
             _, record = await fleet.ask()
             assert record.load is not None
             assert (record.load.node, record.load.blocks) == ("a", BLOCKS)
+            await until(lambda: told.rows[row.order_id].worth == "useless")
+            assert 'switchyard_kv_orders_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
 
 
 async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:

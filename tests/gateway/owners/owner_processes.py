@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,7 @@ import aiohttp
 from aiohttp import web
 from typing_extensions import override
 
+from bench.live.loopback_ports import free_port
 from gateway.bus.follower_bus import hear_gateways
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_sample
@@ -26,7 +28,6 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.owners.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
-from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.private_hub import private_hub
 
@@ -62,14 +63,14 @@ class Gateways:
         """Decision ids of whole answers."""
         self.samples: dict[str, FleetSample] = {}
         """The last word of each gateway."""
+        self.heard_s: dict[str, float] = {}
         self.bus = RedisBus(hub_url, SECRET.encode())
         self._directory, self._hub_url, self._session = directory, hub_url, session
         self._urls: dict[str, str] = {}
 
     def start(self, name: str) -> None:
         """Start a gateway."""
-        with listen() as held:
-            port = held.getsockname()[1]
+        port = free_port()
         self._urls[name] = f"http://127.0.0.1:{port}"
         environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url}
         command = [sys.executable, "-m", "gateway", "--name", name, "--port", str(port)]
@@ -86,6 +87,7 @@ class Gateways:
     def hear(self, name: str, value: bytes) -> None:
         """Take the sample of a gateway."""
         self.samples[name] = decode_sample(value)
+        self.heard_s[name] = time.monotonic()
 
     def role(self, name: str) -> PoolRole | None:
         """Return what a gateway last said that it is to the pool."""
@@ -114,13 +116,24 @@ class Gateways:
 
     def roles_logged(self, name: str) -> list[tuple[str, int]]:
         """Return the roles that a gateway took, each with the epoch that it knew then."""
-        lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
-        return [(line["role"], line["epoch"]) for line in lines if line.get("event") == "pool_owner"]
+        return [(role, epoch) for role, _owner, epoch in self._pool_owners(name)]
 
     def check_epochs(self) -> None:
-        """Raise AssertionError where two gateways owned the pool under one epoch."""
-        owned = [epoch for name in self.processes for role, epoch in self.roles_logged(name) if role == OWNER]
-        assert len(owned) == len(set(owned)), owned
+        """Raise AssertionError where a gateway forgot an epoch, or owned the pool under one that it knew as another's.
+
+        Two that have not met yet may choose the same number; their tags order them.
+        """
+        for name in self.processes:
+            owners: dict[int, set[str]] = {}
+            for role, owner, epoch in self._pool_owners(name):
+                assert epoch >= max(owners, default=0), (name, epoch, owners)
+                owners.setdefault(epoch, set()).update({owner} - {""})
+                assert role != OWNER or owners[epoch] == {name}, (name, epoch, owners)
+
+    def _pool_owners(self, name: str) -> list[tuple[str, str, int]]:
+        lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
+        told = [line for line in lines if line.get("event") == "pool_owner"]
+        return [(line["role"], line["owner"], line["epoch"]) for line in told]
 
     def check_requests(self) -> None:
         """Raise AssertionError unless each request reached one engine once, and was answered."""
@@ -130,9 +143,13 @@ class Gateways:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return once the condition holds."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not holds():
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            said = {name: (self.role(name), self.heard_s.get(name)) for name in self.processes}
+            raise AssertionError(f"never; last said at {time.monotonic():.1f}: {said}, {self.bus.state}") from None
 
     async def ready(self, name: str) -> None:
         """Return when a gateway serves."""
@@ -172,9 +189,12 @@ class Gateways:
         return decided_by
 
     async def asks_owner(self, name: str, after: int) -> None:
-        """Send requests to a gateway until an owner of a later epoch has decided one."""
+        """Send requests to a gateway until an owner of a later epoch has decided one, or it is that owner itself."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
+                role = self.role(name)
+                if role is not None and role.role == OWNER and role.epoch > after:
+                    return
                 said = await self.decided_by(name, await self.chat(name, "who decides?"))
                 if said not in ("", ALONE) and int(said.rpartition(" ")[2]) > after:
                     return

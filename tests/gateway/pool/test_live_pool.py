@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zmq.asyncio
 
+from bench.live.loopback_ports import free_port
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CLOSED, OPEN
@@ -17,7 +18,7 @@ from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import Completed, FirstToken
-from tests.gateway.fake_engine import FakePublisher, fake_engine, free_port, until
+from tests.gateway.fake_engine import FakePublisher, fake_engine, until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
 
 

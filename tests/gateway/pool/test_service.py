@@ -6,6 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.pool.service import PATIENCE_S, Service
@@ -79,3 +80,27 @@ def test_one_pool_is_chosen_without_a_look_at_the_prompt() -> None:
         raise AssertionError("nothing depends on the prompt")
 
     assert Service([only]).choose(never, NOW) is only
+
+
+def on_trial(weight: float, **changes: Any) -> Any:
+    made = pool("new", 0, **changes)
+    made.entry = msgspec.structs.replace(made.entry, weight=weight, arm="canary")
+    return made
+
+
+def test_a_pool_on_trial_gets_its_share_and_nothing_that_others_give_away() -> None:
+    before = chosen(Service([pool("a"), pool("b", 300)]))
+    small = chosen(Service([pool("a"), pool("b", 300), on_trial(400 * 0.1 / 0.9)]))
+    large = chosen(Service([pool("a"), pool("b", 300), on_trial(400 * 0.5 / 0.5)]))
+    share = Counter(small.values())["new"] / len(small)
+    assert share == pytest.approx(0.1, abs=0.02)
+    assert {name for name in small if small[name] == "new"} <= {name for name in large if large[name] == "new"}
+    assert {before[name] for name in small if small[name] != "new"} == {"a", "b"}
+    assert all(before[name] == at for name, at in small.items() if at != "new")
+    busy = chosen(Service([pool("a", wait_s=60.0), pool("b", 300, wait_s=60.0), on_trial(400 * 0.1 / 0.9)]))
+    assert busy == small
+
+
+def test_a_pool_on_trial_that_is_overloaded_gives_its_requests_away() -> None:
+    busy = chosen(Service([pool("a"), on_trial(100.0, wait_s=PATIENCE_S + 0.1)]))
+    assert set(busy.values()) == {"a"}

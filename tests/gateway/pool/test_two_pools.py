@@ -76,3 +76,51 @@ async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
         while gateway.gateway.pools["one"].router.view.roster.accepting:
             await asyncio.sleep(0.02)
     assert {await pool_of(gateway, f"s{number}") for number in range(SESSIONS)} == {"two"}
+
+
+async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
+    engines: dict[str, ScriptedEngine], tmp_path: Path
+) -> None:
+    made = snapshot([each.url for each in engines.values()])
+    placed = tuple(
+        msgspec.structs.replace(entry, pool_id=name) for entry, name in zip(made.engines, engines, strict=True)
+    )
+    bus = InProcessBus()
+
+    def publish(version: int, weight: float, one: str = "", two: str = "") -> None:
+        pools = tuple(
+            msgspec.structs.replace(made.pools[0], pool_id=name, name=name, weight=share, arm=arm)
+            for name, share, arm in (("one", 100, one), ("two", weight, two))
+        )
+        changed = msgspec.structs.replace(made, version=version, pools=pools, engines=placed)
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(changed))
+
+    async def pools_of_sessions(gateway: ServedGateway, version: int) -> dict[str, str]:
+        async with asyncio.timeout(60):
+            while gateway.gateway.snapshot_version != version:
+                await asyncio.sleep(0.02)
+        return {name: await pool_of(gateway, name) for name in (f"s{number}" for number in range(SESSIONS))}
+
+    publish(1, 0)
+    async with served([], tmp_path, bus=bus) as gateway:
+        before = await pools_of_sessions(gateway, 1)
+        assert set(before.values()) == {"one"}
+        publish(2, 25, "live", "canary")
+        small = await pools_of_sessions(gateway, 2)
+        publish(3, 100, "live", "canary")
+        large = await pools_of_sessions(gateway, 3)
+        assert 0 < Counter(small.values())["two"] < Counter(large.values())["two"] < SESSIONS
+        assert {name for name in small if small[name] == "two"} < {name for name in large if large[name] == "two"}
+        for name, pool in large.items():
+            await chat(gateway, name)
+            record = max(gateway.app.recent._records.values(), key=lambda each: each.arrived_s)
+            told = record.decision.pool_id, record.decision.arm
+            assert told == (pool, "canary" if pool == "two" else "live")
+        metrics = await gateway.metrics()
+        # Asked for by the decision API twice, and sent once.
+        count = Counter(small.values())["two"] + 2 * Counter(large.values())["two"]
+        assert f'switchyard_arm_requests_total{{arm="canary",outcome="completed",pool="two"}} {count}.0' in metrics
+        publish(4, 0)
+        assert await pools_of_sessions(gateway, 4) == before
+        await chat(gateway, "s0")
+        assert max(gateway.app.recent._records.values(), key=lambda each: each.arrived_s).decision.arm == ""

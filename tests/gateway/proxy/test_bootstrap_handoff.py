@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.loopback_ports import free_port
 from gateway.app import AppSettings
 from gateway.proxy.attempt import RelaySettings
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
-from tests.gateway.fake_engine import free_port, until
+from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
 

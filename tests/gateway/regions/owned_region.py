@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
+from bench.live.loopback_ports import free_port
 from gateway.base.peer_settings import PeerSettings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
@@ -16,7 +17,6 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.owners.ownership import ASKS, OWNER
 from gateway.regions.regions import Regions
 from tests.gateway.owners.shared_fleet import Clock, owners
-from tests.gateway.ports import listen
 from tests.gateway.regions.three_regions import three_pools
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -27,7 +27,7 @@ class OwnedRegion:
 
     def __init__(self, engines: dict[str, ScriptedEngine]) -> None:
         self.engines = engines
-        self.ports = {name: _port() for name in ("one", "other", "eu")}
+        self.ports = {name: free_port() for name in ("one", "other", "eu")}
         self.owner: ServedGateway
         self.asking: ServedGateway
         self.eu: ServedGateway
@@ -126,9 +126,3 @@ def _name(gateway: ServedGateway) -> str:
 
 def _address(port: int) -> str:
     return f"127.0.0.1:{port}"
-
-
-def _port() -> int:
-    with listen() as held:
-        port: int = held.getsockname()[1]
-    return port

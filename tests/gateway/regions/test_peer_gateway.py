@@ -71,7 +71,7 @@ def test_what_engines_of_another_region_hold_counts_for_that_region_while_the_pe
 async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
     serving, peer = WorkLease(SILENCE_S), PeerGateway("eu=1", "eu", "127.0.0.1:1")
     # The stamp is made at 0.0 and comes 0.3 s later; asked for, it was before.
-    serving.renew(0.0)
+    serving.renew(0.0, 0.0)
     peer.hear(heartbeat(), asked_s=-0.3, now=0.3, wall=0.0)
     begun = asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_work_ends_before_its_first_contact_takes_it_back() -> None:
 def test_an_old_word_renews_no_lease() -> None:
     lease = WorkLease(SILENCE_S)
     assert lease.is_over(0.0)
-    lease.renew(5.0)
-    lease.renew(4.0)
+    lease.renew(5.0, 5.0)
+    lease.renew(4.0, 5.0)
     assert not lease.is_over(5.0 + SILENCE_S)
     assert lease.is_over(5.1 + SILENCE_S)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import gc
+import json
+from collections.abc import AsyncIterator, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,24 @@ import pytest
 
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.regions.forward_client import ForwardFailedError, signed_head
 from gateway.regions.forward_head import ForwardHead
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.regions import Regions
-from gateway.regions.work_lease import SILENCE_S
+from gateway.regions.work_lease import SILENCE_S, WorkLease
 from simulator.fault_proxy import Link
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+from tests.gateway.served_gateway import MODEL
 
+# Connections that a test breaks on purpose may still be closing when its loop ends.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 BODY = b"{}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_to_others() -> Iterator[None]:
+    yield
+    gc.collect()
 
 
 @pytest.fixture
@@ -106,6 +118,60 @@ async def test_what_waited_on_its_way_is_not_begun(regions: ThreeRegions) -> Non
     assert server._problem(head(clock() - SILENCE_S + 1.0), BODY) == ""
     assert server._problem(head(clock() - SILENCE_S - 0.1), BODY) == "too_late"
     assert server._problem(head(clock() + 3600.0), BODY) == "too_late", "nobody has made that stamp yet"
+
+
+async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
+    regions: ThreeRegions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eu, client = regions.peers("eu"), served(regions, "us").client
+    held_up_s, clock = [0.0], eu.clock
+    monkeypatch.setattr(eu, "clock", lambda: clock() + held_up_s[0])
+    regions.engines["eu"].stall = True
+    own = asyncio.create_task(regions.chat("eu", "keeps the engine busy"))
+    await regions.engines["eu"].received.wait()
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "comes from us"}]}).encode()
+    gateway, caller = to(regions, "eu"), ApiKeyEntry(key_id="k", sha256="", tenant_id="tenant-a")
+    signed = signed_head("d-1", Hop("us", "eu", "", ""), caller, body, age_s=0.0, stamp=gateway.stamp)
+
+    async def forward() -> None:
+        async with client.answer(gateway, "/v1/chat/completions", body, {"content-type": "application/json"}, signed):
+            raise AssertionError("the region has served it")
+
+    forwarded = asyncio.create_task(forward())
+    pool = regions.gateways["eu"].gateway.pools["eu"]
+    async with asyncio.timeout(60):
+        while not pool.driver._waiting:
+            await asyncio.sleep(0.01)
+    # A process that is held up neither hears anything nor ends what is overdue.
+    for peers in (eu, regions.peers("us")):
+        assert peers._task is not None
+        peers._task.cancel()
+        await asyncio.gather(*peers._questions, return_exceptions=True)
+    held_up_s[0] = SILENCE_S + 0.1
+    regions.engines["eu"].stall = False
+    own.cancel()
+    with pytest.raises(ForwardFailedError, match="status 409"):
+        await forwarded
+    assert len(regions.engines["eu"].bodies) == 1
+    await asyncio.gather(own, return_exceptions=True)
+
+
+async def test_a_word_that_comes_after_the_lease_was_over_saves_no_earlier_work() -> None:
+    lease, now = WorkLease(SILENCE_S), [0.0]
+    lease.renew(0.0, 0.0)
+    holding = lease.holding(lambda: now[0])
+    now[0] = SILENCE_S
+    lease.renew(now[0], now[0])
+    assert holding()
+    now[0] += SILENCE_S + 0.1
+    assert not holding()
+    with pytest.raises(TimeoutError):
+        async with lease.work():
+            lease.renew(now[0], now[0])
+            await asyncio.sleep(5)
+    assert not lease.is_over(now[0])
+    assert not holding(), "its first contact may have taken it back"
+    assert lease.holding(lambda: now[0])()
 
 
 async def test_a_gateway_that_is_gone_is_not_waited_for(regions: ThreeRegions) -> None:

@@ -51,6 +51,14 @@ def test_the_parts_of_a_span_sum_to_its_mean() -> None:
     assert split.look("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
 
 
+def test_of_many_requests_one_stands_for_those_like_it() -> None:
+    split = TtftSplit()
+    split.note([("e-1", 0.1, 0.2, 0.3, 1000.0)], 4)
+    split.note([("e-1", 0.6, 0.2, 0.3, 1000.0)])
+    one = split.look("e-1", 1000.0)[0]
+    assert (one.requests, one.mean.queue_s) == (5, pytest.approx(0.2))
+
+
 def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
     split.note([("e-1", 0.1, 0.2, 0.3, 1000.0)])

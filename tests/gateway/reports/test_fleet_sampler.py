@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.live.loopback_ports import free_port
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import STATES
 from gateway.traffic.traffic_window import COMPLETED, RequestResult
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import FirstToken
-from tests.gateway.fake_engine import fake_engine, free_port, until
+from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -157,12 +157,14 @@ async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) ->
     assert len(heard) == 1
 
 
-async def test_what_ends_beyond_the_limit_is_counted(gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_ends_beyond_the_limit_is_counted(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_ENDED", 2)
-    outbox, metrics = gateway.gateway.requests, gateway.gateway.metrics
     for _ in range(5):
-        outbox.ended(SimpleNamespace(keys=(), recorded=False), 0.0, False)  # type: ignore[arg-type]
-    outbox._ended.clear()
+        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+    assert len(await listener.rows()) == 2
+    metrics = gateway.gateway.metrics
     assert metrics.decision_records.value("dropped") == 3
     assert metrics.traffic_rows.value("dropped") == 3
 
@@ -201,6 +203,34 @@ async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
     assert len(await listener.rows()) == 2
     assert sum(len(decode_decisions(batch.decisions)) for batch in listener.batches) == 4
     assert gateway.gateway.metrics.traffic_rows.value("dropped") == 2
+
+
+async def test_of_many_requests_every_nth_tells_where_ttft_went(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 2)
+    for _ in range(6):
+        name = await decided(gateway)
+        await gateway.post(f"/api/v1/requests/{name}/first_token", {})
+        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+    assert len(await listener.rows()) == 6
+    split, now = gateway.pool.affinity.ttft, time.monotonic()
+    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
+    assert sum(spans[0].requests for spans in told if spans) == 6
+    assert sum(len(bins) for each in split._engines.values() for bins in (each[-1].bins,)) <= 2
+
+
+async def test_one_that_nobody_ends_keeps_no_place_of_those_that_ended_after_it(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
+    await decided(gateway)
+    for _ in range(3):
+        name = await decided(gateway)
+        assert await listener.rows() == []
+        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+        assert len(await listener.rows()) == 1
+    assert gateway.gateway.metrics.traffic_rows.value("dropped") == 0
 
 
 async def test_no_traffic_is_sent_where_recording_is_off(gateway: ServedGateway, listener: Listener) -> None:

@@ -11,16 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.contracts.snapshot import encode_snapshot
+from gateway.contracts.snapshot import PoolEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
-from gateway.requests.objectives import objectives
+from gateway.requests.objectives import inference_request
+from gateway.requests.prompt_keys import KeyedPrompt
 from gateway.requests.wanted import Wanted
 from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from routing.values.inference_request import InferenceRequest
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
@@ -35,6 +37,11 @@ BODY = {"model": MODEL, "block_hashes": [1, 2]}
 
 def wanted(**fields: Any) -> Wanted:
     return Wanted("r", "t", 10.0, **fields)
+
+
+def objectives(asked: Wanted, policy: RoutingPolicy) -> InferenceRequest:
+    pool = PoolEntry(pool_id="p", name="p", region="here", served_model=MODEL, policy=policy)
+    return inference_request(pool, asked, KeyedPrompt((), 1, "none"))
 
 
 def test_without_a_class_the_pool_decides() -> None:

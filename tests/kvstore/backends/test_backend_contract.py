@@ -1,4 +1,4 @@
-"""What every backend keeps to: a get returns what was put, or nothing."""
+"""What every backend keeps to: a get returns what was put, or nothing. Mooncake's part is run by make test-mooncake."""
 
 from __future__ import annotations
 
@@ -6,20 +6,40 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import pytest
 
-from kvstore.backends.backend import BACKENDS, KvBackend
-from tests.kvstore.kv_blocks import SECRET, address, block, key, node, payload
+from kvstore.backends.backend import BackendSettings, KvBackend
+from kvstore.backends.registry import BACKENDS
+from kvstore.transfer.connection import PeerError
+from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
+from tests.kvstore.kv_blocks import SECRET, SLOT, address, block, key, node, payload
+
+
+class Store(NamedTuple):
+    """A backend, and the bytes of a block of which forty are far more than it holds."""
+
+    backend: KvBackend
+    large: int
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> Iterator[KvBackend]:
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     with ExitStack() as running:
-        addresses = [address(running.enter_context(node())) for _ in range(2)]
-        store = BACKENDS[request.param](addresses, SECRET, time.monotonic)
-        yield store
-        store.close()
+        if request.param == "mooncake":
+            at, large = running.enter_context(mooncake_master()), SEGMENT_BYTES // 16
+        else:
+            at, large = address(running.enter_context(node())), SLOT
+        settings = BackendSettings(address=at, secret=SECRET, segment_bytes=SEGMENT_BYTES)
+        backend = BACKENDS[request.param](settings, time.monotonic)
+        yield Store(backend, large)
+        backend.close()
+
+
+@pytest.fixture
+def backend(store: Store) -> KvBackend:
+    return store.backend
 
 
 def get(backend: KvBackend, *names: object) -> list[bytes | None]:
@@ -27,36 +47,44 @@ def get(backend: KvBackend, *names: object) -> list[bytes | None]:
 
 
 def test_it_returns_what_was_put(backend: KvBackend) -> None:
-    assert backend.put([block("a"), block("b", "a")], "default", 0.0)
+    assert backend.put([block("a"), block("b", "a")])
     assert get(backend, "b", "x", "a") == [bytes(payload("b")), None, bytes(payload("a"))]
     assert backend.exist([key("a"), key("x")]) == [True, False]
 
 
-def test_it_fills_the_buffers_given(backend: KvBackend) -> None:
-    backend.put([block("a")], "default", 0.0)
+def test_what_is_put_again_stays(backend: KvBackend) -> None:
+    assert backend.put([block("a")])
+    assert backend.put([block("a"), block("b", "a")])
+    assert get(backend, "a", "b") == [bytes(payload("a")), bytes(payload("b"))]
+
+
+def test_it_fills_the_buffers_given_where_they_are_large_enough(backend: KvBackend) -> None:
+    backend.put([block("a"), block("b")])
     buffer = memoryview(bytearray(2000))
-    [found] = backend.get([(key("a"), buffer)])
+    [found, small] = backend.get([(key("a"), buffer), (key("b"), memoryview(bytearray(999)))])
     assert found is not None
     assert bytes(buffer[:1000]) == bytes(found) == bytes(payload("a"))
+    assert small is None
 
 
 def test_ephemeral_prompts_are_not_kept(backend: KvBackend) -> None:
-    assert not backend.put([block("a")], "ephemeral", 0.0)
+    assert not backend.put([block("a")], "ephemeral")
     assert get(backend, "a") == [None]
 
 
-def test_a_context_cache_stays_while_others_come(backend: KvBackend) -> None:
-    assert backend.put([block("kept")], "context_cache", 60.0)
+def test_a_context_cache_stays_while_others_come_and_go(store: Store) -> None:
+    assert store.backend.put([block("kept", length=store.large)], "context_cache", 60.0)
+    store.backend.pin([key("kept")], 60.0)
     for number in range(40):
-        backend.put([block(number)], "default", 0.0)
-    assert get(backend, "kept") == [bytes(payload("kept"))]
+        store.backend.put([block(number, length=store.large)])
+    assert get(store.backend, "kept") == [bytes(payload("kept", store.large))]
+    assert store.backend.exist([key(number) for number in range(40)]).count(True) < 40
 
 
-def test_a_purge_takes_one_tenant_s_blocks(backend: KvBackend) -> None:
-    backend.put([block("a", tenant="acme")], "default", 0.0)
-    backend.put([block("b", tenant="other")], "default", 0.0)
-    assert backend.purge("acme")
-    assert get(backend, "a", "b") == [None, bytes(payload("b"))]
+def test_a_put_that_does_not_fit_says_so_and_changes_nothing(store: Store) -> None:
+    assert store.backend.put([block("a")])
+    assert not store.backend.put([block("b", length=32 * store.large)])
+    assert get(store.backend, "a", "b") == [bytes(payload("a")), None]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -65,9 +93,17 @@ def test_it_may_lose_a_block_but_never_changes_one(backend: KvBackend, seed: int
     for _ in range(150):
         name = rng.randrange(20)
         if rng.random() < 0.5:
-            backend.put([block(name, length=100 + name)], "default", 0.0)
+            backend.put([block(name, length=100 + name)])
         else:
             [found] = get(backend, name)
             assert found in (None, bytes(payload(name, 100 + name)))
             hits += found is not None
     assert hits > 10
+
+
+def test_a_node_that_is_gone_has_no_blocks_and_says_that_it_does_not_answer() -> None:
+    backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", secret=SECRET), time.monotonic)
+    assert backend.get([(key("a"), None)]) == [None]
+    with pytest.raises(PeerError):
+        backend.exist([key("a")])
+    backend.close()

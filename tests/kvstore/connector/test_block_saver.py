@@ -10,25 +10,26 @@ from typing import Any
 
 import pytest
 
+from kvstore.backends.backend import BackendSettings
+from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.block_saver import BlockSaver
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.step_messages import SaveJob
 from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES
-from kvstore.transfer.transfer_client import TransferClient
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, chain
-from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload
+from tests.kvstore.kv_blocks import SECRET, address, node, payload
 
 
 @contextmanager
 def saver(at: str, buffer_bytes: int = 1 << 20) -> Iterator[BlockSaver]:
-    client = TransferClient(SECRET, time.monotonic)
-    made = BlockSaver(client, at, TOKENS, PAYLOAD, buffer_bytes)
+    backend = NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic)
+    made = BlockSaver(backend, TOKENS, PAYLOAD, buffer_bytes)
     try:
         yield made
     finally:
         made.close(20.0)
-        client.close()
+        backend.close()
 
 
 def offer(made: BlockSaver, prompt: object, count: int = 2, **changes: Any) -> SaveJob:
@@ -80,8 +81,9 @@ def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
 
 
 def test_an_engine_whose_blocks_no_node_takes_does_not_start() -> None:
-    with a_client() as client, pytest.raises(ValueError, match="use smaller blocks"):
-        BlockSaver(client, "127.0.0.1:1", TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
+    backend = NodeBackend(BackendSettings(address="127.0.0.1:1", secret=SECRET), time.monotonic)
+    with pytest.raises(ValueError, match="use smaller blocks"):
+        BlockSaver(backend, TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
 
 
 def test_a_node_that_comes_back_takes_the_next_blocks() -> None:

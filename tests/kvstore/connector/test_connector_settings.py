@@ -18,11 +18,28 @@ def test_options_are_read_and_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"nodes": "a:1"}, {"load_timeout_s": 0}, {"load_threads": 0}, {"node": 8470}, {"save_buffer_mib": -1}]
+    "wrong",
+    [
+        {"nodes": "a:1"},
+        {"load_timeout_s": 0},
+        {"load_threads": 0},
+        {"node": 8470},
+        {"save_buffer_mib": -1},
+        {"backend": "x"},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="kv_connector_extra_config"):
         settings_in(wrong)
+
+
+def test_mooncake_is_asked_by_every_request_and_needs_its_master() -> None:
+    read = settings_in({"backend": "mooncake", "node": "10.0.0.1:50051", "mooncake_segment_mib": 2})
+    assert read.asks
+    assert (read.store(b"", keeps=True).segment_bytes, read.store(b"", keeps=False).segment_bytes) == (2 << 20, 0)
+    assert not settings_in({"node": "10.0.0.1:8470"}).asks
+    with pytest.raises(ValueError, match="its master"):
+        settings_in({"backend": "mooncake"})
 
 
 def test_tls_is_whole_or_none() -> None:

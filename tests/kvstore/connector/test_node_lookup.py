@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kvstore.backends.backend import BackendSettings
+from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.node_lookup import NodeLookup
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
-from kvstore.transfer.transfer_client import TransferClient
 from tests.kvstore.connector.engine_blocks import FORMAT, TOKENS, chain
 from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload, wait_until
 
@@ -19,7 +20,7 @@ GONE = "127.0.0.1:1"
 
 @contextmanager
 def lookup(at: str, timeout_s: float = 60.0) -> Iterator[NodeLookup]:
-    made = NodeLookup(TransferClient(SECRET, time.monotonic), at, timeout_s, FORMAT)
+    made = NodeLookup(NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic), timeout_s, FORMAT)
     try:
         yield made
     finally:

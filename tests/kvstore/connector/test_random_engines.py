@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from kvstore.backends.backend import BackendSettings
+from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.engine_params import outcome_in
 from kvstore.connector.scheduler_side import SchedulerSide
 from kvstore.connector.step_messages import StepJobs
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
-from kvstore.transfer.transfer_client import TransferClient
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, Request, progress, request, settings
 from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
 
@@ -37,8 +38,8 @@ class Engine:
         self.free = list(range(BLOCKS))
         self.scheduler = SchedulerSide(settings(node=at, store_again_s=20.0), TOKENS)
         self.scheduler.payload_bytes = PAYLOAD
-        client = TransferClient(SECRET, time.monotonic)
-        self.worker = WorkerSide(settings(node=at), client, self.memory, FORMAT, time.monotonic)
+        backend = NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic)
+        self.worker = WorkerSide(settings(node=at), backend, self.memory, FORMAT, time.monotonic)
 
     def serve(self, asked: Request, now: float) -> int:
         """Answer a request; returns how many of its blocks were loaded."""

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from kvstore.backends.backend import BackendSettings
+from kvstore.backends.node_backend import NodeBackend
 from kvstore.connector.domain_keys import Domain, DomainKeys
 from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
-from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, chain, settings
 from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
 
@@ -34,8 +35,8 @@ class Clock:
 @contextmanager
 def worker(at: str, memory: Memory, clock: Clock | None = None, **changes: Any) -> Iterator[WorkerSide]:
     ticking = clock or Clock()
-    client = TransferClient(SECRET, ticking, None, TransferSettings(timeout_s=5.0))
-    made = WorkerSide(settings(node=at, **changes), client, memory, FORMAT, ticking)
+    backend = NodeBackend(BackendSettings(address=at, secret=SECRET, timeout_s=5.0), ticking)
+    made = WorkerSide(settings(node=at, **changes), backend, memory, FORMAT, ticking)
     try:
         yield made
     finally:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.loopback_ports import free_ports
 from kvstore.node.command_line import main, secret_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Lookup
-from tests.controlplane.simulated_engine import free_ports
 from tests.kvstore.kv_blocks import SECRET, a_client, block, key, payload, wait_until
 from tests.kvstore.transfer.test_transfer import contents
 

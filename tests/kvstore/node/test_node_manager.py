@@ -16,13 +16,13 @@ import pytest
 import zmq
 from prometheus_client import generate_latest
 
+from bench.live.loopback_ports import free_ports
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
 from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_report import NodeReport
 from kvstore.transfer.connection import Connection
 from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
 from kvstore.transfer.transfer_client import Wanted
-from tests.controlplane.simulated_engine import free_ports
 from tests.kvstore.kv_blocks import (
     SECRET,
     a_client,

@@ -6,6 +6,7 @@ import random
 
 from kvstore.tiers.block_facts import DRAM, SSD
 from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.transactions import Rejection, Transactions
 from tests.kvstore.kv_blocks import catalog, facts, key
@@ -25,6 +26,12 @@ def advise(transactions: Transactions, now: float, at_s: float, *names: object, 
     transactions.end_write(records, [b"0" * 16] * len(records))
     assert transactions.commit(tx_id, now)
     return True
+
+
+def advise_and_copy(held: BlockCatalog, transactions: Transactions, now: float, at_s: float, name: str) -> None:
+    """Have a block come for an advisory, and lie on SSD too."""
+    assert advise(transactions, now, at_s, name)
+    write_through(held, name)
 
 
 def in_dram(held: BlockCatalog, *names: object) -> list[bool]:
@@ -49,9 +56,9 @@ def test_a_prefetch_takes_no_place_of_a_block_that_would_be_lost() -> None:
 def test_of_prefetched_blocks_the_last_expected_leaves_first() -> None:
     held = catalog(dram_slots=3)
     transactions = Transactions(held)
-    assert advise(transactions, 0.0, 5.0, "soon")
-    assert advise(transactions, 1.0, 50.0, "late")
-    assert advise(transactions, 2.0, 10.0, "next")
+    advise_and_copy(held, transactions, 0.0, 5.0, "soon")
+    advise_and_copy(held, transactions, 1.0, 50.0, "late")
+    advise_and_copy(held, transactions, 2.0, 10.0, "next")
     store(transactions, "demand")
     assert in_dram(held, "soon", "late", "next", "demand") == [True, False, True, True]
     assert not advise(transactions, 3.0, 50.0, "later still")
@@ -66,9 +73,50 @@ def test_one_whose_time_is_over_leaves_before_all_others() -> None:
     store(transactions, "oldest")
     assert advise(transactions, 0.0, 1.0, "spurious", keep_s=10.0)
     assert advise(transactions, 0.0, 5.0, "other", keep_s=100.0)
+    write_through(held, "spurious")
     held.expire(20.0)
     store(transactions, "new")
     assert in_dram(held, "oldest", "spurious", "other") == [True, False, True]
+    assert keys_of(held) >= {key("spurious")}
+    held.check()
+
+
+def test_what_an_advisory_brought_leaves_dram_before_others_only_while_ssd_has_it() -> None:
+    """The copies on other nodes may have left meanwhile: it may be the last one."""
+    held = catalog(dram_slots=3)
+    transactions = Transactions(held)
+    store(transactions, "oldest")
+    assert advise(transactions, 0.0, 50.0, "late", keep_s=100.0)
+    assert advise(transactions, 0.0, 1.0, "spurious", keep_s=10.0)
+    assert not advise(transactions, 1.0, 2.0, "sooner"), "it would take the place of a block that is nowhere else"
+    held.expire(20.0)
+    store(transactions, "new", "newer")
+    assert in_dram(held, "oldest", "late", "spurious") == [False, False, True], "its turn comes as any other's"
+    held.check()
+
+
+def test_a_prefetch_lets_nothing_leave_for_its_tenants_quota() -> None:
+    held = catalog(tenant_quota_bytes=2500)
+    transactions = Transactions(held)
+    store(transactions, "a", "b")
+    assert not advise(transactions, 0.0, 5.0, "x")
+    assert keys_of(held) == {key("a"), key("b")}
+    store(transactions, "demand")
+    assert len(held) == 2
+    held.check()
+
+
+def test_on_ssd_too_a_prefetch_takes_no_place_of_another_block() -> None:
+    held = catalog(dram_slots=2, ssd_slots=1)
+    transactions = Transactions(held)
+    store(transactions, "old")
+    write_through(held, "old")
+    held.drop_copy(record_of(held, "old"), DRAM)
+    assert advise(transactions, 0.0, 5.0, "x")
+    assert held.open_fill(key("x"), SSD) is None
+    assert held.expected.wanted([record_of(held, "x")]) == [key("x")], "once somebody asks for it, SSD is to have it"
+    write_through(held, "x")
+    assert list(record_of(held, "x").slots) == [DRAM, SSD]
     held.check()
 
 
@@ -84,28 +132,35 @@ def test_a_block_that_was_read_is_like_any_other() -> None:
 
 
 def test_random_work_loses_no_only_copy_to_a_prefetch() -> None:
-    """Orders, duplicates and demand in any order: a prefetch costs no block but those that only advisories wanted."""
+    """Orders, duplicates and demand in any order: neither a prefetch nor its copy on SSD costs any block."""
     for seed in range(8):
         held, rng = catalog(dram_slots=6, ssd_slots=6), random.Random(seed)
-        transactions, advised = Transactions(held), set[bytes]()
+        transactions, came = Transactions(held), 0
         for now in range(400):
             name, before, dice = rng.randrange(20), keys_of(held), rng.random()
             if dice < 0.5:
-                if advise(transactions, float(now), rng.uniform(0, 30), name) and key(name) not in before:
-                    advised.add(key(name))
-                assert before - keys_of(held) <= advised, seed
+                came += advise(transactions, float(now), rng.uniform(0, 30), name) and key(name) not in before
+                assert before <= keys_of(held), seed
             elif dice < 0.8:
                 if key(name) not in before:
                     store(transactions, name)
-                    advised.discard(key(name))
             elif dice < 0.9:
-                held.close_read(held.open_read([key(name)]))
-                advised.discard(key(name))
+                records = held.open_read([key(name)])
+                held.expected.wanted(records)
+                held.close_read(records)
             elif (record := held.open_fill(key(name), SSD)) is not None:
                 held.close_fill(record, SSD, whole=True)
+                assert before <= keys_of(held) or not record.brought, seed
             held.expire(float(now))
             held.check()
             transactions.check()
+        assert came > 5
+
+
+def record_of(held: BlockCatalog, name: object) -> BlockRecord:
+    record = held.find(key(name))
+    assert record is not None
+    return record
 
 
 def keys_of(held: BlockCatalog) -> set[bytes]:

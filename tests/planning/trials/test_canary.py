@@ -143,3 +143,13 @@ def test_windows_add_up() -> None:
     assert quantile_s(ArmWindow(), 0.5) is None
     for ttft_s in (0.001, 0.01, 0.3, 7.0):
         assert bucket_end_s(bucket_of(ttft_s) - 1) <= ttft_s * 1.0001 < bucket_end_s(bucket_of(ttft_s)) * 1.001
+
+
+def test_reasons_name_the_two_sides() -> None:
+    names = {"tried": "pool new", "base": "the rest of the service"}
+    worse = plan_canary(facts(slices(1, 30, 40, 4, slower=3.0), **names))
+    assert worse.action == ABORT
+    assert "s in pool new, " in worse.reasons[0].text or "of pool new is" in worse.reasons[0].text
+    few = plan_canary(facts(slices(1, 2, 4, 1), **names))
+    assert "requests of pool new, " in few.reasons[0].text or "request of pool new, " in few.reasons[0].text
+    assert "of the rest of the service; each needs 40" in few.reasons[0].text

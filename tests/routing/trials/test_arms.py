@@ -128,3 +128,25 @@ def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
             router.tick(now)
             router.check()
     router.check()
+
+
+def test_a_pool_that_is_an_arm_itself_signs_with_its_name_and_places_as_before() -> None:
+    for own in (CANARY, LIVE):
+        router = pool()
+        live = router.arms.live
+        router.arms.attempt(None, own)
+        outcome = router.submit(request(1), 0.0, hold=False)
+        assert isinstance(outcome, Dispatched)
+        assert outcome.decision.arm == own
+        assert router.arms.placement_of(request(2)) is live
+        router.check()
+        router.arms.attempt(None)
+        assert router.arms.name_of(request(3)) == ""
+
+
+def test_a_holdback_within_a_pool_on_trial_keeps_its_own_name() -> None:
+    router = pool()
+    router.arms.attempt(router.arms.built((entry(0.5, arm=CONTROL),), router.policy.order.name), CANARY)
+    names = {router.arms.name_of(of_session(1, f"s{number}")) for number in range(100)}
+    assert names == {CANARY, CONTROL}
+    router.check()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from bench.evidence.engine_faults import fault_at, restart_at
 from planning.documents.automation_document import AutomationPolicy
 from planning.documents.health_document import HealthDocument
 from planning.documents.ratio_document import RatioDocument
@@ -17,7 +18,6 @@ from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
 from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
-from simulator.fleet.engine_faults import fault_at, restart_at
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.runs.simulation_run import engine_names, evaluation_policy
 from simulator.workloads.arrivals import FixedArrivals

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from simulator.engine_cache.belady_leaves import BeladyLeaves
+from bench.evidence.belady_leaves import BeladyLeaves
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves
 from simulator.engine_cache.prefix_cache import PrefixCache

@@ -64,10 +64,11 @@ class Driver:
         self.finish()
 
     def submit(self, path: list[int], tail: int, output: int, priority: int) -> None:
-        """Submit a prompt of whole blocks and a tail."""
+        """Submit a prompt of whole blocks and a tail, some of whose blocks were loaded."""
         name = str(len(self.submitted))
         keys = chained(path)
-        sequence = PromptSequence(name, keys, BLOCK * len(keys) + tail, output, priority)
+        loaded = output % (len(keys) + 1)
+        sequence = PromptSequence(name, keys, BLOCK * len(keys) + tail, output, priority, loaded)
         self.engine.submit(sequence, self.now)
         self.submitted[name] = sequence
 

@@ -144,6 +144,33 @@ def test_blocks_from_another_engine_count_as_hits() -> None:
     assert [e.cached_tokens for e in engine.advance(_LATE) if isinstance(e, PrefillStarted)] == [200]
 
 
+def test_what_was_loaded_for_a_prompt_is_there_at_its_start_although_the_engine_was_full_when_it_came() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
+    engine.submit(PromptSequence("a", (1, 2, 3, 4), 400, 50), 0.0)
+    engine.advance(0.06)
+    second = (5, 6, 7, 8)
+    engine.receive_blocks(second[:3], 0.06)
+    assert engine.held_blocks(second) == 0, "all blocks are held or promised to the running sequence"
+    engine.submit(PromptSequence("b", second, 450, 1, loaded_blocks=3), 0.06)
+    events = engine.advance(_LATE)
+    assert [e.cached_tokens for e in events if isinstance(e, PrefillStarted) and e.request_id == "b"] == [300]
+    stored = [e for e in events if isinstance(e, BlocksStored) and e.request_id == "b"]
+    assert [(e.first_block, e.keys, e.loaded) for e in stored] == [(0, second[:3], True), (3, second[3:], False)]
+    engine.check()
+
+
+def test_what_was_loaded_counts_once_and_never_for_the_last_token() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
+    engine.submit(PromptSequence("a", (1, 2), 200, 150, loaded_blocks=2), 0.0)
+    assert [e.cached_tokens for e in engine.advance(0.0) if isinstance(e, PrefillStarted)] == [100]
+    engine.submit(PromptSequence("b", (8, 9), 200, 150, loaded_blocks=2, priority=-1), 0.01)
+    events = engine.advance(_LATE)
+    assert engine.preemptions >= 1
+    assert sum(isinstance(e, BlocksStored) and e.loaded for e in events) == 1, "a preempted sequence loads no more"
+    assert {name for name in "ab" if _times(events, Finished, name)} == {"a", "b"}
+    engine.check()
+
+
 def test_more_places_than_the_budget_has_tokens_make_no_engine() -> None:
     with pytest.raises(ValueError, match="max_running 256 is over max_batched_tokens 100"):
         ChunkedEngine(EngineProfile(max_batched_tokens=100))

@@ -5,8 +5,9 @@ import io
 
 import pytest
 
+from bench.live.loopback_ports import free_port
 from simulator.engine_server.settings import MAX_BODY_BYTES
-from tests.simulator.conftest import RunningEngine, StartEngine, free_port
+from tests.simulator.conftest import RunningEngine, StartEngine
 
 
 async def _json(engine: RunningEngine, method: str, path: str, **more: object) -> tuple[int, dict]:

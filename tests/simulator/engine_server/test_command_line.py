@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.command_line import main, parser, read_settings
-from tests.simulator.conftest import free_port
 
 _COMMAND = [sys.executable, "-m", "simulator.engine_server"]
 

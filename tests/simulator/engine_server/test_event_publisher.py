@@ -7,13 +7,14 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from bench.live.loopback_ports import free_port
 from kvstore.events.engine_block_map import EngineBlockMap
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
 from simulator.engine_server.settings import EngineSettings
-from tests.simulator.conftest import RunningEngine, StartEngine, free_port
+from tests.simulator.conftest import RunningEngine, StartEngine
 
 _PROFILE = EngineProfile(block_tokens=16, num_blocks=8, recompute_last_block=True)
 

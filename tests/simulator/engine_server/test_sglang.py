@@ -9,6 +9,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from bench.live.loopback_ports import free_port
 from controlplane.fleet.connect.engine_facts import SGLANG, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl
 from gateway.engines.engine_metrics import parse_engine_metrics
@@ -16,7 +17,7 @@ from gateway.engines.vllm_adapter import VllmAdapter
 from kvstore.events.event_salt import domain_of
 from kvstore.events.kv_events import BlockStored, decode_batch
 from simulator.engine_models.engine_profile import EngineProfile
-from tests.simulator.conftest import RunningEngine, StartEngine, free_port
+from tests.simulator.conftest import RunningEngine, StartEngine
 
 PROFILE = EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True)
 

@@ -1,6 +1,6 @@
 """A hot prefix that one node alone has, beside prompts that push it out of the engines: replicas lower its TTFT.
 
-It is what `bench.kv_live --parts replicas` plants on live processes, under the virtual clock.
+It is what `bench.kv.live --parts replicas` plants on live processes, under the virtual clock.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bench.kv_live import hot_and_others, planted_prefix
+from bench.kv.live import hot_and_others, planted_prefix
 from planning.kv_orders.replica_count import COLD_S
 from routing.policy.policy_document import Stage
 from simulator.engine_models.engine_profile import EngineProfile

@@ -1,6 +1,6 @@
 """Documents that one node alone has, asked for faster than they are served: prefetch makes nobody wait longer.
 
-It is what `bench.kv_live --parts prefetch` sends to live processes, under the virtual clock.
+It is what `bench.kv.live --parts prefetch` sends to live processes, under the virtual clock.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bench.kv_live import burst, planted_documents
+from bench.kv.live import burst, planted_documents
 from routing.policy.policy_document import Stage
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.fleet.fleet_changes import EngineDies, EngineJoins

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.replay.__main__ import ReplayOptions, TargetUnreachableError, main, replay
 from simulator.workloads.trace import TraceRow, write_trace
-from tests.simulator.conftest import RunningEngine, StartEngine, free_port
+from tests.simulator.conftest import RunningEngine, StartEngine
 
 _ROWS = [
     TraceRow(0, 1024, 3, (1, 2)),

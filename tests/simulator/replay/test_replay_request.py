@@ -7,11 +7,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from bench.live.loopback_ports import free_port
 from simulator.replay.replay_options import ReplayOptions
 from simulator.replay.replay_request import request_body, send_row
 from simulator.replay.replay_summary import Outcome
 from simulator.workloads.trace import TraceRow
-from tests.simulator.conftest import free_port
 
 _ROW = TraceRow(0, 600, 7, (1, 2), session_id="s1", priority=-1)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

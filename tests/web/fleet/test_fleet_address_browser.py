@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.fleet.test_fleet_browser import Console, free_port, page
+from bench.live.loopback_ports import free_port
+from tests.web.fleet.test_fleet_browser import Console, page
 
 __all__ = ["page"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from bench.live.loopback_ports import free_port
 from tests.browser import PATIENCE_MS, sign_in, watched_page
 from tests.web.fake_console import NAME, PASSWORD
 from web.shell.frame import console_is_built
@@ -94,13 +94,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     console.start()
     yield console
     console.stop()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

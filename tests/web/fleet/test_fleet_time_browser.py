@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from bench.live.loopback_ports import free_port
 from tests.web.axe import SOURCE, serious_violations_in_both_themes
 from tests.web.fake_console import VIEWER
-from tests.web.fleet.test_fleet_browser import Console, column, console, free_port, page, signed_in
+from tests.web.fleet.test_fleet_browser import Console, column, console, page, signed_in
 
 __all__ = ["console", "page"]
 

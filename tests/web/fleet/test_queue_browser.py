@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from bench.live.loopback_ports import free_port
 from tests.web.axe import serious_violations
-from tests.web.fleet.test_fleet_browser import COLOURS_AND_IMAGE, Console, column, free_port, signed_in, wait_for_column
+from tests.web.fleet.test_fleet_browser import COLOURS_AND_IMAGE, Console, column, signed_in, wait_for_column
 from web.shell.frame import console_is_built
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(not console_is_built(), reason="the console is not built")]

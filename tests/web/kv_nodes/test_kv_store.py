@@ -176,14 +176,18 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
 def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> None:
     two_nodes(pool)
     told(
-        row("o-1", planner="shrink", outcome="freed", worth="none"),
+        row("o-1", planner="shrink", outcome="freed", worth="useful"),
+        row("o-3", planner="shrink", outcome="freed", worth="useless", asked_at=1_800_000_002.0),
+        row("o-4", planner="shrink", outcome="freed", worth="open", asked_at=1_800_000_003.0),
         row("o-2", planner="shrink", outcome="kept", blocks=0, bytes=0, worth="none", asked_at=1_800_000_001.0),
     )
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
     assert "Cold copies a replica that nobody loads from kv-2 kv-1 keeps its copy" in page
-    assert "Freed 64.0 KiB 64 of 64 blocks" in page
+    assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed" in page
+    assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Missed: asked for again" in page
+    assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed yet" in page
     assert "Kept 0 B 0 of 64 blocks" in page
-    assert "Cold copies: 2 orders, 64.0 KiB freed." in page
+    assert "Cold copies: 4 orders, 192 KiB freed; 50.0 % of those judged were not missed, 1 missed." in page
 
 
 def test_many_orders_are_shortened(viewer: Client, pool: Pool) -> None:

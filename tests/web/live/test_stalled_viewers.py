@@ -16,8 +16,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bench.live.loopback_ports import free_port
 from tests.web.fake_console import NAME, PASSWORD
-from tests.web.fleet.test_fleet_browser import Console, free_port
+from tests.web.fleet.test_fleet_browser import Console
 from tests.web.live.frame_reader import read_frame
 from web.live.consumers import STALL_S
 

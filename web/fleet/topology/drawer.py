@@ -258,7 +258,7 @@ def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
         return "unknown; the gateway does not report it"
     moved = "nothing queued for it"
     if seen.bound:
-        moved = f"{count(seen.bound, 'ticket moves', 'tickets move')} to other engines"
+        moved = f"{count(seen.bound, 'queued request moves', 'queued requests move')} to other engines"
     if not seen.running:
         return f"nothing runs here, {moved}"
     goes_on = "finish here" if state == DesiredState.DRAINING else "continue while the engine runs"

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
-from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import UNPROCESSABLE, opened, refused, version_number
+from controlplane.policies.reading import PolicyStanding
+from web.policies.access import UNPROCESSABLE, opened, refused, version_named, version_number
 from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.policies.editor.kept_text import forget, keep, kept_text
 from web.policies.editor.page import render_editor
@@ -33,7 +33,7 @@ def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
     if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not standing.may_publish:
         return refused(request, standing)
     number = version_number(request.GET.get("draft"))
-    draft = version_of(standing.policy, number) if number is not None else None
+    draft = version_named(standing, request.GET.get("draft"))
     form = form_of_version(standing.live, draft)
     if draft is not None and draft.published_at is None and form.stale and request.GET.get("ask") == PUBLISH:
         return redirect(with_query(reverse("policy-merge", args=[standing.policy.slug]), draft=draft.number))
@@ -55,8 +55,7 @@ def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersi
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:
         return publish_question(standing, draft, second=second_person(standing, draft, console_actor(request)))
-    number = version_number(request.GET.get("version"))
-    version = version_of(standing.policy, number) if asked == ROLL_BACK and number is not None else None
+    version = version_named(standing, request.GET.get("version")) if asked == ROLL_BACK else None
     if version is None or version.published_at is None or version.number == standing.live_number:
         return None
     return roll_back_question(standing, version)
@@ -69,9 +68,7 @@ def _changed(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
     if wanted == DISCARD:
         forget(request, slug)
         return redirect(reverse("policy", args=[slug]))
-    number = version_number(request.POST.get("draft"))
-    draft = version_of(standing.policy, number) if number is not None else None
-    form = form_as_typed(standing.live, draft, request.POST)
+    form = form_as_typed(standing.live, version_named(standing, request.POST.get("draft")), request.POST)
     if wanted != CHECK:
         form = ready_to_publish(form) if wanted == PUBLISH else ready_to_store(form)
     if wanted == CHECK or form.wrong:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -29,7 +29,7 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
 from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, opened, refused, version_number
+from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, known_version, opened, refused
 from web.policies.words import author_of, title_and_unit, value_words
 from web.shell.console_request import console_actor, with_query
 from web.shell.frame import shell_context
@@ -57,10 +57,7 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
     """Show a draft that began before the live version beside it; on POST store both changes as a new draft."""
     standing = opened(request, slug)
     given = request.POST if request.method == "POST" else request.GET
-    number = version_number(given.get("draft"))
-    draft = version_of(standing.policy, number) if number is not None else None
-    if draft is None:
-        raise Http404("No such version.")
+    draft = known_version(standing, given.get("draft"))
     if request.method != "POST":
         if draft.based_on == standing.live_number:
             return redirect(with_query(reverse("policy", args=[slug]), draft=draft.number))

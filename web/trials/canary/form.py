@@ -1,15 +1,18 @@
-"""The form that starts a canary: which version, which shares, how far by itself, and the lines it must not cross."""
+"""The form that starts a canary: which version or pool, which shares, how far by itself, and its guardrails."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.http import QueryDict
 
-from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.trials.canary.lifecycle import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
+from controlplane.trials.canary.service_share import service_problem
 from planning.documents.guardrail_document import GuardDocument
 from web.shell.form_field import NUMBER, SELECT, FormField, Option
 from web.trials.version_field import drafts_of, version_field, version_of
@@ -19,17 +22,19 @@ ADVANCES = (
     Option("steps", "Steps automatically, promote manually"),
     Option("promote", "Steps and promotes automatically"),
 )
+POOL = "pool:"
+"""What stands before the slug of a pool among the candidates."""
+_POOLS = 20
 _AS_PERCENT = ("late_more", "failed_more")
 _GUARDS = GuardDocument()
 
 
 def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
-    """Return the form for one policy; `version` is chosen beforehand."""
-    only = "Only its placement is tested; other settings take effect on promotion."
+    """Return the form for one policy; `version` is chosen beforehand: a number, or a pool as POOL writes it."""
     return [
-        version_field("version", "Version", only, drafts_of(policy), version, _words),
+        _candidate(policy, version),
         FormField(
-            "steps", "Share of sessions", help="Increasing percentages; a session keeps its version.", unit="%",
+            "steps", "Share of sessions", help="Increasing percentages; a session keeps its side.", unit="%",
             chosen=(", ".join(f"{each * 100:g}" for each in DEFAULT_STEPS),), limit=80,
         ),
         FormField(
@@ -49,8 +54,8 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
     ]  # fmt: skip
 
 
-def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion, dict[str, Any]]:
-    """Return the version and the course that the form asks for; raises InvalidFieldsError."""
+def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool, dict[str, Any]]:
+    """Return the candidate and the course that the form asks for; raises InvalidFieldsError."""
     wrong: list[FieldProblem] = []
     steps = [_number("steps", each, wrong) for each in posted.get("steps", "").split(",") if each.strip()]
     dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
@@ -59,9 +64,9 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion, dict[s
         text = posted.get(name, "").strip()
         if text:
             guards[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
-    version = None
+    tried: PolicyVersion | Pool | None = None
     try:
-        version = version_of(policy, "version", posted.get("version", ""))
+        tried = _named(policy, posted.get("version", ""))
     except InvalidFieldsError as error:
         wrong += error.problems
     course: dict[str, Any] = {
@@ -73,9 +78,34 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion, dict[s
     unread = {each.path for each in wrong}
     found = [FieldProblem(each.path.removeprefix("guards."), each.message) for each in course_problems(**course)]
     wrong += [each for each in found if each.path not in unread]
-    if wrong or version is None:
+    if wrong or tried is None:
         raise InvalidFieldsError(wrong)
-    return version, course
+    return tried, course
+
+
+def _candidate(policy: Policy, chosen: str) -> FormField:
+    """Return the field that chooses a version, or one of the pools that a share can be tried on."""
+    only = "Only its placement is tested; other settings take effect on promotion."
+    field = version_field("version", "Version", only, drafts_of(policy), chosen, _words)
+    waiting = [pool for pool in policy.pools.filter(weight=0).order_by("slug")[:_POOLS] if not service_problem(pool)]
+    if not waiting:
+        return field
+    words = "Pool {}, beside the other pools of its model"
+    options = (*field.options, *(Option(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
+    known = chosen if chosen in [each.value for each in options] else options[0].value
+    return replace(
+        field, label="Version or pool", help=f"Of a version: {only.lower()}", options=options, chosen=(known,)
+    )
+
+
+def _named(policy: Policy, text: str) -> PolicyVersion | Pool:
+    """Return the version or pool that the form names; raises InvalidFieldsError."""
+    if not text.startswith(POOL):
+        return version_of(policy, "version", text)
+    pool = policy.pools.filter(slug=text.removeprefix(POOL)).first()
+    if pool is None:
+        raise problem("version", "No such pool of this policy.")
+    return pool
 
 
 def _more(name: str, what: str, limit: float) -> FormField:

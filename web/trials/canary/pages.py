@@ -67,6 +67,8 @@ class CanaryPages(TrialPages):
             "rows": [
                 {
                     "canary": each,
+                    "candidate": words.candidate(each),
+                    "baseline": words.baseline(each),
                     "state": words.STATES[CanaryState(each.state)],
                     "share": words.percent_words(each.share),
                     "at": moment(each.started_at, now),
@@ -105,9 +107,9 @@ class CanaryPages(TrialPages):
             policy = policy_of(actor, sent(request, "policy")).policy
         except Policy.DoesNotExist as error:
             raise Http404("No such policy in your pools.") from error
-        version, course = asked_from(request.POST, policy)
+        tried, course = asked_from(request.POST, policy)
         try:
-            return service.start_canary(version, actor=actor, why=why(request), **course)
+            return service.start_canary(tried, actor=actor, why=why(request), **course)
         except InvalidPolicyError as error:
             raise problem("version", str(error)) from error
 
@@ -135,7 +137,7 @@ class CanaryPages(TrialPages):
         asks = refusal is not None and isinstance(refusal.error, InvalidFieldsError | EvidenceMissingError)
         following = found.step + 1
         return {
-            "title": f"canary of {found.policy.slug} v{found.version.number}",
+            "title": f"canary of {found.policy.slug} {words.candidate(found)}",
             "about": ", ".join(pool.slug for pool in of_policy.visible),
             "running": found.running,
             "heading": words.title(found),
@@ -147,6 +149,9 @@ class CanaryPages(TrialPages):
             "step_at": moment(found.step_at, now),
             "may_control": of_policy.may_publish,
             "untried": service.untried(found.version, found.against),
+            "candidate": words.candidate(found),
+            "baseline": words.baseline(found),
+            "promotion": words.promotion(found),
             "look": look,
             "reason": sentence(found.reason),
             "word": word_to_type(of_policy, ready_engines(of_policy.pools)),
@@ -172,8 +177,8 @@ def _figures(found: Canary, look: CanaryEvaluation) -> dict[str, Any]:
         "reasons": [sentence(each.text) for each in look.reasons],
         "figures": words.figure_lines(look),
         "guards": words.guard_lines(look, limits, known_guards(look, limits, found.step_at)),
-        "keys": (("draft", "Canary"), ("base", "Live")),
-        "sides": (f"Live, v{found.against.number}", f"Canary, v{found.version.number}"),
+        "keys": (("draft", "Canary"), ("base", "Live" if found.pool is None else "Other pools")),
+        "sides": words.sides(found),
         "picture": distribution(look),
         "course": late_course(look),
     }

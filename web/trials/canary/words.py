@@ -80,14 +80,40 @@ class StepMark:
 
 def title(canary: Canary) -> str:
     """Return the page's title."""
-    version = f"v{canary.version.number}"
+    name = candidate(canary)
     if canary.running:
-        return f"{version} serves {percent_words(canary.share)} of sessions"
-    return {
-        CanaryState.PROMOTED: f"{version} was promoted",
-        CanaryState.ABORTED: f"{version} was aborted",
-        CanaryState.ENDED: f"The canary of {version} ended",
-    }[CanaryState(canary.state)]
+        words = f"{name} serves {percent_words(canary.share)} of sessions"
+    else:
+        words = {
+            CanaryState.PROMOTED: f"{name} was promoted",
+            CanaryState.ABORTED: f"{name} was aborted",
+            CanaryState.ENDED: f"The canary of {name} ended",
+        }[CanaryState(canary.state)]
+    return words if canary.pool is None else sentence(words).rstrip(".")
+
+
+def candidate(canary: Canary) -> str:
+    """Return the name of what is on trial."""
+    return f"v{canary.version.number}" if canary.pool is None else f"pool {canary.pool}"
+
+
+def baseline(canary: Canary) -> str:
+    """Return the name of what it is compared with."""
+    return f"v{canary.against.number}" if canary.pool is None else "other pools"
+
+
+def promotion(canary: Canary) -> str:
+    """Return what promoting it does."""
+    if canary.pool is None:
+        return f"publish v{canary.version.number} for all sessions"
+    return f"keep {percent_words(canary.share)} of sessions in pool {canary.pool}"
+
+
+def sides(canary: Canary) -> tuple[str, str]:
+    """Return the headings of both sides, the baseline first."""
+    if canary.pool is None:
+        return f"Live, v{canary.against.number}", f"Canary, v{canary.version.number}"
+    return "Other pools", f"Canary, {canary.pool}"
 
 
 def step_marks(canary: Canary) -> list[StepMark]:
@@ -136,8 +162,10 @@ def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
 def figure_lines(look: CanaryEvaluation) -> list[FigureLine]:
     """Return the figures of both arms."""
     base, tried = look.base, look.tried
+    judged = base.requests + tried.requests
     return [
         FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
+        FigureLine("Share of them", *(percent(each.requests / judged if judged else None) for each in (base, tried))),
         FigureLine("Late", percent(base.late_share), percent(tried.late_share)),
         FigureLine("Failed", percent(base.failed_share), percent(tried.failed_share)),
         FigureLine("TTFT p50, upper bound", duration(base.p50_s), duration(tried.p50_s)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.engines.sick_engines import BACK_LIMIT_S, FULL_LIMIT_S, SERVING_S
 from bench.evidence.store import Row, load
-from bench.sick_engines import BACK_LIMIT_S, FULL_LIMIT_S, SERVING_S
 
 WORDS = {
     "hang": "hangs: accepts requests and answers none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from bench.evidence.cells import run_all
+from bench.evidence.engine_faults import fault_at, restart_at
 from bench.evidence.store import Result, Row, measured
 from planning.documents.automation_document import AutomationPolicy
 from planning.documents.health_document import HealthDocument
@@ -17,7 +18,6 @@ from simulator.automation.fleet_automation import FleetAutomation
 from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
-from simulator.fleet.engine_faults import fault_at, restart_at
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FAILED
 from simulator.runs.run_report import on_time

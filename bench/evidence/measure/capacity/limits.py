@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from bench.evidence.cells import ENGINES, SLO_TTFT_S, settings
-from bench.evidence.store import Result, Row, measured
-from bench.evidence.traces import WARMUP, workload
-from simulator.engine_models.engine_profile import EngineProfile
-from simulator.workloads.bounds import (
+from bench.evidence.bounds import (
     belady_cache_hits,
     hit_rate,
     lru_cache_hits,
@@ -14,6 +10,10 @@ from simulator.workloads.bounds import (
     service_percentiles,
     service_seconds,
 )
+from bench.evidence.cells import ENGINES, SLO_TTFT_S, settings
+from bench.evidence.store import Result, Row, measured
+from bench.evidence.traces import WARMUP, workload
+from simulator.engine_models.engine_profile import EngineProfile
 
 CACHES = {"4M": 4, "8M": 8, "16M": 16}
 LOADS = {"conversation": (14, 16, 20), "toolagent_like": (24, 30, 36)}

@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from bench.evidence.belady_leaves import BeladyLeaves
 from bench.evidence.cells import Cell, names_of, run_all, run_cell, settings, spec_of
 from bench.evidence.store import Result, Row, measured
 from bench.evidence.traces import workload
-from simulator.engine_cache.belady_leaves import BeladyLeaves
 from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bench.live.loopback_ports import free_ports
 from controlplane.fleet.connect.engine_facts import EngineFacts, ask_engine
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.start_line import start_line
@@ -15,7 +16,6 @@ from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
 from tests.controlplane.automation.actuators.http_exchange import Answerer, http_server
-from tests.controlplane.simulated_engine import free_ports
 
 CARD = {"object": "model", "root": "/models/tiny", "parent": None, "max_model_len": 512}
 VLLM_METRICS = """\

@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.test import override_settings
 
+from bench.live.loopback_ports import free_ports
 from controlplane.access.models.role_grant import RoleGrant
 from controlplane.fleet.engine_registration import change_engine
 from controlplane.fleet.models.engine import Engine
@@ -22,7 +23,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from gateway.bus.bus import Bus
-from tests.controlplane.simulated_engine import SimulatedEngine, free_ports
+from tests.controlplane.simulated_engine import SimulatedEngine
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 

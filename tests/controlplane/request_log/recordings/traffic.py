@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.request_log.models.segment import Segment
 from controlplane.request_log.store.segments import store
-from gateway.contracts.request_batch import encode_batch, request_batch
+from gateway.contracts.request_batch import encode_batch, pack_row, request_batch
 from gateway.contracts.traffic_row import TrafficRow
 
 START = 1_800_000_000.0
@@ -32,7 +32,7 @@ def rows(count: int, begin: int = 0, **fields: Any) -> list[TrafficRow]:
 
 def batch(rows: Sequence[TrafficRow], name: str = "") -> bytes:
     """Return the rows as a gateway sends them."""
-    return encode_batch(request_batch(name or uuid.uuid4().hex, rows, ()))
+    return encode_batch(request_batch(name or uuid.uuid4().hex, list(map(pack_row, rows)), ()))
 
 
 def record(rows: Sequence[TrafficRow]) -> None:

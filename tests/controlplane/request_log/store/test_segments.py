@@ -21,7 +21,7 @@ from controlplane.request_log.store.segments import (
     recorded_traffic,
     store,
 )
-from gateway.contracts.request_batch import encode_batch, request_batch
+from gateway.contracts.request_batch import encode_batch, pack_row, request_batch
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.contracts.traffic_row import TrafficRow
 from tests.controlplane.request_log.recordings import traffic
@@ -46,7 +46,7 @@ def test_a_record_comes_back_as_it_was() -> None:
 
 
 def test_a_batch_is_one_segment_of_each_class() -> None:
-    value = encode_batch(request_batch("one", rows(3), many(2)))
+    value = encode_batch(request_batch("one", list(map(pack_row, rows(3))), many(2)))
     assert store([value]) == Stored(3, 2)
     assert sorted(Segment.objects.values_list("batch", "retention")) == [("one", "decisions"), ("one", "traffic")]
     Segment.objects.update(at_ms=int(START * 1000))

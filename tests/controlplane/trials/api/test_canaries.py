@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -67,3 +68,34 @@ def test_what_cannot_be_tried_is_refused_by_its_field(world: World, body: dict[s
     assert answer.status_code == 400
     assert [each["path"] for each in answer.json()["errors"]] == [path]
     assert Canary.objects.count() == 1
+
+
+def test_a_pool_gets_a_share_of_its_service_and_gives_it_back(world: World) -> None:
+    api, beside = Api(world), Pool.objects.get(slug="pool-b")
+    Pool.objects.create(
+        slug="pool-new", name="new", region=beside.region, served_model=beside.served_model, policy=beside.policy,
+        weight=0,
+    )  # fmt: skip
+    made = api.post("canaries", {"pool": "pool-new", "steps": [0.2], "why": "engine 0.9"})
+    assert made.status_code == 201, made.content
+    shown = made.json()
+    assert (shown["pool"], shown["share"], shown["version"], shown["against"]) == ("pool-new", 0.2, 1, 1)
+    assert "0 of at least 40 requests are judged for each side." in shown["evidence"]["missing"]
+    aborted = api.post(f"canaries/{shown['key']}/abort", {"why": "late"}, If_Match=made["ETag"])
+    assert (aborted.json()["state"], aborted.json()["reason"]) == ("aborted", "late")
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"pool": "pool-x"}, "pool"),
+        ({"pool": "pool-b"}, "pool"),
+        ({"pool": "pool-b", "policy": "policy-b", "version": 2}, "pool"),
+        ({"policy": "policy-b"}, "version"),
+        ({}, "policy"),
+    ],
+)
+def test_what_is_tried_is_a_version_or_a_pool(world: World, body: dict[str, object], path: str) -> None:
+    answer = Api(world).post("canaries", body)
+    assert answer.status_code == 400
+    assert [each["path"] for each in answer.json()["errors"]] == [path]

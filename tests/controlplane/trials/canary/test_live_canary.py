@@ -75,9 +75,9 @@ async def _ask(gateway: ServedGateway, key: str, session: int, unlike: int) -> N
 
 
 @contextmanager
-def engines(count: int) -> Iterator[list[SimulatedEngine]]:
-    """Start engines at the speed of real ones."""
-    made = [SimulatedEngine(events=False, extra=("--time-scale", "1")) for _ in range(count)]
+def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
+    """Start engines, each at so many times the speed of a real one."""
+    made = [SimulatedEngine(events=False, extra=("--time-scale", f"{each:g}")) for each in speeds]
     try:
         for each in made:
             each.start()
@@ -87,29 +87,54 @@ def engines(count: int) -> Iterator[list[SimulatedEngine]]:
             each.stop()
 
 
+def watch(bus: Bus, traffic: Traffic) -> None:
+    """Have the job look while there is traffic, until no canary runs or for 40 s."""
+    publish()
+    intake = ArmIntake(bus)
+    traffic.start()
+    began = time.monotonic()
+    try:
+        while time.monotonic() - began < 40 and Canary.objects.filter(state="running").exists():
+            time.sleep(0.5)
+            look_at_all(intake)
+    finally:
+        traffic.stop()
+        intake.stop()
+
+
 def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
     Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
     live_version(pool.policy)
     _, key = create_api_key(tenant, "load", actor=ACTOR)
-    with engines(3) as running:
+    with engines(1, 1, 1) as running:
         for number, each in enumerate(running):
             register_engine(pool, f"e-{number}", each.url, actor=ACTOR)
         guards = {"min_requests": 20, "window_s": 20}
         canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guards=guards, actor=ACTOR)
-        publish()
-        intake = ArmIntake(bus)
-        traffic = Traffic(bus, tmp_path, key)
-        traffic.start()
-        began = time.monotonic()
-        try:
-            while time.monotonic() - began < 40 and Canary.objects.filter(state="running").exists():
-                time.sleep(0.5)
-                look_at_all(intake)
-        finally:
-            took_s = time.monotonic() - began
-            traffic.stop()
-            intake.stop()
+        watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
     assert canary.state == "aborted", canary.look
-    assert took_s < 60
     assert AuditEvent.objects.filter(verb="canary.abort", object_id=canary.key).count() == 1
+
+
+def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
+    pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path
+) -> None:
+    Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
+    live_version(pool.policy)
+    slow = Pool.objects.create(
+        slug="slow", name="Slow", region=pool.region, served_model=pool.served_model, policy=pool.policy,
+        key_source="approximate", weight=0,
+    )  # fmt: skip
+    _, key = create_api_key(tenant, "load", actor=ACTOR)
+    with engines(1, 1, 0.2) as running:
+        for number, (each, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
+            register_engine(of, f"e-{number}", each.url, actor=ACTOR)
+        guards = {"min_requests": 20, "window_s": 20}
+        canary = start_canary(slow, steps=(0.2,), guards=guards, actor=ACTOR)
+        assert {each.pool_id: each.arm for each in publish().pools} == {"chat": "live", "slow": "canary"}
+        watch(bus, Traffic(bus, tmp_path, key))
+    canary.refresh_from_db()
+    assert canary.state == "aborted", canary.look
+    assert "pool slow" in canary.reason
+    assert {each.pool_id: (each.arm, each.weight) for each in publish().pools} == {"chat": ("", 100), "slow": ("", 0)}

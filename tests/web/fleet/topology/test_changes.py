@@ -176,7 +176,7 @@ def test_the_question_says_what_will_happen(operator: Client, engine: Engine, fe
     feed.take(sample_of([engine, second], e_0001={"running": 3, "bound": 2}))
     text = text_of(operator.get("/topology?engine=chat-1&do=drain"))
     assert "Drain e-0001?" in text
-    assert "3 requests finish here, 2 tickets move to other engines" in text
+    assert "3 requests finish here, 2 queued requests move to other engines" in text
     assert "go to 1 other engine of its pool" in text
     assert "No other engine" not in text
     feed.take(msgspec.structs.replace(sample_of([engine]), at=time.time() + 1))

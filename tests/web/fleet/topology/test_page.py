@@ -272,7 +272,7 @@ def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool,
     assert answer["drawer"]["flight"] == "3 requests running, 1 queued request waiting for it."
     assert answer["drawer"]["effect"] == ""
     asked = operator.get("/topology/live?engine=chat-2&do=drain").json()
-    assert asked["drawer"]["effect"] == "3 requests finish here, 1 ticket moves to other engines"
+    assert asked["drawer"]["effect"] == "3 requests finish here, 1 queued request moves to other engines"
     before = answer["list"]
     Engine.objects.filter(engine_id="chat-1").delete()
     assert operator.get("/topology/live").json()["list"] != before

@@ -247,3 +247,29 @@ def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: 
     page = show(operator, "/experiments/canaries")
     assert "Fallback: simple rule serves all sessions" in page
     assert "9 % of the policy is late." in page
+
+
+def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(operator: Client, pool: Pool) -> None:
+    fresh = Pool.objects.create(
+        slug="fresh", name="Fresh", region=pool.region, served_model=pool.served_model, policy=pool.policy, weight=0
+    )
+    slug = pool.policy.slug
+    page = show(operator, f"/experiments/canaries?new&policy={slug}&version=pool:fresh")
+    assert '<option value="pool:fresh" selected>Pool fresh, beside the other pools of its model</option>' in page
+    form = {
+        "policy": slug, "version": "pool:fresh", "steps": "20", "min_dwell_s": "60", "advance": "by_hand",
+        "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "engine 0.9",
+    }  # fmt: skip
+    assert operator.post("/experiments/canaries/start", {**form, "version": "pool:other"}).status_code == 422
+    path = operator.post("/experiments/canaries/start", form)["Location"]
+    made = Canary.objects.get(pool=fresh)
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 60, 20))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    page = show(operator, path)
+    for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of them"):
+        assert words in page
+    assert f"keep 20\u202f% of sessions in pool {fresh.slug}" in page.lower()
+    assert "pool fresh" in show(operator, "/experiments/canaries")
+    assert "A pool is on trial." in " ".join(show(operator, f"/policies/{slug}").split())
+    assert operator.post(f"{path}/abort", {"revision": "1", "why": "late"}).status_code == 302
+    assert "Pool fresh was aborted" in show(operator, path)

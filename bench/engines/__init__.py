@@ -1,0 +1,1 @@
+"""Benchmarks of engines, real and simulated, and profiles fitted to them."""

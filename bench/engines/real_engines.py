@@ -1,0 +1,214 @@
+"""Two real vLLM engines behind ours and other routers: `python -m bench.engines.real_engines`.
+
+It needs `eval export $(.ci/setup-vllm)`. Conversations of one to six turns over six system prompts, a fifth of them
+with a long document, begin in bursts. Prompts have about 300 to 8,000 tokens, and each engine's cache holds 12,000.
+Each run sends the same requests at the same times, answered or not, with text that no run before had. In turns:
+engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
+events; Switchyard with its default policy; Switchyard that queues nothing (`push.mode` blind). Rates are multiples of
+what both engines prefill together, measured before the first round of a sitting, as are Switchyard's prefill cost and
+the objective: twice the time that an idle engine would need for 8,192 uncached tokens.
+
+A repeat is stored once it is whole (beside the report, by commit), and the same command goes on with those that are
+missing: repeats can be gathered in several sittings, while the machine is quiet. None begins while others use it.
+
+Verdict, defined before the first run: the best rival at a rate is the one with the largest median share on time. The
+rate that counts is the one at which that median is nearest to 90 %. There the median over the repeats of Switchyard's
+share less the best rival's share of the same repeat is to be 0.05 or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.engines.real_engines_run.answers import RunFigures, answers_of, figures
+from bench.engines.real_engines_run.conversations import Asked, conversations
+from bench.engines.real_engines_run.repeats import Repeats, busy_share
+from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED, ways
+from bench.engines.real_engines_run.speed import CONTEXT, Speed
+from bench.live.live_fleet import API_KEY
+from bench.peers.rounds import LEAST_ROUNDS
+from bench.report import Target, command_line, commit, write_report
+from tests.vllm.real_engine import MODEL, RealEngine
+
+CACHE_BLOCKS = 376
+GOAL, WANTED_SHARE = 0.05, 0.9
+_READY_S = 300.0
+
+
+def engine(python: str, model: Path, log: Path) -> RealEngine:
+    """Return an engine whose cache holds few prompts; the caller starts it."""
+    sizes = ("--max-model-len", str(CONTEXT), "--max-num-seqs", "16", "--num-gpu-blocks-override", str(CACHE_BLOCKS))
+    # vllm-router's kv_aware has engines render chats into tokens, on paths that this flag opens.
+    return RealEngine(python, model, log, flags=(*sizes, "--enable-scale-out"))
+
+
+def until_idle(engines: Sequence[RealEngine]) -> None:
+    """Return once no engine has a request."""
+    until = time.monotonic() + _READY_S
+    while any(_busy(each) for each in engines):
+        if time.monotonic() > until:
+            raise TimeoutError("the engines do not become idle")
+        time.sleep(0.2)
+
+
+def _busy(one: RealEngine) -> float:
+    pattern = rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} (\S+)$"
+    return sum(map(float, re.findall(pattern, one.get("/metrics")[1], re.MULTILINE)))
+
+
+def one_repeat(
+    known: Mapping[str, Sequence[str]],
+    engines: Sequence[RealEngine],
+    speed: Speed,
+    options: argparse.Namespace,
+    repeat: int,
+) -> dict[str, dict[float, RunFigures]]:
+    """Return what each router comes to at each rate; they take turns, and another one begins each repeat.
+
+    Repeat -1 is there to warm up, and short.
+    """
+    found: dict[str, dict[float, RunFigures]] = {name: {} for name in known}
+    asked = conversations(options.requests if repeat >= 0 else 12, options.seed + repeat)
+    tokens = statistics.mean(counted(engines[0], each) for each in asked)
+    for rate in options.rates if repeat >= 0 else options.rates[:1]:
+        for name in _rotated(list(known), repeat):
+            bodies = [each.body(MODEL, f"{repeat} {rate} {name}") for each in asked]
+            gap_s = tokens / (rate * speed.tokens_per_s)
+            schedule = [(each.at * gap_s, body) for each, body in zip(asked, bodies, strict=True)]
+            until_idle(engines)
+            answers = asyncio.run(answers_of(known[name], schedule, {"authorization": f"Bearer {API_KEY}"}))
+            found[name][rate] = figures(answers, speed.objective_s)
+            print(f"{repeat} {rate:g} {name} {found[name][rate]}", flush=True)
+    return found
+
+
+def measure(repeats: Repeats, options: argparse.Namespace) -> None:
+    """Measure the repeats that are missing, as many as there is time for, while the machine is quiet."""
+    began = time.monotonic()
+    if (busy := busy_share()) > options.busy:
+        print(f"others use {busy:.0%} of the machine: nothing is measured in this sitting", flush=True)
+        return
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines = [engine(options.python, options.model, scratch / f"engine-{each}.log") for each in range(2)]
+        for each in engines:
+            stack.callback(each.kill)
+            each.start()
+        for each in engines:
+            each.wait()
+        until_idle(engines)
+        own = busy_share()
+        known, speed, longest_s = None, None, 0.0
+        for repeat in repeats.missing(options.repeats):
+            until_idle(engines)
+            busy, begins = max(busy_share() - own, 0.0), time.monotonic()
+            if busy > options.busy:
+                print(f"others use {busy:.0%} of the machine: repeat {repeat} waits for another sitting", flush=True)
+                return
+            if begins + longest_s > began + 60.0 * options.minutes:
+                print(f"repeat {repeat} would take longer than there is time for", flush=True)
+                return
+            if known is None or speed is None:
+                speed = Speed(engines)
+                print(f"{speed.__dict__}", flush=True)
+                known = stack.enter_context(ways(scratch, engines, speed))
+                one_repeat(known, engines, speed, options, -1)
+            found = one_repeat(known, engines, speed, options, repeat)
+            until_idle(engines)
+            repeats.keep(
+                repeat, found, {**speed.__dict__, "busy_before": busy, "busy_after": max(busy_share() - own, 0.0)}
+            )
+            longest_s = max(longest_s, time.monotonic() - begins)
+
+
+def counted(one: RealEngine, asked: Asked) -> int:
+    """Return a prompt's tokens as the engine counts them."""
+    return int(json.loads(one.post("/tokenize", {"model": MODEL, "messages": asked.messages})[1])["count"])
+
+
+def _rotated(names: list[str], by: int) -> list[str]:
+    return names[by % len(names) :] + names[: by % len(names)]
+
+
+def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
+    """Return the figures by name, and our median lead over the best rival at the rate that counts."""
+    told: dict[str, float] = {}
+    for name, rates in found.items():
+        for rate, runs in rates.items():
+            for field in ("ttft_p50_s", "ttft_p90_s", "cached_share", "on_time_share", "failed"):
+                values = sorted(float(getattr(each, field)) for each in runs)
+                head = f"{name}_{rate:g}_{field}"
+                told |= {head: statistics.median(values), f"{head}_least": values[0], f"{head}_most": values[-1]}
+    rates = list(found[OURS])
+    best = {rate: max(RIVALS, key=lambda name: told[f"{name}_{rate:g}_on_time_share"]) for rate in rates}
+    counts = min(rates, key=lambda rate: abs(told[f"{best[rate]}_{rate:g}_on_time_share"] - WANTED_SHARE))
+    for name in (OURS, UNQUEUED):
+        for rate in rates:
+            leads = [
+                ours.on_time_share - theirs.on_time_share
+                for ours, theirs in zip(found[name][rate], found[best[rate]][rate], strict=True)
+            ]
+            told[f"{name}_{rate:g}_lead"] = statistics.median(leads)
+            told |= {f"{name}_{rate:g}_lead_least": min(leads), f"{name}_{rate:g}_lead_most": max(leads)}
+    told["rate_that_counts"] = counts
+    return told, told[f"{OURS}_{counts:g}_lead"]
+
+
+def main() -> None:
+    """Measure what is missing, and write the report once nothing is."""
+    options = _options()
+    settings = {
+        "commit": commit(),
+        "rates": options.rates,
+        "requests": options.requests,
+        "seed": options.seed,
+        "cache_blocks": CACHE_BLOCKS,
+    }
+    repeats = Repeats(options.json.with_suffix(""), settings)
+    if repeats.missing(options.repeats):
+        measure(repeats, options)
+    if missing := repeats.missing(options.repeats):
+        sys.exit(f"Repeats {', '.join(map(str, missing))} are missing. The same command goes on with them.")
+    told, lead = verdict(repeats.together(options.repeats))
+    for each in repeats.told(options.repeats):
+        for name, value in each.items():
+            told[f"{name}_most"] = max(value, told.get(f"{name}_most", value))
+            told[f"{name}_least"] = min(value, told.get(f"{name}_least", value))
+    write_report("real_engines", told, {"lead": Target(value=lead, op=">=", target=GOAL)}, options.json)
+
+
+def _options() -> argparse.Namespace:
+    parser = command_line("real_engines", __doc__)
+    parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="the Python that has vLLM")
+    parser.add_argument("--model", type=Path, default=os.environ.get("VLLM_MODEL", ""))
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.8, 1.2, 1.6], help="of what both engines prefill")
+    parser.add_argument("--repeats", type=int, default=LEAST_ROUNDS)
+    parser.add_argument("--requests", type=int, default=60, help="of each run")
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument(
+        "--minutes", type=float, default=25.0, help="of this sitting; no repeat begins that would end later"
+    )
+    parser.add_argument(
+        "--busy", type=float, default=0.2, help="share of the machine that others may use before a repeat"
+    )
+    options = parser.parse_args()
+    if not options.python:
+        parser.error("name the Python that has vLLM: eval export $(.ci/setup-vllm)")
+    if options.repeats < LEAST_ROUNDS:
+        parser.error(f"two products are compared by {LEAST_ROUNDS} repeats or more")
+    return options
+
+
+if __name__ == "__main__":
+    main()

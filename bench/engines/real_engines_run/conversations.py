@@ -1,0 +1,80 @@
+"""Conversations over shared system prompts, some with a long document, as one schedule of chat bodies."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM_PROMPTS = 6
+SYSTEM_WORDS = (150, 700)
+TURN_WORDS = (30, 250)
+DOCUMENT_WORDS = (1200, 3800)
+DOCUMENT_SHARE = 0.2
+"""Of conversations: those that begin with a document."""
+MAX_WORDS = 4000
+"""A word is about two tokens of the tiny tokenizer, and the context has 8,192."""
+MAX_TURNS = 6
+BURST = 4
+"""Conversations that begin at once."""
+ANSWER_TOKENS = 16
+_VOCABULARY = Path(__file__).resolve().parents[3] / "ARCHITECTURE.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: when, as a multiple of the mean gap between requests, and its messages."""
+
+    at: float
+    messages: list[dict[str, str]]
+
+    def body(self, model: str, run: str) -> bytes:
+        """Return the body; `run` begins the prompt, so that no run finds what another one has cached."""
+        first, *others = self.messages
+        told = {"role": "system", "content": f"{run} {first['content']}"}
+        fields = {"model": model, "messages": [told, *others], "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
+        usage = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
+        return json.dumps({**fields, **usage}).encode()
+
+
+def conversations(count: int, seed: int) -> list[Asked]:
+    """Return the first `count` requests of conversations that begin in bursts, in order of time.
+
+    Answers within the prompts are written beforehand, so that every router gets the same prompts at the same times.
+    """
+    rng = random.Random(seed)
+    vocabulary = sorted({word for word in _VOCABULARY.read_text().split() if word.isalpha()})
+    systems = [_text(rng, vocabulary, SYSTEM_WORDS) for _ in range(SYSTEM_PROMPTS)]
+    found: list[tuple[float, list[dict[str, str]]]] = []
+    at = 0.0
+    while len(found) < 2 * count:
+        at += rng.expovariate(1.0)
+        for _ in range(rng.randint(1, 2 * BURST - 1)):
+            found += _turns(rng, vocabulary, rng.choices(systems, [1 / (1 + n) for n in range(len(systems))])[0], at)
+    found.sort(key=lambda each: each[0])
+    scale = count / found[count - 1][0]
+    return [Asked(at * scale, messages) for at, messages in found[:count]]
+
+
+def _turns(
+    rng: random.Random, vocabulary: Sequence[str], system: str, at: float
+) -> list[tuple[float, list[dict[str, str]]]]:
+    messages = [{"role": "system", "content": system}]
+    if rng.random() < DOCUMENT_SHARE:
+        messages.append({"role": "user", "content": _text(rng, vocabulary, DOCUMENT_WORDS)})
+        messages.append({"role": "assistant", "content": "Read."})
+    found = []
+    for _ in range(rng.randint(1, MAX_TURNS)):
+        messages = [*messages, {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}]
+        if sum(len(each["content"].split()) for each in messages) > MAX_WORDS:
+            break
+        found.append((at, messages))
+        at += rng.expovariate(1.0)
+        messages = [*messages, {"role": "assistant", "content": _text(rng, vocabulary, (10, 20))}]
+    return found
+
+
+def _text(rng: random.Random, vocabulary: Sequence[str], words: tuple[int, int]) -> str:
+    return " ".join(rng.choices(vocabulary, k=rng.randint(*words)))

@@ -1,0 +1,107 @@
+"""The routers of bench.engines.real_engines, each as a process in front of the same two engines."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+from bench.engines.real_engines_run.speed import Speed
+from bench.gateway.openai_proxy import started
+from bench.gateway.proxy import PEER
+from bench.live.live_fleet import API_KEY, start_gateway, wait_for
+from bench.live.loopback_ports import free_ports
+from bench.peers.environment import peer_python
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
+from routing.policy.policy_document import RoutingPolicy
+from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
+
+VLLM_ROUTER = "vllm-router==0.1.17"
+OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
+RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
+_READY_S = 300.0
+
+
+def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> None:
+    """Write what one of our gateways starts from."""
+    entries = tuple(
+        EngineEntry(
+            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=each.url,
+            kv_events_endpoint=each.events, kv_replay_endpoint=each.replay,
+        )
+        for number, each in enumerate(engines)
+    )  # fmt: skip
+    pool = PoolEntry(
+        pool_id="pool", name="pool", region="here", served_model=MODEL, block_tokens=BLOCK_TOKENS, policy=policy
+    )
+    key = ApiKeyEntry(key_id="bench", sha256=sha256(API_KEY.encode()).hexdigest(), tenant_id="bench")
+    snapshot = Snapshot(version=1, published_at=time.time(), pools=(pool,), engines=entries, api_keys=(key,))
+    state_dir.mkdir()
+    SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
+
+
+@contextmanager
+def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator[Mapping[str, Sequence[str]]]:
+    """Start the routers; gives the addresses to send to, of each."""
+    urls = [each.url for each in engines]
+    sglang, vllm = peer_python("sglang-router", PEER), peer_python("vllm-router", VLLM_ROUTER)
+    ports = dict(zip((OURS, UNQUEUED, *RIVALS[1:]), free_ports(4), strict=True))
+    metrics = free_ports(2)
+    sources: list[str] = []
+    for each in engines:
+        sources += ["--kv-event-source", f"{each.url}={each.events}"]
+        sources += ["--kv-event-replay-source", f"{each.url}={each.replay}"]
+    with ExitStack() as stack:
+        for name in (OURS, UNQUEUED):
+            keep_snapshot(scratch / name, engines, speed.policy(queues=name == OURS))
+            live = start_gateway(scratch / name, ports[name])
+            stack.callback(live.wait)
+            stack.callback(live.terminate)
+        common = [
+            "--host",
+            "127.0.0.1",
+            "--worker-urls",
+            *urls,
+            "--prometheus-host",
+            "127.0.0.1",
+            "--log-level",
+            "error",
+        ]
+        started(stack, [
+            sglang, "-m", "sglang_router.launch_router", *common, "--policy", "cache_aware",
+            "--port", str(ports["sglang_router"]), "--prometheus-port", str(metrics[0]),
+        ])  # fmt: skip
+        started(stack, [
+            vllm, "-m", "vllm_router.launch_router", *common, "--policy", "kv_aware", *sources,
+            "--kv-event-block-size", str(BLOCK_TOKENS), "--kv-event-model", MODEL,
+            "--port", str(ports["vllm_router"]), "--prometheus-port", str(metrics[1]),
+        ])  # fmt: skip
+        for name, port in ports.items():
+            wait_for(f"http://127.0.0.1:{port}/{'health' if name in RIVALS else 'ready'}", _READY_S)
+        register(f"http://127.0.0.1:{ports['sglang_router']}/workers", urls)
+        yield {ROUND_ROBIN: urls, **{name: [f"http://127.0.0.1:{port}"] for name, port in ports.items()}}
+
+
+def register(workers: str, urls: Sequence[str]) -> None:
+    """Return once sglang-router has both engines: it drops one that does not answer its first questions in time."""
+    until = time.monotonic() + _READY_S
+    while True:
+        with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address
+            known = {each["url"].rstrip("/") for each in json.load(answer)["workers"]}
+        missing = [url for url in urls if url not in known]
+        if not missing:
+            return
+        if time.monotonic() > until:
+            raise TimeoutError(f"sglang-router does not take {missing}")
+        for url in missing:
+            body, head = json.dumps({"url": url}).encode(), {"content-type": "application/json"}
+            told = urllib.request.Request(workers, body, head)  # noqa: S310 - our own loopback address
+            with suppress(urllib.error.HTTPError):  # it is being added
+                urllib.request.urlopen(told, timeout=60).close()  # noqa: S310
+        time.sleep(5)

@@ -1,0 +1,89 @@
+"""What no routing can pass: hit rates of idealised caches, service times without a queue, on-time shares.
+
+Hit rates are shares of prompt tokens; requests come one after another, each finds what the earlier
+ones left, and a warm-up is left out (research on scheduling §3 'Bounds').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from bench.evidence.belady_leaves import next_uses
+from simulator.engine_cache.prefix_cache import PrefixCache
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.percentile import percentile
+from simulator.workloads.trace import BLOCK_TOKENS
+
+
+def lru_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
+    """Return each prompt's tokens in one leaf-LRU cache of `blocks` blocks that all engines share."""
+    cache = PrefixCache(blocks)
+    hits = []
+    for prompt, tokens in zip(keys, prompt_tokens, strict=True):
+        hits.append(min(cache.match(prompt) * BLOCK_TOKENS, tokens))
+        cache.insert(prompt)
+    return hits
+
+
+def belady_cache_hits(keys: Sequence[Sequence[int]], prompt_tokens: Sequence[int], blocks: int) -> list[int]:
+    """Return each prompt's tokens in a shared cache that knows the future and drops what is needed last (Belady).
+
+    A child is never needed sooner than its parent, so dropping the block needed last, and the deepest
+    of equals, keeps prefixes whole. A block that is needed later than all that are held is not taken in.
+    """
+    uses = next_uses(keys)
+    held: dict[int, tuple[int, int]] = {}
+    farthest: list[tuple[int, int, int]] = []
+    hits = []
+    for number, (prompt, tokens) in enumerate(zip(keys, prompt_tokens, strict=True)):
+        depth = 0
+        for key in prompt:
+            if key not in held:
+                break
+            depth += 1
+        hits.append(min(depth * BLOCK_TOKENS, tokens))
+        for position, key in enumerate(prompt):
+            needed = uses[number][position]
+            held[key] = (needed, position)
+            heappush(farthest, (-needed, -position, key))
+        while len(held) > blocks:
+            needed, position, key = heappop(farthest)
+            if held.get(key) == (-needed, -position):
+                del held[key]
+    return hits
+
+
+def hit_rate(hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int) -> float:
+    """Return the share of prompt tokens after the warm-up that were hits."""
+    tokens = sum(prompt_tokens[warmup:])
+    return sum(hits[warmup:]) / tokens if tokens else 0.0
+
+
+def service_seconds(
+    profile: EngineProfile, hits: Sequence[int], prompt_tokens: Sequence[int], warmup: int
+) -> list[float]:
+    """Return each request's prefill time after the warm-up if it never waited: no TTFT can be below."""
+    return [profile.prefill_s(tokens, hit) for tokens, hit in zip(prompt_tokens[warmup:], hits[warmup:], strict=True)]
+
+
+def service_percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the 50th and 90th percentile."""
+    ordered = sorted(seconds)
+    return percentile(ordered, 50) or 0.0, percentile(ordered, 90) or 0.0
+
+
+def on_time_bound(seconds: Sequence[float], engines: int, span_s: float, slo_s: float) -> float:
+    """Return a strict upper bound on the share of requests on time.
+
+    Whatever is on time has its prefill done within `span_s` (first to last arrival) plus one SLO, so
+    all that is done fits into `engines` times that; the most requests that fit are the cheapest.
+    """
+    room = engines * (span_s + slo_s)
+    kept = 0
+    for each in sorted(seconds):
+        room -= each
+        if room < 0 or each > slo_s:
+            break
+        kept += 1
+    return kept / len(seconds) if seconds else 1.0

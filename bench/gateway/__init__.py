@@ -1,0 +1,1 @@
+"""Benchmarks of one gateway: its decisions over HTTP, its proxy, its limits."""

@@ -1,0 +1,224 @@
+"""A flood of advisories beside decisions: `python -m bench.gateway.advisories --json OUT`.
+
+One tenant has conversations and asks for decisions; another one sends ten times the advisories that its API key may, in
+a process of its own, for sessions that it has. Rounds with and without the flood come in pairs of alternating order, on
+one fleet of simulated engines without node managers, and all conversations have the same number of turns. Per round:
+p99 of the decisions as their caller sees them, and the share of prompt tokens that engines found cached. Reported: the
+medians over pairs of the ratio of p99s, and of the fall of the share; and how many advisories came, over the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+import aiohttp
+
+from bench.live.live_fleet import MODEL, LiveFleet, live_fleet
+from bench.report import Target, command_line, write_report
+from gateway.advisories.source_limits import PER_S
+from gateway.contracts.advisory import SHED
+from gateway.contracts.snapshot import ApiKeyEntry
+from routing.policy.policy_document import RoutingPolicy
+
+FLOOD_KEY = "sy_key_of_a_flood_on_loopback"
+OPERATOR_KEY = "sy_key_of_an_operator_on_loopback"
+"""The measuring tenant's: where tenants share caches, hits are told to operators' keys alone."""
+FLOOD_PER_S = 10 * PER_S
+PAIRS = 7
+TURNS = 30
+DECISIONS_PER_S = 40.0
+SESSIONS = 8
+_AT_ONCE = 32
+_STANDS = 200
+"""Rejected advisories after which the flood stands."""
+_START_S = 60.0
+_SHED = re.compile(rf'^switchyard_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
+
+
+class Round(NamedTuple):
+    """What the tenant beside the flood saw, and how many advisories were rejected per second."""
+
+    p99_s: float
+    hit_share: float
+    shed_per_s: float
+
+
+async def flood(url: str) -> None:
+    """Send advisories at ten times the limit, each at its time, until this process is ended."""
+    headers = {"authorization": f"Bearer {FLOOD_KEY}"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        for session in range(SESSIONS):
+            body = {"model": MODEL, "prompt": f"flood {session} " * 600, "session_id": f"f-{session}", "max_tokens": 1}
+            await (await client.post(f"{url}/v1/completions", json=body)).read()
+    host, _, port = url.removeprefix("http://").partition(":")
+    began, number = time.monotonic(), 0
+
+    async def sender() -> None:
+        # Bytes that are ready: what the flood costs its own process is no part of what it costs the gateway.
+        nonlocal number
+        reader, writer = await asyncio.open_connection(host, int(port))
+        while True:
+            number += 1
+            await asyncio.sleep(began + number / FLOOD_PER_S - time.monotonic())
+            writer.write(_request(host, number % SESSIONS))
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+
+    await asyncio.gather(*(sender() for _ in range(_AT_ONCE)))
+
+
+def _request(host: str, session: int) -> bytes:
+    """Return one advisory of the flood as it travels."""
+    body = f'{{"session_id": "f-{session}"}}'
+    lines = (
+        "POST /api/v1/advisories HTTP/1.1",
+        f"Host: {host}",
+        f"Authorization: Bearer {FLOOD_KEY}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "",
+        body,
+    )
+    return "\r\n".join(lines).encode()
+
+
+async def measured(fleet: LiveFleet, name: str) -> tuple[float, float]:
+    """Return the p99 of decisions in seconds, and the share of prompt tokens that were cached, over one round."""
+    headers, took, tokens = {"authorization": f"Bearer {OPERATOR_KEY}"}, list[float](), [0, 0]
+    talking = SESSIONS
+    async with aiohttp.ClientSession(headers=headers) as client:
+
+        async def decide() -> None:
+            number = 0
+            while talking:
+                number += 1
+                began = time.monotonic()
+                body = {"model": MODEL, "prompt": f"{name} decision {number} " * 100}
+                async with client.post(f"{fleet.url}/api/v1/route", json=body) as answer:
+                    made = await answer.json()
+                took.append(time.monotonic() - began)
+                await (await client.post(f"{fleet.url}/api/v1/requests/{made['decision_id']}/complete", json={})).read()
+                await asyncio.sleep(max(0.0, began + 1 / DECISIONS_PER_S - time.monotonic()))
+
+        async def converse(session: int) -> None:
+            nonlocal talking
+            prompt = f"{name} session {session} " * 300
+            for _ in range(TURNS):
+                body = {"model": MODEL, "prompt": prompt, "session_id": f"{name}-{session}", "max_tokens": 4}
+                async with client.post(f"{fleet.url}/v1/completions", json=body) as answer:
+                    usage = (await answer.json())["usage"]
+                tokens[0] += int(usage["prompt_tokens"])
+                tokens[1] += int(usage["prompt_tokens_details"]["cached_tokens"])
+                prompt += "and another turn of it " * 40
+                await asyncio.sleep(0.2)
+            talking -= 1
+
+        await asyncio.gather(decide(), *(converse(session) for session in range(SESSIONS)))
+    return sorted(took)[int(0.99 * len(took))], tokens[1] / tokens[0]
+
+
+def shed(fleet: LiveFleet) -> float:
+    """Return how many advisories the gateway has rejected."""
+    with urlopen(f"{fleet.url}/metrics", timeout=60) as answer:  # noqa: S310 - our own loopback address
+        return sum(map(float, _SHED.findall(answer.read().decode())))
+
+
+@contextmanager
+def flooded(fleet: LiveFleet) -> Iterator[None]:
+    """Have a flood stand for the block."""
+    process = subprocess.Popen([sys.executable, "-m", "bench.gateway.advisories", "--flood", fleet.url])
+    try:
+        before, until_s = shed(fleet), time.monotonic() + _START_S
+        while shed(fleet) - before < _STANDS:
+            if time.monotonic() > until_s:
+                raise TimeoutError("the flood does not stand")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def one_round(fleet: LiveFleet, name: str) -> Round:
+    """Measure one round."""
+    before, began = shed(fleet), time.monotonic()
+    p99_s, hit_share = asyncio.run(measured(fleet, name))
+    return Round(p99_s, hit_share, (shed(fleet) - before) / (time.monotonic() - began))
+
+
+def pairs(fleet: LiveFleet) -> list[tuple[Round, Round]]:
+    """Return rounds without and with a flood, in pairs of alternating order."""
+    found = []
+    for number in range(PAIRS):
+        both: dict[bool, Round] = {}
+        for floods in (number % 2 == 1, number % 2 == 0):
+            if floods:
+                with flooded(fleet):
+                    both[floods] = one_round(fleet, f"round {number} loud")
+            else:
+                both[floods] = one_round(fleet, f"round {number} quiet")
+        print(f"quiet {both[False]}, flooded {both[True]}", flush=True)
+        found.append((both[False], both[True]))
+    return found
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def main() -> int:
+    """Measure, report, and return 1 where a target does not hold."""
+    parser = command_line("advisories", __doc__)
+    parser.add_argument("--flood", default="", help="send the flood to this gateway, and do nothing else")
+    options = parser.parse_args()
+    if options.flood:
+        asyncio.run(flood(options.flood))
+        return 0
+    keys = (
+        ApiKeyEntry(key_id="flood", sha256=_sha256(FLOOD_KEY), tenant_id="flood"),
+        ApiKeyEntry(
+            key_id="operator", sha256=_sha256(OPERATOR_KEY), tenant_id="tenant", scopes=("infer", "route", "manage")
+        ),
+    )
+    policy = RoutingPolicy(advisories="gated")
+    with tempfile.TemporaryDirectory() as state, live_fleet(Path(state), policy, engines=2, more_keys=keys) as fleet:
+        _, hit_share = asyncio.run(measured(fleet, "warm-up"))
+        if not hit_share:
+            raise RuntimeError("no prompt token was cached: there is nothing to lose")
+        found = pairs(fleet)
+    quiet, loud = zip(*found, strict=True)
+    ratios = [other.p99_s / one.p99_s for one, other in found]
+    figures = {
+        "p99_s": statistics.median(each.p99_s for each in quiet),
+        "p99_flood_s": statistics.median(each.p99_s for each in loud),
+        "p99_ratio_least": min(ratios),
+        "p99_ratio_most": max(ratios),
+        "hit_share": statistics.median(each.hit_share for each in quiet),
+        "hit_share_flood": statistics.median(each.hit_share for each in loud),
+        "shed_per_s": statistics.median(each.shed_per_s for each in loud),
+    }
+    targets = {
+        "p99_ratio": Target(value=statistics.median(ratios), op="<", target=2.0),
+        "hit_share_lost": Target(
+            value=statistics.median(one.hit_share - other.hit_share for one, other in found), op="<", target=0.02
+        ),
+        # What is taken is the limit; all beyond it was rejected.
+        "flood_over_limit": Target(value=1 + figures["shed_per_s"] / PER_S, op=">=", target=9.0),
+    }
+    return 0 if write_report("advisories", figures, targets, options.json) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

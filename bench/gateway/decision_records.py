@@ -1,0 +1,315 @@
+"""What recording costs, and what an hour of requests takes: `python -m bench.gateway.decision_records --json OUT`.
+
+CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP, in turns
+with and without the listener that records. Without it is the decision's cost. Recording, in the gateway, is the
+difference and what each interval adds: sampling, records, the bus. Storing, in the jobs process, is regret, segments
+and index rows; `whole` is both. Every request's traffic is recorded; once at a full gateway's rate, of whose decisions
+the default keeps 50 per second, and once with every decision kept. CPU time of the whole process, medians of rounds;
+`traffic`: with no decision kept.
+
+Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
+the default budget and once with one that it does not fit into. The same hour of traffic likewise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from bench.gateway.decision_api import healthy
+from bench.live.decision_api_server import (
+    API_KEY,
+    ENGINES,
+    HASHES,
+    MODEL,
+    follow_events,
+    hash_groups,
+    shared_hashes,
+    snapshot,
+)
+from bench.report import Target, command_line, write_report
+from gateway.access.authentication import authenticate
+from gateway.app import GatewayApp
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.request_batch import (
+    TOPIC,
+    decode_batch,
+    decode_decisions,
+    encode_batch,
+    pack_row,
+    request_batch,
+)
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.traffic_row import TrafficRow
+from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.http.request_head import new_id
+from gateway.http.sync_fast_path import Admission
+from gateway.process.garbage_collection import settle_heap
+
+_MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")
+FIRST_PORT = 27010
+RATE_PER_S = 2000
+"""Requests per second of a gateway that has much to do; what it keeps is bounded by the setting."""
+KEPT_PER_S = 50
+INTERVALS, ROUNDS = 12, 7
+SETTLE_S = 0.05
+HOUR_RATE, HOUR_S = 50, 3600
+SMALL_BUDGET = 64 << 20
+TRAFFIC_BUDGET = 256 << 20
+STORED_AT_ONCE = 50
+SHRINK_EVERY = 30
+
+
+class Gate:
+    """A gateway in this process that decides at once."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.app = GatewayApp(gateway)
+        self.desk: Any = self.app._route_api._lifecycle
+        # Rounds of decisions without a pause are the load here, and no reason to reject any.
+        self.desk.reject_if_late = lambda *_: None
+        self.told = self.desk._tell
+        told = (getattr(self.told, moment) for moment in _MOMENTS)
+        silent = [tuple(call for call in calls if call.__self__ is not gateway.requests) for calls in told]
+        self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
+        """The request's listeners without the one that records."""
+        caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
+        self.admission = Admission(caller, gateway.snapshot)
+        self.rng = Random(5)
+        self.groups = hash_groups()
+
+    def bodies(self, count: int) -> list[bytes]:
+        """Return questions whose prompts share 6, 12 or 24 of their blocks with others."""
+        made = []
+        for _ in range(count):
+            hashes = shared_hashes(self.groups, self.rng)
+            asked = {"model": MODEL, "block_hashes": hashes, "prompt_tokens": HASHES * 512, "wait": False}
+            made.append(msgspec.json.encode(asked))
+        return made
+
+    def decide(self, bodies: list[bytes], *, recorded: bool) -> float:
+        """Decide and complete them, and return the CPU seconds of that."""
+        recent, desk = self.app.recent, self.desk
+        desk._tell = self.told if recorded else self.silent
+        begin = time.process_time()
+        for body in bodies:
+            name, now = new_id(), time.monotonic()
+            self.app._route_api.at_once(self.admission.caller, body, name, now)
+            record = recent.get(name)
+            if record is not None:
+                desk.first_token(record, now + 0.1)
+                desk.completed(record, now + 1.0, cached_tokens=record.decision.hit_tokens, output_tokens=200)
+                if not recorded:
+                    # Recording lets go of them; without it the ring does, a while later, in whoever's turn that is.
+                    record.keys = None
+        return time.process_time() - begin
+
+
+async def cost_us(gate: Gate, rate: int, kept_per_s: float) -> tuple[float, float, float]:
+    """Return the CPU microseconds per request of deciding, of recording in the gateway, and of storing in jobs."""
+    from controlplane.request_log.store.segments import store
+
+    heard: list[bytes] = []
+    outbox, per_interval = gate.gateway.requests, rate // 2
+    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    deciding_s = recording_s = storing_s = 0.0
+    requests = 0
+    for number in range(INTERVALS):
+        # In turns, first one and then the other, so that neither has the better moment.
+        for recorded in (True, False) if number // 2 % 2 else (False, True):
+            spent_s = gate.decide(gate.bodies(per_interval), recorded=recorded)
+            deciding_s += 0.0 if recorded else spent_s
+            recording_s += spent_s if recorded else -spent_s
+        # Probes and the like are due by now, and would be taken for recording.
+        await asyncio.sleep(SETTLE_S)
+        # What an interval leaves room for, however fast the intervals follow each other here.
+        outbox._kept_per_s, outbox._room = 0.0, kept_per_s / 2
+        begin = time.process_time()
+        await outbox.flush()
+        recording_s += time.process_time() - begin
+        if number % 2:
+            begin = time.process_time()
+            requests += store(heard).requests
+            heard.clear()
+            storing_s += time.process_time() - begin
+    unsubscribe()
+    if requests != per_interval * INTERVALS:
+        raise RuntimeError(f"{requests} of {per_interval * INTERVALS} requests were recorded")
+    total = requests / 1e6
+    return deciding_s / total, recording_s / total, storing_s / total
+
+
+async def recording(figures: dict[str, float]) -> list[StoredDecision]:
+    """Measure the cost of recording into the figures, and return some real records."""
+    health = await asyncio.start_server(healthy, "127.0.0.1", FIRST_PORT)
+    with tempfile.TemporaryDirectory() as state:
+        bus = InProcessBus()
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(f"http://127.0.0.1:{FIRST_PORT}", ENGINES)))
+        # Nothing else may run while the loop waits for the thread: it would be taken for recording.
+        settings = GatewaySettings(
+            report_stale_s=7200.0,
+            request_interval_s=3600.0,
+            sample_interval_s=3600.0,
+            key_usage_interval_s=3600.0,
+            cost_report_interval_s=3600.0,
+        )
+        gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
+        await gateway.start()
+        follow_events(gateway)
+        gate, records = Gate(gateway), []
+        bus.subscribe(
+            TOPIC,
+            lambda _topic, value: records.extend(
+                decode_decisions(decode_batch(value).decisions)[: 2000 - len(records)]
+            ),
+        )
+        settle_heap()
+        for name, rate, kept_per_s in (
+            ("traffic", RATE_PER_S, 0.0),
+            ("sampled", RATE_PER_S, KEPT_PER_S),
+            ("all_kept", KEPT_PER_S, KEPT_PER_S),
+        ):
+            rounds = [await cost_us(gate, rate, kept_per_s) for _ in range(ROUNDS + 1)][1:]
+            figures[f"decision_us_{name}"] = round(statistics.median(each[0] for each in rounds), 2)
+            figures[f"recording_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
+            figures[f"storing_us_{name}"] = round(statistics.median(each[2] for each in rounds), 2)
+            figures[f"recording_share_{name}"] = round(statistics.median(each[1] / each[0] for each in rounds), 4)
+            whole = [(each[1] + each[2]) / each[0] for each in rounds]
+            figures[f"whole_share_{name}"] = round(statistics.median(whole), 4)
+        await gateway.stop()
+    health.close()
+    return records
+
+
+def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
+    """Store an hour of different decisions; returns the most that the store took, and the CPU per decision."""
+    from django.db import connection
+
+    from controlplane.request_log.models.decision_index import DecisionIndex
+    from controlplane.request_log.models.segment import Retention, Segment
+    from controlplane.request_log.store.retention import shrink, used_bytes
+    from controlplane.request_log.store.segments import store
+
+    Segment.objects.only("pk").delete()
+    rng, most, begin = Random(3), 0, time.process_time()
+    at, total = time.time() - HOUR_S, HOUR_RATE * HOUR_S
+    for number in range(0, total, STORED_AT_ONCE):
+        part = [
+            _another(records[rng.randrange(len(records))], at + (number + place) / HOUR_RATE)
+            for place in range(STORED_AT_ONCE)
+        ]
+        store([encode_batch(request_batch(uuid.uuid4().hex, (), part))])
+        if number // STORED_AT_ONCE % SHRINK_EVERY == 0:
+            shrink(Retention.DECISIONS, budget)
+            most = max(most, used_bytes(Retention.DECISIONS))
+    spent_us = (time.process_time() - begin) / total * 1e6
+    shrink(Retention.DECISIONS, budget)
+    rows = DecisionIndex.objects.count()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT SUM(pgsize) FROM dbstat WHERE name LIKE 'controlplane_decisionindex%' OR name LIKE 'decision_%'"
+        )
+        index_bytes = int(cursor.fetchone()[0] or 0)
+        cursor.execute("SELECT SUM(LENGTH(data)) FROM controlplane_segment")
+        data_bytes = int(cursor.fetchone()[0] or 0)
+    return {
+        "used_mib": round(most / 2**20, 1),
+        "budget_mib": round(budget / 2**20, 1),
+        "record_bytes": round(data_bytes / max(1, rows), 1),
+        "row_bytes": round(index_bytes / max(1, rows), 1),
+        "rows": rows,
+        "cpu_us": round(spent_us, 1),
+    }
+
+
+def an_hour_of_traffic() -> dict[str, float]:
+    """Record an hour of the traffic that the gateway was given, with a session each; returns what it takes."""
+    from controlplane.request_log.models.segment import Retention
+    from controlplane.request_log.store.retention import shrink, used_bytes
+    from controlplane.request_log.store.segments import recorded_traffic, store
+
+    shrink(Retention.TRAFFIC, 0)
+    rng, groups = Random(4), hash_groups()
+    begin, most = time.time(), 0
+    for second in range(HOUR_S):
+        rows = []
+        for number in range(HOUR_RATE):
+            # All within the time in which this runs, for readers go by when a segment was stored.
+            at, session = begin + (second + number / HOUR_RATE) / HOUR_S, uuid.uuid4().hex[:12]
+            blocks = tuple(shared_hashes(groups, rng))
+            rows.append(
+                TrafficRow(at, "default", HASHES * 512, 200, blocks, session, session, 0, "completed", head=blocks)
+            )
+        store([encode_batch(request_batch(uuid.uuid4().hex, [pack_row(row) for row in rows], ()))])
+        if second % SHRINK_EVERY == 0:
+            shrink(Retention.TRAFFIC, TRAFFIC_BUDGET)
+            most = max(most, used_bytes(Retention.TRAFFIC))
+    kept = sum(1 for _ in recorded_traffic(begin, begin + HOUR_S))
+    return {
+        "traffic_used_mib": round(most / 2**20, 1),
+        "traffic_row_bytes": round(used_bytes(Retention.TRAFFIC) / max(1, kept), 1),
+        "traffic_rows": kept,
+    }
+
+
+def _another(record: StoredDecision, at: float) -> StoredDecision:
+    """Return the record of another request like it."""
+    decision = msgspec.structs.replace(record.decision, decision_id=str(uuid.uuid4()), decided_s=at % 1e6)
+    return msgspec.structs.replace(record, decision=decision, arrived_at=at, session=uuid.uuid4().hex[:12])
+
+
+def measure() -> tuple[dict[str, float], dict[str, Target]]:
+    """Return figures and targets; Django is set up over an empty database."""
+    from django.core.management import call_command
+
+    from controlplane.request_log.store.segments import ROW_BYTES
+
+    call_command("migrate", verbosity=0)
+    figures: dict[str, float] = {}
+    # The loop's thread stores here, which in the program a thread of its own does.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    records = asyncio.run(recording(figures))
+    targets = {
+        f"recording_share_{name}": Target(value=figures[f"recording_share_{name}"], op="<=", target=most)
+        for name, most in (("sampled", 0.06), ("all_kept", 0.4))
+    }
+    for name, budget in (("hour", 1 << 30), ("small", SMALL_BUDGET)):
+        hour = an_hour(records, budget)
+        figures.update({f"{name}_{key}": value for key, value in hour.items()})
+        targets[f"{name}_used_mib"] = Target(value=hour["used_mib"], op="<=", target=hour["budget_mib"])
+        targets[f"{name}_row_bytes"] = Target(value=hour["row_bytes"], op="<=", target=ROW_BYTES)
+    figures.update(an_hour_of_traffic())
+    targets["traffic_used_mib"] = Target(value=figures["traffic_used_mib"], op="<=", target=TRAFFIC_BUDGET / 2**20)
+    return figures, targets
+
+
+def main() -> None:
+    """Measure and write the report."""
+    parser = command_line("decision_records", __doc__)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["SWITCHYARD_STATE_DIR"] = state
+        os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.project.settings"
+        os.environ["SWITCHYARD_LOG_LEVEL"] = "ERROR"
+        import django
+
+        django.setup()
+        figures, targets = measure()
+    write_report("decision_records", figures, targets, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

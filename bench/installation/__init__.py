@@ -1,0 +1,1 @@
+"""Benchmarks of whole installations, and soaks."""

@@ -1,0 +1,252 @@
+"""What the console and jobs cost requests: `python -m bench.installation.isolation --json OUT`.
+
+Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at
+20 a second and what-ifs under way; background jobs run in both. Ratios are medians over the pairs of the busy round
+over the quiet one. Beside them stand those of commit BEFORE, the last on which gateway, web and jobs could share one
+process, where this checkout has it. Client, engines and the reader of pages share the machine's cores with the program;
+the reader has a lower priority, since it would be elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+import msgspec
+import uvloop
+
+from bench.live.live_program import ROOT, LiveProgram, live_program
+from bench.report import Target, command_line, write_report
+from simulator.workloads.trace import TraceRow
+
+BEFORE = "6d4e9fc"
+MODEL = "loopback-8b"
+PAGES_PER_S = 20.0
+ROWS, ROW_MS = 10_000, 40.0
+"""Of the trace that what-ifs simulate."""
+WHATIFS = 4
+"""Asked at once, so that one is under way for the whole round."""
+DECISION_PAUSE_S, STREAM_PAUSE_S = 0.01, 0.05
+SETTLE_S = 2.0
+
+_UPLOAD = """
+from controlplane.models import Pool
+from controlplane.platform.actor import program
+from controlplane.request_log.recordings.lifecycle import upload_recording
+with open({path!r}, "rb") as file:
+    upload_recording(Pool.objects.get(slug="pool"), file, actor=program("bench"), name="bench")
+"""
+_ASK = """
+from controlplane.models import Recording
+from controlplane.platform.actor import program
+from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.lifecycle import start_whatif
+recording = Recording.objects.get()
+for _ in range({count}):
+    start_whatif(
+        recording, recording.pool.policy.live_version, None, Conditions(seeds=10, engine_model="chunked"),
+        actor=program("bench"),
+    )
+"""
+_ONE_PROCESS = """
+import dataclasses, json
+from bench.installation.isolation import measured
+print(json.dumps([dataclasses.astuple(each) for each in measured({count}, {seconds}, separate=False)]))
+"""
+_CANCEL = """
+import time
+from controlplane.models import JobRun
+from controlplane.platform.actor import program
+from controlplane.job_runs.control import cancel
+active = JobRun.objects.filter(job="whatif", state="active")
+for run in active:
+    cancel(run, actor=program("bench"))
+print(active.count())
+until = time.monotonic() + 60
+while active.exists() and time.monotonic() < until:
+    time.sleep(0.2)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Seconds that decisions and first bytes took."""
+
+    decisions: list[float]
+    first_bytes: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A quiet round and the busy one beside it, as ratios of busy to quiet."""
+
+    decision_p50: float
+    decision_p99: float
+    first_byte_p99: float
+
+
+async def one_round(program: LiveProgram, seconds: float) -> Round:
+    """Ask and stream for so long."""
+    found = Round([], [])
+    headers = {"Authorization": f"Bearer {program.secrets.api_key}"}
+    until = time.monotonic() + seconds
+    async with aiohttp.ClientSession(headers=headers) as client, asyncio.TaskGroup() as all_:
+        all_.create_task(_decide(client, program.url, until, found.decisions))
+        all_.create_task(_stream(client, program.url, until, found.first_bytes))
+    return found
+
+
+async def _decide(client: aiohttp.ClientSession, url: str, until: float, took: list[float]) -> None:
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        body = {"model": MODEL, "token_ids": [number] * 256, "wait": False}
+        begin = time.perf_counter()
+        async with client.post(f"{url}/api/v1/route", json=body) as answer:
+            decided = await answer.json()
+        took.append(time.perf_counter() - begin)
+        async with client.post(f"{url}/api/v1/requests/{decided['decision_id']}/complete", json={}) as answer:
+            await answer.read()
+        await asyncio.sleep(DECISION_PAUSE_S)
+
+
+async def _stream(client: aiohttp.ClientSession, url: str, until: float, took: list[float]) -> None:
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        messages = [{"role": "user", "content": f"{number} " * 50}]
+        body = {"model": MODEL, "messages": messages, "stream": True, "max_tokens": 4}
+        begin = time.perf_counter()
+        async with client.post(f"{url}/v1/chat/completions", json=body) as answer:
+            answer.raise_for_status()
+            await answer.content.readany()
+            took.append(time.perf_counter() - begin)
+            await answer.read()
+        await asyncio.sleep(STREAM_PAUSE_S)
+
+
+@contextmanager
+def other_work(program: LiveProgram) -> Iterator[None]:
+    """Read pages and simulate what-ifs for the block; raises RuntimeError where the what-ifs did not last."""
+    command = [
+        sys.executable,
+        "-m",
+        "bench.installation.page_reader",
+        program.url,
+        program.secrets.admin_password,
+        str(PAGES_PER_S),
+    ]
+    program.shell(_ASK.format(count=WHATIFS))
+    reader = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.PIPE)
+    try:
+        if reader.stdout is None or reader.stdout.readline() != b"reading\n":
+            raise RuntimeError("nobody reads pages")
+        time.sleep(SETTLE_S)
+        yield
+    finally:
+        ended = reader.poll()
+        reader.kill()
+        reader.wait()
+        under_way = int(program.shell(_CANCEL).strip().splitlines()[-1])
+    if ended is not None or not under_way:
+        raise RuntimeError("the other work ended before the round did")
+
+
+def pair(program: LiveProgram, seconds: float, *, quiet_first: bool) -> Pair:
+    """Measure one pair of rounds; which comes first alternates, so that what changes slowly favors neither."""
+    rounds: dict[bool, Round] = {}
+    for quiet in (quiet_first, not quiet_first):
+        time.sleep(SETTLE_S)
+        if quiet:
+            rounds[quiet] = _run(program, seconds)
+        else:
+            with other_work(program):
+                rounds[quiet] = _run(program, seconds)
+    quiet_round, busy = rounds[True], rounds[False]
+    return Pair(
+        statistics.median(busy.decisions) / statistics.median(quiet_round.decisions),
+        _p99(busy.decisions) / _p99(quiet_round.decisions),
+        _p99(busy.first_bytes) / _p99(quiet_round.first_bytes),
+    )
+
+
+def _run(program: LiveProgram, seconds: float) -> Round:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(one_round(program, seconds))
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
+
+
+def measured(count: int, seconds: float) -> list[Pair]:
+    """Return the ratios of so many pairs in a fresh installation; a round before them only warms up."""
+    with TemporaryDirectory() as name, live_program(Path(name), engines=True) as program:
+        trace = Path(name) / "trace.jsonl"
+        trace.write_bytes(_trace())
+        program.shell(_UPLOAD.format(path=str(trace)))
+        _run(program, min(seconds, 5.0))
+        return [pair(program, seconds, quiet_first=number % 2 == 0) for number in range(count)]
+
+
+def measured_before(count: int, seconds: float) -> list[Pair]:
+    """Return the same of commit BEFORE in one process; none where this checkout lacks it."""
+    with TemporaryDirectory() as name:
+        archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            print(f"Without commit {BEFORE} there is nothing to compare with.", file=sys.stderr)
+            return []
+        subprocess.run(["tar", "-x", "-C", name], input=archive.stdout, check=True)
+        program = _ONE_PROCESS.format(count=count, seconds=seconds)
+        done = subprocess.run([sys.executable, "-c", program], cwd=name, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            print(f"Commit {BEFORE} could not be measured.", file=sys.stderr)
+            return []
+        return [Pair(*each) for each in msgspec.json.decode(done.stdout.splitlines()[-1])]
+
+
+def _trace() -> bytes:
+    """Return a trace whose prompts share the first of their four blocks with a fiftieth of the others."""
+    rows = (
+        TraceRow(number * ROW_MS, 2048, 50, (number % 50, *(10_000 + 3 * number + each for each in range(3))))
+        for number in range(ROWS)
+    )
+    return b"\n".join(map(msgspec.json.encode, rows)) + b"\n"
+
+
+def _medians(pairs: list[Pair]) -> dict[str, float]:
+    if not pairs:
+        return {}
+    return {
+        "decision_p50_ratio": statistics.median(each.decision_p50 for each in pairs),
+        "decision_p99_ratio": statistics.median(each.decision_p99 for each in pairs),
+        "first_byte_p99_ratio": statistics.median(each.first_byte_p99 for each in pairs),
+    }
+
+
+def main() -> None:
+    """Measure and write the report."""
+    parser = command_line("isolation", __doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each round")
+    arguments = parser.parse_args()
+    now = _medians(measured(arguments.pairs, arguments.seconds))
+    before = _medians(measured_before(arguments.pairs, arguments.seconds))
+    figures = {"pairs": float(arguments.pairs), **now}
+    figures |= {f"one_process_{key.removeprefix('decision_')}": value for key, value in before.items()}
+    bounds = {"decision_p50_ratio": 1.2, "decision_p99_ratio": 2.0, "first_byte_p99_ratio": 2.0}
+    targets = {key: Target(value=figures[key], op="<=", target=bound) for key, bound in bounds.items()}
+    write_report("isolation", figures, targets, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""An installation under random kills: `python -m bench.installation.soak --minutes M --seed S --json OUT --log FILE`.
+
+Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
+processes are killed by chance, policy versions are published, and a pool behind a webhook is told to have more and
+fewer engines. Afterwards the history of every request and every effect of a job is checked: nothing lost before its
+first byte, each order once in effect, no decision by a version that is not published or older than the one before, no
+process left, memory bounded. Exits with 1 where something is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+
+from bench.installation.soak_run.engine_service import EngineService
+from bench.installation.soak_run.installation import MODEL, ROOT, Installation
+from bench.installation.soak_run.kills import Killer
+from bench.installation.soak_run.policy_versions import Published, wrong_versions
+from bench.installation.soak_run.verdict import DOUBLES, ENGINES, ORDERS, wrong_effects, wrong_requests
+from bench.live.client_history import Asked, ClientHistory, Decided
+from bench.live.decision_history import DecisionHistory
+from bench.live.decision_history import figures as decision_figures
+from bench.report import Target, command_line, write_report
+from tests.private_postgresql import own_database, postgresql
+from tests.private_redis import private_redis
+
+QPS, BURST_QPS = 3.0, 8.0
+DECIDERS = 1
+WISH_S = 12.0
+MOST_HOOKED = 3
+SETTLE_S = 90.0
+FIRST_VERSION = 1
+"""Of the policy that a new installation has."""
+MEMORY_MIB = 500.0
+"""No process may be larger at any time."""
+_OPERATOR = """
+import sys, time
+from datetime import timedelta
+from django.utils import timezone
+from controlplane.models import Policy, Pool
+from controlplane.platform.actor import program
+from controlplane.policies.publish import draft, publish_version
+from controlplane.automation.switches import take_over
+me = program("soak")
+for line in sys.stdin:
+    until = timezone.now() + timedelta(hours=1)
+    take_over(Pool.objects.get(slug="hooked"), until=until, engines=int(line), actor=me)
+    policy = Policy.objects.get(slug="default")
+    live = policy.live_version
+    version = draft(policy, live.document, actor=me)
+    begun_at = time.time()
+    publish_version(version, instead_of=live.number, actor=me)
+    print(version.number, begun_at, flush=True)
+"""
+
+
+class Soak:
+    """One run. Mutable: the clients' history, the kills, the wishes of the operator, samples of memory."""
+
+    def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
+        urls = installation.gateway_urls
+        self.clients = ClientHistory(urls, api_key, MODEL, seed, persistent=True, asks_why=True)
+        self.decisions = DecisionHistory(urls, api_key, MODEL)
+        self.killer = Killer(installation, seed, self.clients.now)
+        self.wishes: list[tuple[float, int]] = []
+        self.published = [Published(FIRST_VERSION, 0.0)]
+        self.memory: list[tuple[float, dict[str, float]]] = []
+        self._installation = installation
+        self._service = service
+        self._rng = random.Random(seed + 2)
+
+    @property
+    def decided(self) -> list[Decided]:
+        """What gateways said of decisions while they were there to be asked."""
+        return [each.decided for each in self.clients.asked if each.decided is not None]
+
+    async def run(self, seconds: float) -> None:
+        """Run everything for so long, and then until all is quiet."""
+        stop, settled = asyncio.Event(), asyncio.Event()
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self.clients.run(_rate, stop))
+            parts.create_task(self.decisions.run(DECIDERS, stop))
+            parts.create_task(self.killer.run(stop))
+            wishes = parts.create_task(self._wish(stop))
+            parts.create_task(self._sample(settled))
+            await asyncio.sleep(seconds)
+            stop.set()
+            await wishes
+            await self._settle()
+            settled.set()
+
+    def gateway_away(self) -> list[tuple[float, float]]:
+        """Return from when to when a gateway was away, in seconds of the decisions' history."""
+        later_s = self.clients.began - self.decisions.began
+        kills = [each for each in self.killer.kills if each.name.startswith("gateway")]
+        return [(each.at_s + later_s, each.back_s + later_s) for each in kills]
+
+    async def _wish(self, stop: asyncio.Event) -> None:
+        """Say how many engines the pool behind the webhook shall have, and publish a policy version with each word.
+
+        Ends with one engine wanted.
+        """
+        command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", _OPERATOR]
+        environment = dict(self._installation.environment)
+        operator = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        if operator.stdin is None or operator.stdout is None:
+            raise RuntimeError("the operator's shell has no input")
+        wanted = 0
+        while not stop.is_set():
+            wanted = self._rng.choice([each for each in range(1, MOST_HOOKED + 1) if each != wanted])
+            await self._tell(operator, wanted)
+            await asyncio.sleep(WISH_S)
+        await self._tell(operator, 1)
+        operator.stdin.close()
+        await operator.wait()
+
+    async def _tell(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
+        if operator.stdin is None or operator.stdout is None:
+            raise RuntimeError("the operator's shell has no input")
+        operator.stdin.write(f"{wanted}\n".encode())
+        await operator.stdin.drain()
+        number, _, begun_at = (await operator.stdout.readline()).decode().partition(" ")
+        if not begun_at:
+            raise RuntimeError("the operator's shell did not take the order")
+        self.published.append(Published(int(number), float(begun_at)))
+        self.wishes.append((self.clients.now(), wanted))
+
+    async def _settle(self) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            rows = await asyncio.to_thread(found, self._installation)
+            if not wrong_effects(self._service, 1, rows):
+                return
+            await asyncio.sleep(1.0)
+
+    async def _sample(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.memory.append((self.clients.now(), self._installation.sample_memory()))
+            await asyncio.sleep(2.0)
+
+
+def _rate(now_s: float) -> float:
+    return BURST_QPS if now_s % 20.0 < 4.0 else QPS
+
+
+def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what the installation's database says of orders, engines, and things done twice."""
+    queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
+    with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
+        return {name: database.execute(query).fetchall() for name, query in queries.items()}  # type: ignore[arg-type]
+
+
+def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:
+    """Return the figures, everything that is wrong, and the log's lines."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        directory = Path(folder)
+        with postgresql() as server, own_database(server) as database, private_redis(directory) as redis:
+            installation, service = Installation(directory, database, redis.url), EngineService(ROOT)
+            service.environment = installation.environment
+            try:
+                api_key = installation.start_all(service.url)
+                run = Soak(installation, service, api_key, seed)
+                asyncio.run(run.run(60 * minutes))
+                rows = found(installation)
+                wrong = wrong_requests(run.clients.asked, run.killer.kills) + wrong_effects(service, 1, rows)
+                wrong += wrong_versions(run.decided, run.published)
+            finally:
+                stubborn = installation.stop_all()
+                service.close()
+            orphans = installation.orphans()
+    wrong += [f"{each} did not end when it was told to" for each in stubborn] + [
+        f"left over: {each}" for each in orphans
+    ]
+    wrong += [f"{name} grew to {size:.0f} MiB" for name, size in installation.peak_mib.items() if size > MEMORY_MIB]
+    figures = _figures(run, service, rows, installation.peak_mib) | {
+        "minutes": minutes,
+        "seed": seed,
+        "orphans": len(orphans),
+    }
+    return figures, wrong, _log(run, rows, wrong)
+
+
+def _figures(
+    run: Soak, service: EngineService, rows: Mapping[str, Sequence[tuple[Any, ...]]], peak_mib: Mapping[str, float]
+) -> dict[str, float]:
+    asked = run.clients.asked
+    waits = sorted(each.ttft_s for each in asked if each.ttft_s is not None)
+    kills = [each.name.split("-")[0] for each in run.killer.kills]
+    return {
+        "requests": len(asked),
+        **{fate: sum(each.fate == fate for each in asked) for fate in ("whole", "broken_off", "refused", "lost")},
+        "asked_again": sum(each.attempts > 1 for each in asked),
+        "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
+        "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
+        **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "beat", "gateway", "engine", "web")},
+        **decision_figures(run.decisions.decided, run.gateway_away()),
+        "orders": len(rows["orders"]),
+        "effects": len(service.started) + len(service.stopped),
+        "calls": sum(service.calls.values()),
+        "versions": len(run.published),
+        "explained": len(run.decided),
+        "peak_mib": round(max(peak_mib.values()), 1),
+    }
+
+
+def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequence[str]) -> list[str]:
+    """Return kills (k), wishes (w), requests (r: number, stream or whole, attempts, fate, first byte, end); orders."""
+    lines = [(each.at_s, f"k {each.name} back {each.back_s:.1f}") for each in run.killer.kills]
+    lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
+    lines += [(each.sent_s, _line(each)) for each in run.clients.asked]
+    told = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
+    told += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
+    return [*told, *(f"WRONG {each}" for each in wrong)]
+
+
+def _line(asked: Asked) -> str:
+    first, end = (f"{at_s:.2f}" if at_s is not None else "-" for at_s in (asked.first_s, asked.ended_s))
+    return f"r {asked.number} {'s' if asked.streams else 'w'} {asked.attempts} {asked.fate} {first} {end}"
+
+
+def main() -> int:
+    """Soak, report, and return whether anything was wrong."""
+    parser = command_line("soak", __doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, default=Path("var/bench/soak.log"), metavar="FILE")
+    options = parser.parse_args()
+    figures, wrong, log = soak(options.minutes, options.seed)
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    options.log.write_text("\n".join(log) + "\n", encoding="utf-8")
+    figures["load_average"] = round(os.getloadavg()[0], 1)
+    targets = {
+        "wrong": Target(value=float(len(wrong)), op="<=", target=0.0),
+        "lost": Target(value=figures["lost"] + figures["decisions_lost"], op="<=", target=0.0),
+        "decision_p99_ratio": Target(value=figures["decision_p99_ratio"], op="<=", target=3.0),
+        "orphans": Target(value=figures["orphans"], op="<=", target=0.0),
+        "peak_mib": Target(value=figures["peak_mib"], op="<=", target=MEMORY_MIB),
+    }
+    write_report("soak", figures, targets, options.json)
+    for line in wrong[:40]:
+        print(f"wrong: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""How long a gateway takes to know what node managers hold: `python -m bench.kv.follow [--nodes 8] [--blocks 100000]`.
+
+The nodes run in this process, so that they share its CPU with the gateway's followers; over a network they do not. The
+CPU time of the event loop's longest turn is what requests wait for meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import socket
+import sys
+import time
+from contextlib import ExitStack
+
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_nodes.kv_nodes import KvNodes
+from kvstore.node.node_manager import NodeManager, NodeSettings
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transactions.catalog_settings import CatalogSettings
+from kvstore.transfer.shared_secret import NodeAccess
+from kvstore.transfer.transfer_client import TransferClient
+
+SECRET = b"a secret for this bench only"
+SLOT_BYTES = 64
+_PUT = 1024
+_LIMIT_S = 120.0
+
+
+def main() -> int:
+    """Print the seconds until all nodes are followed, and the CPU time of the loop's longest turn."""
+    parser = argparse.ArgumentParser(prog="python -m bench.kv.follow", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--blocks", type=int, default=100_000)
+    options = parser.parse_args()
+    each = options.blocks // options.nodes
+    with ExitStack() as stack:
+        entries = [_filled(stack, f"n{number}", number * each, each) for number in range(options.nodes)]
+        complete_s, turn_s = asyncio.run(_follow(entries, each * options.nodes))
+    print(f"{options.nodes} nodes, {each * options.nodes:,} blocks: complete after {complete_s:.2f} s, ", end="")
+    print(f"{1000 * turn_s:.1f} ms of CPU in the longest turn of the event loop")
+    return 0
+
+
+def _filled(stack: ExitStack, name: str, first: int, count: int) -> KvNodeEntry:
+    """Start a node that holds so many blocks."""
+    events_port, replay_port = _free_ports(2)
+    catalog = CatalogSettings(
+        dram_slots=count, ssd_slots=0, slot_bytes=SLOT_BYTES, tenant_quota_bytes=1 << 40, pin_quota_bytes=1 << 40
+    )
+    manager = NodeManager(
+        NodeSettings(
+            node_id=name, secret=SECRET, catalog=catalog, events_port=events_port, replay_port=replay_port, drain_s=1.0
+        )
+    )
+    manager.start()
+    stack.callback(manager.stop)
+    client, where = TransferClient(SECRET, time.monotonic), f"127.0.0.1:{manager.port}"
+    stack.callback(client.close)
+    for begin in range(first, first + count, _PUT):
+        client.put(where, [_block(number + 1) for number in range(begin, min(begin + _PUT, first + count))])
+    return KvNodeEntry(
+        name=name,
+        address=where,
+        events_endpoint=f"tcp://127.0.0.1:{events_port}",
+        replay_endpoint=f"tcp://127.0.0.1:{replay_port}",
+        slot_bytes=SLOT_BYTES,
+    )
+
+
+def _block(number: int) -> tuple[BlockFacts, memoryview]:
+    key = hashlib.sha256(number.to_bytes(8, "big")).digest()
+    data = memoryview(key)
+    return BlockFacts(key, len(data), key, b"", 16, "bench", checksum_of(data), number), data
+
+
+async def _follow(entries: list[KvNodeEntry], blocks: int) -> tuple[float, float]:
+    nodes, began, longest_s = KvNodes(NodeAccess(SECRET), GatewayMetrics()), time.perf_counter(), 0.0
+    nodes.apply(entries)
+    try:
+        while not all(nodes.holdings.is_readable(each.name) for each in entries):
+            if time.perf_counter() - began > _LIMIT_S:
+                raise TimeoutError(f"nodes are not followed after {_LIMIT_S:.0f} s")
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest_s = max(longest_s, time.thread_time() - before)
+        took_s = time.perf_counter() - began
+        if len(nodes.holdings) != blocks:
+            raise RuntimeError(f"{len(nodes.holdings)} blocks are known of {blocks}")
+    finally:
+        await nodes.stop()
+    return took_s, longest_s
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""What loads and orders of KV blocks are worth on a live fleet: `python -m bench.kv.live --json OUT`.
+
+Gateways, engines and node managers are processes; payloads and links are scaled as in the demo (100 Gbit/s, 7B model).
+
+- `mooncake`: windows of questions on documents, more than the engines' caches hold. Each window is sent to a fleet
+  with node managers, to the same fleet under a gateway that knows of no node, and to what-if's simulation of both.
+  Definition of the verdict: the median over the windows of live over predicted mean TTFT is within 15 %, and that of
+  the mean TTFT with loads over the one without is below 1.
+- `replicas`: a prefix that only the other node has is asked for again and again, beside prompts that push it out of the
+  engines. Definition: the median over pairs of windows of its p90 TTFT with replication over without is below 1.
+- `prefetch`: documents that only the other node has, asked for faster than they are served, so that requests queue.
+  Definition: the tokens that prefetch says it saved are no more than those that the engines' own node sent to them
+  (none of which it had but by prefetch), and no fewer than 90 % of them.
+
+Ratios are of windows that follow each other on one fleet; caches are emptied between them. A slow `--speed` makes a
+busy machine matter less, but below about 0.5 a gateway takes engines with long prefills for stalled ones now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from bench.live.kv_fleet import BLOCK_TOKENS, KvFleet, KvFleetShape, kv_fleet
+from bench.live.live_fleet import API_KEY, MODEL
+from bench.live.live_replay import policy_of
+from bench.report import Target, command_line, write_report
+from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
+from planning.kv_orders.kv_move import PREFETCH, REPLICATE
+from routing.policy.policy_document import RoutingPolicy
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
+from simulator.replay.__main__ import replay
+from simulator.replay.replay_options import ReplayOptions
+from simulator.replay.replay_summary import ReplaySummary
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, run
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
+
+PARTS = ("mooncake", "replicas", "prefetch")
+NEAR = 0.15
+LEAST_ANSWERED = 0.95
+"""On a busy machine a gateway rejects a request now and then whose objective cannot be met any more."""
+_HOT_BLOCKS = 24
+_LIMIT_S = 60.0
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Mean times to the first token of the same requests, in seconds."""
+
+    live_s: float
+    live_off_s: float
+    predicted_s: float
+    predicted_off_s: float
+
+
+def documents(seed: int, *, requests: int, documents: int, blocks: int, gap_s: float) -> list[TraceRow]:
+    """Return questions on documents, of which some are asked about more often; no two seeds share a document."""
+    random, ranks = Random(seed), range(documents)
+    asked = random.choices(ranks, [1 / (rank + 1) for rank in ranks], k=requests)
+    rows, at_s = [], 0.0
+    for number, document in enumerate(asked):
+        at_s += random.expovariate(1 / gap_s)
+        first = 1_000_000 * seed + 1000 * document
+        own = 1_000_000 * seed + 500_000 + number
+        rows.append(_row(at_s, (*range(first, first + blocks), own)))
+    return rows
+
+
+def _row(at_s: float, blocks: tuple[int, ...], output: int = 8) -> TraceRow:
+    tokens = BLOCK_TOKENS * len(blocks)
+    return TraceRow(timestamp=round(1000 * at_s), input_length=tokens, output_length=output, hash_ids=blocks)
+
+
+def sent(fleet: KvFleet, *rows: Sequence[TraceRow]) -> list[ReplaySummary]:
+    """Send several lists of rows at the same time; raises RuntimeError where one in twenty or more is not answered."""
+    speed = fleet.shape.speed
+    options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, chat=False, speed=speed)
+
+    async def together() -> list[ReplaySummary]:
+        return list(await asyncio.gather(*(replay(each, options) for each in rows)))
+
+    summaries = asyncio.run(together())
+    for each in summaries:
+        if each.ok <= LEAST_ANSWERED * each.requests:
+            raise RuntimeError(f"{each.ok} of {each.requests} requests were answered: {each.errors}")
+    return summaries
+
+
+def _policy(fleet: KvFleet) -> RoutingPolicy:
+    return policy_of("mooncake", speed=fleet.shape.speed)
+
+
+# -- live mooncake beside what-if
+
+
+def predicted(rows: Sequence[TraceRow], shape: KvFleetShape, *, loads: bool) -> float:
+    """Return the mean TTFT that the simulation of what-if says."""
+    tokens = (shape.dram_mib << 20) // BYTES_PER_TOKEN
+    nodes = KvNodesSpec(nodes=shape.nodes, dram_tokens=tokens, homes=shape.homes) if loads else None
+    spec = RunSpec(
+        policy=policy_of("mooncake"),
+        engines=len(shape.homes),
+        engine_model="colocated",
+        profile=shape.profile,
+        kv_nodes=nodes,
+    )
+    workload = Workload(rows)
+    ttft_s = report_of(spec, workload, run(spec, workload), 0.0).ttft_mean_s
+    if ttft_s is None:
+        raise RuntimeError("nothing was served")
+    return ttft_s
+
+
+def mooncake_windows(folder: Path, windows: int, requests: int, speed: float) -> list[Window]:
+    """Return each window's times; the order of the two live runs alternates."""
+    profile = EngineProfile(recompute_last_block=True, num_blocks=72)
+    shape = KvFleetShape(homes=(0, 1, 0, 1), profile=profile, speed=speed)
+    found = []
+    with kv_fleet(folder, shape) as fleet:
+        for seed in range(1, windows + 1):
+            rows = documents(seed, requests=requests, documents=24, blocks=20, gap_s=0.25)
+            live: dict[bool, float] = {}
+            for loads in (True, False) if seed % 2 else (False, True):
+                fleet.forget()
+                with fleet.gateway(_policy(fleet), loads=loads):
+                    live[loads] = speed * (sent(fleet, rows)[0].ttft_mean_s or 0.0)
+            told = [predicted(rows, shape, loads=loads) for loads in (True, False)]
+            found.append(Window(live[True], live[False], *told))
+            print(f"window {seed}: {found[-1]}", file=sys.stderr)
+    return found
+
+
+# -- replicas
+
+
+def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> list[tuple[float, float, float]]:
+    """Return the hot prompts' p90 TTFT with and without replication, and the replicas made; one pair after another.
+
+    Node 1 alone has the prefix, from an engine that then leaves; the others have node 2. Links have 25 Gbit/s.
+    """
+    profile = EngineProfile(recompute_last_block=True, num_blocks=32, link_bytes_per_s=3.125e9)
+    shape, found = KvFleetShape(homes=(0, 1, 1, 1), profile=profile, speed=speed), []
+    with kv_fleet(folder, shape) as fleet:
+        for pair in range(1, pairs + 1):
+            p90: dict[bool, float] = {}
+            made = 0.0
+            for replicates in (True, False) if pair % 2 else (False, True):
+                base = 10_000_000 * (2 * pair + replicates)
+                _plant(fleet, [planted_prefix(base)])
+                with fleet.gateway(_policy(fleet), engines=(1, 2, 3), planners=[REPLICATE] if replicates else []):
+                    hot, _ = sent(fleet, *hot_and_others(base, seconds))
+                    if replicates:
+                        made = fleet.gateway_sum("switchyard_kv_orders_total", 'planner="replicate"', 'outcome="moved"')
+                p90[replicates] = hot.ttft_p90_s or 0.0
+            found.append((p90[True], p90[False], made))
+            print(
+                f"replicas {pair}: p90 {p90[True]:.3f} s with {made:.0f}, {p90[False]:.3f} s without", file=sys.stderr
+            )
+    return found
+
+
+def planted_prefix(base: int) -> TraceRow:
+    """Return the prompt whose blocks one node alone is to have."""
+    return _row(0.0, tuple(range(base, base + _HOT_BLOCKS)), output=1)
+
+
+def hot_and_others(base: int, seconds: float) -> tuple[list[TraceRow], list[TraceRow]]:
+    """Return questions behind the planted prefix, one a second, and prompts that push it out of the engines."""
+    hot = range(base, base + _HOT_BLOCKS)
+    asked = [_row(1.0 + at, (*hot, base + 100_000 + at)) for at in range(int(seconds))]
+    others = [
+        _row(0.75 * at, tuple(range(base + 200_000 + 100 * at, base + 200_000 + 100 * at + 24)))
+        for at in range(int(seconds / 0.75))
+    ]
+    return asked, others
+
+
+def _plant(fleet: KvFleet, rows: Sequence[TraceRow]) -> None:
+    """Empty everything, have the first engine compute the rows, and empty the engines again."""
+    fleet.forget()
+    with fleet.gateway(_policy(fleet), engines=(0,)):
+        sent(fleet, rows)
+        # A prompt's last block is not full, and engines keep full ones.
+        blocks = sum(len(row.hash_ids) - 1 for row in rows)
+        until = time.monotonic() + _LIMIT_S
+        while fleet.gateway_sum("switchyard_kv_node_blocks", 'node="kv-1"') < blocks:
+            if time.monotonic() > until:
+                raise TimeoutError("what was planted did not come to its node")
+            time.sleep(0.1)
+    fleet.forget(nodes=False)
+
+
+# -- prefetch
+
+
+def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float, float, float, float]]:
+    """Return of each run the tokens that prefetch said it saved, those that the own node sent, and both TTFTs."""
+    profile = EngineProfile(recompute_last_block=True, num_blocks=72)
+    shape = KvFleetShape(homes=(0, 1, 1), profile=profile, speed=speed)
+    found = []
+    with kv_fleet(folder, shape) as fleet:
+        for repeat in range(1, repeats + 1):
+            ttft: dict[bool, float] = {}
+            said = told = 0.0
+            for prefetches in (True, False) if repeat % 2 else (False, True):
+                base = 20_000_000 * (2 * repeat + prefetches)
+                planted = planted_documents(base)
+                _plant(fleet, planted)
+                before = fleet.sent_bytes(1)
+                with fleet.gateway(_policy(fleet), engines=(1, 2), planners=[PREFETCH] if prefetches else []):
+                    ttft[prefetches] = sent(fleet, burst(planted, base))[0].ttft_mean_s or 0.0
+                    if prefetches:
+                        said = fleet.gateway_sum("switchyard_kv_order_saved_tokens_total", 'planner="prefetch"')
+                        told = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
+            found.append((said, told, ttft[True], ttft[False]))
+            print(f"prefetch {repeat}: {found[-1]}", file=sys.stderr)
+    return found
+
+
+def planted_documents(base: int) -> list[TraceRow]:
+    """Return the prompts whose blocks one node alone is to have."""
+    return [_row(float(at), tuple(range(base + 100 * at, base + 100 * at + 24)), output=1) for at in range(16)]
+
+
+def burst(planted: Sequence[TraceRow], base: int) -> list[TraceRow]:
+    """Return a question on each document, with much of its own to compute, so that those behind it wait."""
+    return [
+        _row(0.05 * at, (*row.hash_ids, *range(base + 50_000 + 100 * at, base + 50_000 + 100 * at + 8)))
+        for at, row in enumerate(planted)
+    ]
+
+
+# -- the report
+
+
+def mooncake_figures(windows: Sequence[Window]) -> dict[str, float]:
+    """Return what is told of the windows."""
+    return {
+        "windows": float(len(windows)),
+        "live_ttft_mean_s": fmean(each.live_s for each in windows),
+        "live_off_ttft_mean_s": fmean(each.live_off_s for each in windows),
+        "predicted_ttft_mean_s": fmean(each.predicted_s for each in windows),
+        "predicted_off_ttft_mean_s": fmean(each.predicted_off_s for each in windows),
+        "live_over_predicted": median(each.live_s / each.predicted_s for each in windows),
+        "live_off_over_predicted": median(each.live_off_s / each.predicted_off_s for each in windows),
+        "loads_over_none": median(each.live_s / each.live_off_s for each in windows),
+    }
+
+
+def replica_figures(pairs: Sequence[tuple[float, float, float]]) -> dict[str, float]:
+    """Return what is told of replication."""
+    return {
+        "replicas_made": fmean(each[2] for each in pairs),
+        "hot_p90_with_over_without": median(each[0] / each[1] for each in pairs),
+    }
+
+
+def prefetch_figures(runs: Sequence[tuple[float, float, float, float]]) -> dict[str, float]:
+    """Return what is told of prefetch."""
+    return {
+        "prefetch_said_tokens": fmean(each[0] for each in runs),
+        "prefetch_sent_tokens": fmean(each[1] for each in runs),
+        "prefetch_said_over_sent": median(each[0] / max(1.0, each[1]) for each in runs),
+        "prefetch_ttft_with_over_without": median(each[2] / each[3] for each in runs),
+    }
+
+
+def targets_of(figures: dict[str, float]) -> dict[str, Target]:
+    """Return the definitions of the module's text, of what was measured."""
+    bounds = (
+        ("live_over_predicted", ">=", 1 - NEAR),
+        ("live_over_predicted", "<=", 1 + NEAR),
+        ("loads_over_none", "<", 1.0),
+        ("replicas_made", ">", 0.0),
+        ("hot_p90_with_over_without", "<", 1.0),
+        ("prefetch_said_over_sent", ">=", 0.9),
+        ("prefetch_said_over_sent", "<=", 1.0),
+        ("prefetch_said_tokens", ">", 0.0),
+    )
+    return {
+        f"{name} {op} {bound}": Target(value=figures[name], op=op, target=bound)
+        for name, op, bound in bounds
+        if name in figures
+    }
+
+
+def main() -> int:
+    """Measure and write the report; 1 where a definition does not hold."""
+    parser = command_line("kv_live", __doc__)
+    parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=120, help="of each window")
+    parser.add_argument("--pairs", type=int, default=3, help="of windows with and without replication, and prefetch")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each window about replicas")
+    parser.add_argument("--speed", type=float, default=1.0, help="model seconds per real second; below 1 spares cores")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what to measure")
+    options = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        parts = [Path(folder, name) for name in ("mooncake", "replicas", "prefetch")]
+        for part in parts:
+            part.mkdir()
+        figures: dict[str, float] = {"speed": options.speed}
+        if "mooncake" in options.parts:
+            figures |= mooncake_figures(mooncake_windows(parts[0], options.windows, options.requests, options.speed))
+        if "replicas" in options.parts:
+            figures |= replica_figures(replica_pairs(parts[1], options.pairs, options.seconds, options.speed))
+        if "prefetch" in options.parts:
+            figures |= prefetch_figures(prefetch_runs(parts[2], options.pairs, options.speed))
+    figures = {name: round(value, 4) for name, value in figures.items()}
+    return 0 if write_report("kv_live", figures, targets_of(figures), options.json) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

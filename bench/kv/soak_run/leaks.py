@@ -1,0 +1,75 @@
+"""What a node may not keep once its clients have gone: connections, leases, slots, descriptors, purged bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from bench.kv.soak_run.known_blocks import MARK, SECRET, TENANTS, known
+from bench.kv.soak_run.node_process import DRAM_SLOTS, NodeProcess
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.frames import Abort, Allocate, Done, Purge
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings
+
+_QUIET_S = 45.0
+"""Leases, silent connections and what waits for the disk are over within so long."""
+_SLOTS = ('slots_used{medium="CPU"}', 'slots_used{medium="STORAGE"}')
+
+
+def leaks_of(node: NodeProcess) -> list[str]:
+    """Return what a node keeps, in words, after it was purged; it has room for as many blocks as it has slots."""
+    client = TransferClient(SECRET.encode(), time.monotonic, settings=TransferSettings(timeout_s=50.0))
+    try:
+        found = _open_things(node) + _purged(node, client) + _room(node, client)
+    except (PeerError, OSError) as error:
+        return [f"{node.name} does not answer at the end: {error}"]
+    finally:
+        client.close()
+    return [f"{node.name}: {each}" for each in found + _descriptors(node)]
+
+
+def _open_things(node: NodeProcess) -> list[str]:
+    return _until(lambda: _more_than_none(node, ("transactions", "connections")))
+
+
+def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
+    refused = [
+        f"the purge of {tenant} is refused"
+        for tenant in TENANTS
+        if not isinstance(client.call(node.direct_address, Purge(tenant)), Done)
+    ]
+    kept = [f"{each} after a purge" for each in _more_than_none(node, ("blocks", "tenants", *_SLOTS))]
+    count = node.file_bytes().count(MARK)
+    # A full disk is tried once a second, so that a long queue waited for it; it has nothing to write any more.
+    waiting = _until(lambda: _more_than_none(node, ("write_through_waiting",)))
+    return refused + kept + waiting + ([f"{count} payloads can be read after a purge"] if count else [])
+
+
+def _room(node: NodeProcess, client: TransferClient) -> list[str]:
+    """All slots of DRAM can be had at once: nothing is in use or locked by nobody."""
+    new = [known(f"room-{number}").facts for number in range(DRAM_SLOTS)]
+    answer = client.call(node.direct_address, Allocate(f"room-{node.lives}", [], new, 10.0))
+    got = [] if isinstance(answer, Done) else [f"its {DRAM_SLOTS} slots cannot be allocated: {answer}"]
+    client.call(node.direct_address, Abort(f"room-{node.lives}"))
+    return got + [f"{each} after an abort" for each in _more_than_none(node, _SLOTS)]
+
+
+def _more_than_none(node: NodeProcess, names: Sequence[str]) -> list[str]:
+    left = node.metrics()
+    return [f"{left[name]:.0f} {name}" for name in names if left[name]]
+
+
+def _descriptors(node: NodeProcess) -> list[str]:
+    def more() -> list[str]:
+        now = node.descriptors()
+        return [f"{now} descriptors, {node.base_descriptors} at its start"] if now > node.base_descriptors else []
+
+    return _until(more)
+
+
+def _until(look: Callable[[], list[str]]) -> list[str]:
+    """Look until nothing is found, or for as long as it may take."""
+    ends_at = time.monotonic() + _QUIET_S
+    while (found := look()) and time.monotonic() < ends_at:
+        time.sleep(0.2)
+    return found

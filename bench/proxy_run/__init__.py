@@ -1,1 +1,0 @@
-"""The parts of bench.proxy: engines that answer at once, nginx before them, and one client's round trips."""

@@ -1,1 +1,0 @@
-"""Parts of bench.real_engines: what is asked, and how it is asked and timed."""

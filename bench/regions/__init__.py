@@ -1,0 +1,1 @@
+"""Benchmarks of several regions, live and simulated."""

@@ -1,0 +1,81 @@
+"""A pool on trial: the share of its service that it gets, and the pools that it is compared with.
+
+A service is the pools of one region that serve one model; each request goes to one of them by their weights
+(gateway/pool/service.py). The pool on trial has no weight of its own: what its share comes to stands in the snapshot
+as long as the trial runs, so that its end, however it comes, takes the share back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.trials.models.canary import Canary
+from routing.trials.arms import CANARY, LIVE
+
+MAX_WEIGHT = 1000
+ROUNDING = 0.02
+"""A share that is kept may differ by so much from the one that was tried, because weights are whole numbers."""
+
+
+def others_of(pool: Pool, pools: Iterable[Pool] | None = None) -> list[Pool]:
+    """Return the pools that share the model's requests with it in its region; `pools` are all that there are."""
+    if pools is None:
+        pools = Pool.objects.filter(region=pool.region_id, served_model=pool.served_model).order_by("slug")
+    service = (pool.region_id, pool.served_model)
+    return [
+        each
+        for each in pools
+        if (each.region_id, each.served_model) == service
+        and each.pk != pool.pk
+        and each.weight
+        and each.mode == PoolMode.ROUTE
+    ]
+
+
+def service_problem(pool: Pool) -> str:
+    """Return why no share of the pool's service can be tried on it; empty: it can."""
+    others = others_of(pool)
+    if pool.mode != PoolMode.ROUTE:
+        return f"Pool {pool} only observes."
+    if pool.weight:
+        return f"Pool {pool} has a weight of {pool.weight}. Set it to 0: a trial gives its share and takes it back."
+    if not others:
+        return f"No other pool of {pool.served_model} in region {pool.region.slug} has a weight above 0."
+    if any(each.policy_id != pool.policy_id for each in others):
+        return "Another pool of the service follows another policy. Give all one policy: only engines may differ."
+    return ""
+
+
+def kept_weight(pool: Pool, share: float) -> int | None:
+    """Return the whole weight that keeps this share of the service; None: there is none that is near enough."""
+    others = others_of(pool)
+    weight = round(_weight_for(share, others))
+    kept = weight / (weight + sum(each.weight for each in others))
+    return weight if 1 <= weight <= MAX_WEIGHT and abs(kept - share) <= ROUNDING else None
+
+
+def arms_and_weights(pools: Sequence[Pool]) -> dict[int, tuple[str, float]]:
+    """Return the arm and weight of the pools that are compared, by their keys.
+
+    `pools` are all that there are; their policies have `running_canaries`.
+    """
+    found: dict[int, tuple[str, float]] = {}
+    for pool in pools:
+        canary = next((each for each in pool.policy.running_canaries if each.pool_id == pool.pk), None)
+        others = others_of(pool, pools) if canary is not None else []
+        if canary is not None and others:
+            found |= {each.pk: (LIVE, float(each.weight)) for each in others}
+            found[pool.pk] = (CANARY, _weight_for(canary.share, others))
+    return found
+
+
+def side_names(canary: Canary) -> tuple[str, str]:
+    """Return what the candidate and the baseline are called within a sentence."""
+    if canary.pool is None:
+        return "the canary", "the live version"
+    return f"pool {canary.pool}", "the rest of the service"
+
+
+def _weight_for(share: float, others: Sequence[Pool]) -> float:
+    return sum(each.weight for each in others) * share / (1 - share)

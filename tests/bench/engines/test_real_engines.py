@@ -1,0 +1,88 @@
+"""What bench.engines.real_engines asks, and how it judges; the engines are make test-vllm's and the benchmark's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.engines.real_engines import verdict
+from bench.engines.real_engines_run.answers import Answered, RunFigures, figures
+from bench.engines.real_engines_run.conversations import MAX_WORDS, conversations
+from bench.engines.real_engines_run.repeats import Repeats
+from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED
+
+
+def test_the_same_seed_asks_the_same_and_turns_repeat_what_went_before() -> None:
+    asked = conversations(200, 3)
+    assert asked == conversations(200, 3)
+    assert asked != conversations(200, 4)
+    assert [each.at for each in asked] == sorted(each.at for each in asked)
+    assert asked[-1].at == pytest.approx(200)
+    words = [sum(len(each["content"].split()) for each in one.messages) for one in asked]
+    assert min(words) < 500
+    assert 2500 < max(words) <= MAX_WORDS
+    later = [one for one in asked if len(one.messages) > 3]
+    assert any(two.messages[: len(one.messages)] == one.messages for one in asked for two in later if one is not two)
+
+
+def test_no_run_has_the_prompt_of_another() -> None:
+    (one,) = conversations(1, 3)
+    bodies = [json.loads(one.body("m", run)) for run in ("a", "b")]
+    assert bodies[0]["messages"][0]["content"][0] != bodies[1]["messages"][0]["content"][0]
+    assert bodies[0]["messages"][1:] == bodies[1]["messages"][1:]
+
+
+def test_a_request_without_an_answer_is_late() -> None:
+    answers = [Answered(1.0, 100, 50), Answered(3.0, 100, 0), Answered(float("inf"))]
+    told = figures(answers, 2.0)
+    assert (told.ttft_p50_s, told.cached_share, told.on_time_share, told.failed) == (3.0, 0.25, 1 / 3, 1)
+
+
+def run(on_time_share: float) -> RunFigures:
+    return RunFigures(1.0, 2.0, 0.5, on_time_share, 0, 100)
+
+
+def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> None:
+    shares = {
+        OURS: {1.0: [0.99, 0.98, 0.97], 2.0: [0.7, 0.8, 0.9]},
+        UNQUEUED: {1.0: [0.9] * 3, 2.0: [0.6] * 3},
+        RIVALS[0]: {1.0: [0.5] * 3, 2.0: [0.4] * 3},
+        RIVALS[1]: {1.0: [0.92, 0.9, 0.88], 2.0: [0.7, 0.6, 0.5]},
+        RIVALS[2]: {1.0: [0.8] * 3, 2.0: [0.3] * 3},
+    }
+    found = {
+        name: {rate: [run(each) for each in some] for rate, some in rates.items()} for name, rates in shares.items()
+    }
+    told, lead = verdict(found)
+    assert told["rate_that_counts"] == 1.0
+    assert lead == told["switchyard_1_lead"] == pytest.approx(0.08)
+    assert told["switchyard_2_lead_least"] == pytest.approx(0.0)
+
+
+def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_do_not(tmp_path: Path) -> None:
+    here = {"commit": "abc", "rates": [0.8, 1.2], "seed": 17}
+    first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.5, 0.8, 3, 100)}}
+    Repeats(tmp_path, here).keep(1, first, {"busy_before": 0.1})
+    sitting = Repeats(tmp_path, here)
+    assert sitting.missing(3) == [0, 2]
+    with pytest.raises(LookupError, match="repeat 0"):
+        sitting.together(3)
+    for number in sitting.missing(3):
+        sitting.keep(number, {OURS: {0.8: run(number / 10), 1.2: run(0.5)}}, {"busy_before": 0.0})
+    assert sitting.missing(3) == []
+    found = sitting.together(3)
+    assert [each.on_time_share for each in found[OURS][0.8]] == [0.0, 0.9, 0.2]
+    assert found[OURS][1.2][1] == first[OURS][1.2]
+    assert [each["busy_before"] for each in sitting.told(3)] == [0.0, 0.1, 0.0]
+    for other in ({**here, "commit": "abd"}, {**here, "rates": [0.8]}):
+        assert Repeats(tmp_path, other).missing(3) == [0, 1, 2]
+
+
+def test_a_repeat_that_broke_off_is_measured_again(tmp_path: Path) -> None:
+    repeats = Repeats(tmp_path, {"commit": "abc"})
+    repeats.keep(0, {OURS: {1.0: run(0.9)}}, {})
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text()[:-20])
+    assert repeats.missing(1) == [0]

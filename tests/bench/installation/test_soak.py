@@ -1,0 +1,101 @@
+"""The soak's verdict: what it must find in a history, and what it must let pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.installation.soak_run.engine_service import EngineService
+from bench.installation.soak_run.kills import Kill
+from bench.installation.soak_run.policy_versions import Published, wrong_versions
+from bench.installation.soak_run.verdict import DOUBLES, wrong_effects, wrong_requests
+from bench.live.client_history import Asked, Decided
+
+
+def asked(number: int = 1, **fields: object) -> Asked:
+    known = {"number": number, "sent_s": 10.0, "streams": True, "first_s": 10.5, "ended_s": 12.0, "fate": "whole"}
+    return Asked(**{**known, **fields})  # type: ignore[arg-type]
+
+
+class Service:
+    """What an EngineService has counted, without its server."""
+
+    def __init__(self, started: tuple[str, ...] = (), stopped: dict[str, str] | None = None) -> None:
+        self.started = {key: {"name": key} for key in started}
+        self.stopped = stopped or {}
+
+    alive = EngineService.alive
+
+
+def effects(
+    service: Service, orders: list[tuple[str, str, str, str]], engines: list[str], target: int = 1
+) -> list[str]:
+    rows = {"orders": orders, "engines": [(name,) for name in engines]}
+    return wrong_effects(service, target, rows)  # type: ignore[arg-type]
+
+
+def test_a_history_without_loss_is_right() -> None:
+    assert wrong_requests([asked(1), asked(2, fate="refused", first_s=None)], []) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"fate": "lost", "first_s": None}, "lost"),
+        ({"ended_s": None}, "never ended"),
+        ({"fate": "broken_off"}, "broke off"),
+    ],
+)
+def test_what_is_lost_or_breaks_off_without_cause_is_wrong(fields: dict[str, object], word: str) -> None:
+    (wrong,) = wrong_requests([asked(**fields)], [Kill("worker-0", 11.0)])  # type: ignore[arg-type]
+    assert word in wrong
+
+
+def test_an_answer_that_broke_off_when_its_gateway_or_engine_was_killed_is_explained() -> None:
+    broken = asked(fate="broken_off")
+    assert wrong_requests([broken], [Kill("engine-2", 11.0)]) == []
+    assert len(wrong_requests([broken], [Kill("engine-2", 13.0)])) == 1
+
+
+def test_each_order_once_in_effect_is_right() -> None:
+    service = Service(("a", "b"), {"c": "b"})
+    orders = [("a", "start", "done", ""), ("b", "start", "done", ""), ("c", "stop", "done", "")]
+    assert effects(service, orders, ["a"]) == []
+
+
+def test_an_effect_without_order_and_an_order_without_effect_are_wrong() -> None:
+    assert any("belongs to no order" in each for each in effects(Service(("a",)), [], ["a"]))
+    assert any("had no effect" in each for each in effects(Service(), [("a", "start", "done", "")], []))
+    assert any("was taken back" in each for each in effects(Service(("a",)), [("a", "start", "cancelled", "")], ["a"]))
+    assert any("is sent at the end" in each for each in effects(Service(("a",)), [("a", "start", "sent", "")], ["a"]))
+
+
+def test_engines_that_run_and_are_not_registered_are_wrong() -> None:
+    found = effects(Service(("a", "b")), [("a", "start", "done", ""), ("b", "start", "done", "")], ["a"])
+    assert found == ["['b'] are registered or run, not both"]
+
+
+def test_what_was_done_twice_is_wrong() -> None:
+    name = next(iter(DOUBLES))
+    rows = {name: [("e-1",)], "orders": [("a", "start", "done", "")], "engines": [("a",)]}
+    (wrong,) = wrong_effects(Service(("a",)), 1, rows)  # type: ignore[arg-type]
+    assert name in wrong
+
+
+PUBLISHED = [Published(1, 0.0), Published(2, 10.0)]
+
+
+def test_gateways_that_take_versions_in_turn_are_right() -> None:
+    decided = [Decided("a", 9.0, 1), Decided("b", 10.5, 2), Decided("a", 10.6, 1), Decided("a", 10.7, 2)]
+    assert wrong_versions(decided, PUBLISHED) == []
+
+
+def test_a_decision_by_a_version_before_its_publication_is_wrong() -> None:
+    (early,) = wrong_versions([Decided("a", 9.9, 2)], PUBLISHED)
+    assert "before it was published" in early
+    (unknown,) = wrong_versions([Decided("a", 99.0, 3)], PUBLISHED)
+    assert "before it was published" in unknown
+
+
+def test_a_gateway_that_goes_back_to_an_older_version_is_wrong() -> None:
+    (back,) = wrong_versions([Decided("a", 11.0, 2), Decided("a", 12.0, 1), Decided("b", 12.0, 1)], PUBLISHED)
+    assert "went back from version 2 to 1" in back

@@ -1,0 +1,163 @@
+"""The verdict of the soak of node managers: what it must find in a history, and what it must let pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.kv.soak import Soak
+from bench.kv.soak_run.faults import UNDONE_BY, schedule
+from bench.kv.soak_run.history import EVERY_NODE, HistoryWriter, Operation, read_history
+from bench.kv.soak_run.known_blocks import known, tenant_of
+from bench.kv.soak_run.verdict import whole_purges, wrong_hits, wrong_locks, wrong_operations
+
+NODES = 2
+NAME = "shared-3"
+TENANT = tenant_of(NAME)
+
+
+def operation(kind: str, began: float, ended: float | None = None, **fields: Any) -> Operation:
+    known_fields: dict[str, Any] = {"node": 0, "names": [NAME], "outcome": "done", "client": "c0"}
+    return Operation(kind, **{**known_fields, "began": began, "ended": ended or began + 0.5, **fields})
+
+
+def hit(began: float, **fields: Any) -> Operation:
+    return operation("get", began, found=[NAME], **fields)
+
+
+def purge(began: float, outcome: str = "done") -> list[Operation]:
+    rows = [(0, "done"), (1, outcome)]
+    return [
+        operation("purge", began + node, node=node, names=[], tenant=TENANT, outcome=done, client="c1")
+        for node, done in rows
+    ]
+
+
+def test_what_was_put_may_be_found_or_missed() -> None:
+    history = [operation("put", 1.0), hit(2.0), operation("get", 3.0), hit(4.0, node=EVERY_NODE)]
+    assert wrong_operations(history, NODES, []) == []
+
+
+def test_other_bytes_are_wrong() -> None:
+    (wrong,) = wrong_operations([operation("put", 1.0), hit(2.0, wrong=[NAME])], NODES, [])
+    assert "other bytes" in wrong
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [operation("put", 1.0, outcome="refused", reason="no_room")],
+        [operation("put", 1.0, node=1)],
+        [operation("put", 3.0)],
+        [operation("allocate", 1.0), operation("write", 1.5), operation("abort", 1.8)],
+        [operation("put", 0.0), *purge(0.6)],
+    ],
+)
+def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None:
+    (wrong,) = wrong_hits(sorted([*before, hit(2.2)], key=lambda each: each.began), NODES)
+    assert "nobody had put this: shared-3" in wrong
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [operation("put", 1.0, outcome="")],
+        [operation("put", 1.0, outcome="refused", reason="locked")],
+        [operation("put", 0.1, outcome="broken"), *purge(0.6)],
+        [operation("put", 0.0, 0.9), *purge(0.6)],
+        [operation("put", 0.0), *purge(0.6, "broken")],
+        [operation("put", 0.0), *purge(1.5)],
+        [operation("pull", 1.0)],
+        [operation("commit", 1.0)],
+    ],
+)
+def test_what_may_have_been_put_is_not_wrong(before: list[Operation]) -> None:
+    assert wrong_hits(sorted([*before, hit(2.2)], key=lambda each: each.began), NODES) == []
+
+
+def test_only_a_purge_of_all_nodes_counts() -> None:
+    assert whole_purges(purge(1.0), NODES) == {TENANT: [(1.0, 2.5)]}
+    assert whole_purges(purge(1.0, "refused"), NODES) == {}
+    assert whole_purges([*purge(1.0)[:1], *purge(3.0)], NODES) == {TENANT: [(3.0, 4.5)]}
+
+
+def allocated(began: float, tx_id: str, **fields: Any) -> Operation:
+    return operation("allocate", began, began + 0.1, **{"tx_id": tx_id, "found": [NAME], "lease_s": 5.0, **fields})
+
+
+@pytest.mark.parametrize("other", [allocated(2.0, "b"), operation("put", 2.0, found=[NAME])])
+def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
+    (wrong,) = wrong_locks([allocated(1.0, "a"), other], [])
+    assert "another transaction" in wrong
+
+
+@pytest.mark.parametrize(
+    ("history", "kills"),
+    [
+        ([allocated(1.0, "a"), allocated(7.0, "b")], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 1.5)]),
+        ([allocated(1.0, "a"), allocated(2.0, "b", node=1)], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b", outcome="refused")], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b", found=[])], []),
+        ([allocated(1.0, "a"), operation("abort", 1.5, tx_id="a"), allocated(2.0, "b")], []),
+        ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),
+    ],
+)
+def test_a_lock_that_has_ended_binds_nobody(history: list[Operation], kills: list[tuple[int, float]]) -> None:
+    assert wrong_locks(history, kills) == []
+
+
+@pytest.mark.parametrize("kind", ["ephemeral", "damaged"])
+def test_what_no_node_may_take_is_wrong_where_it_was_taken(kind: str) -> None:
+    put = operation("put", 1.0, names=[f"{kind}-1"])
+    assert len(wrong_operations([put], NODES, [])) == 1
+    assert len(wrong_hits([put, operation("get", 2.0, found=[f"{kind}-1"])], NODES)) == 1
+
+
+def test_a_killed_client_s_history_is_read_up_to_its_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "c0"
+    writer = HistoryWriter(path, "c0")
+    with writer.noting(Operation("put", 0, [NAME])) as done:
+        done.outcome = "done"
+    with pytest.raises(RuntimeError), writer.noting(Operation("get", 0, [NAME])):
+        raise RuntimeError("killed")
+    writer.close()
+    with path.open("ab") as file:
+        file.write(b'{"kind":"pu')
+    first, second = read_history([path])
+    assert (first.kind, first.outcome) == ("put", "done")
+    assert first.ended is not None
+    assert (second.kind, second.ended) == ("get", None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_says_all_faults_and_each_is_undone(seed: int) -> None:
+    faults = schedule(seed, 30.0, 3, 3)
+    assert faults == schedule(seed, 30.0, 3, 3)
+    assert all(0.0 < each.at_s <= 30.0 for each in faults)
+    for kind, undone in UNDONE_BY.items():
+        for target in range(3):
+            turns = [each.kind for each in faults if each.target == target and each.kind in (kind, undone)]
+            assert turns == [kind, undone] * (len(turns) // 2)
+
+
+def test_a_block_follows_from_its_name() -> None:
+    one = known(NAME)
+    assert len(one.payload) == one.facts.length
+    assert one.facts.parent == known("shared-2").facts.key
+    assert known("shared-8").facts.parent == b""
+    assert known("shared-4").payload != one.payload
+
+
+def test_a_client_that_is_still_starting_at_the_end_is_no_fault(tmp_path: Path) -> None:
+    run = Soak(tmp_path, 1)
+    try:
+        run.start_client(0)
+        run.end_clients()
+        assert run.wrong == []
+        assert run.history()
+    finally:
+        run.close()

@@ -1,0 +1,26 @@
+from bench.regions import diurnal_capacity
+from bench.regions.policies import CASES, CLAIMS, SEEDS
+from simulator.regions.policies import POLICIES
+from simulator.regions.region_report import RegionReport
+from simulator.regions.workloads import WORKLOADS
+
+
+def test_every_claim_names_what_can_be_run_and_has_a_key_of_its_own() -> None:
+    assert len({claim.key for claim in CLAIMS}) == len(CLAIMS)
+    for claim in CLAIMS:
+        assert {claim.policy, claim.over or claim.policy} <= POLICIES.keys()
+        assert {claim.case, claim.over_case or claim.case} <= CASES.keys()
+        assert claim.field in RegionReport.__struct_fields__
+    assert {case["workload"] for case in CASES.values()} == WORKLOADS.keys()
+
+
+def test_claims_are_measured_on_seeds_that_no_parameter_was_chosen_on() -> None:
+    assert len(SEEDS) >= 5
+    assert min(SEEDS) > 7
+
+
+def test_regions_whose_days_coincide_save_only_noise_and_opposite_ones_much() -> None:
+    same = diurnal_capacity.savings((0.0, 0.0, 0.0), (4.0, 10.0), 1)[0]
+    apart = diurnal_capacity.savings((0.0, 8.0, 16.0), (4.0, 10.0), 1)[0]
+    assert 0 <= same < 0.06
+    assert apart > 0.3

@@ -1,0 +1,179 @@
+"""A pool gets a share of its service, is watched by the same guardrails as a version, and gives the share back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.topology import change_pool
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.role import Role
+from controlplane.policies.models.policy import Policy
+from controlplane.publication.snapshot import build_snapshot
+from controlplane.trials.canary.end import CanaryOverError, abort
+from controlplane.trials.canary.evaluation import read_look
+from controlplane.trials.canary.evidence import Evidence
+from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.lifecycle import promote, start_canary, take_step, visible_canaries
+from controlplane.trials.models.canary import Canary
+from gateway.bus.bus import Bus
+from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
+from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
+from planning.trials.arm_comparison import ArmSlice
+from tests.controlplane.trials.canary.scene import ACTOR, Told, live_version, told, version
+from tests.planning.arm_data import slices
+
+pytestmark = pytest.mark.django_db
+
+
+def another(pool: Pool, slug: str, weight: int, **changes: object) -> Pool:
+    known = {"region": pool.region, "served_model": pool.served_model, "policy": pool.policy}
+    return Pool.objects.create(slug=slug, name=slug, weight=weight, **{**known, **changes})
+
+
+@pytest.fixture
+def fresh(pool: Pool, policy: Policy, bus: Bus) -> Pool:
+    """Return a pool without weight beside two others, of which one has three times the weight of the other."""
+    live_version(policy)
+    another(pool, "more", 300)
+    return another(pool, "new", 0)
+
+
+def pools() -> dict[str, tuple[str, float]]:
+    """Return arm and weight of each pool as a gateway reads them."""
+    read = decode_snapshot(encode_snapshot(build_snapshot(0.0)))
+    return {each.pool_id: (each.arm, round(each.weight, 6)) for each in read.pools}
+
+
+def tell(made: Told, given: ArmSlice, *, also: Iterable[ArmRow] = ()) -> None:
+    """Have a gateway report the pool on trial and both others, which do alike."""
+    rows = (
+        ArmRow("chat", "live", 1, given.base),
+        ArmRow("more", "live", 1, given.base),
+        ArmRow("new", "canary", 1, given.tried),
+    )
+    made.bus.append(TOPIC, msgspec.msgpack.encode(ArmReport("g", made.now_s, (*rows, *also))))
+    made.now_s += 2.0
+
+
+def watch(made: Told, count: int, **figures: float) -> None:
+    for each in slices(1, count, 20, 6, **figures):  # type: ignore[arg-type]
+        tell(made, each)
+        look_at_all(made.intake, clock=made.clock)
+
+
+def test_its_share_stands_in_the_snapshot_and_goes_back_when_it_is_aborted(fresh: Pool) -> None:
+    before = pools()
+    assert before == {"chat": ("", 100), "more": ("", 300), "new": ("", 0)}
+    canary = start_canary(fresh, steps=(0.2, 0.5), actor=ACTOR, why="engine 0.9")
+    assert pools() == {"chat": ("live", 100), "more": ("live", 300), "new": ("canary", 100)}
+    take_step(canary, actor=ACTOR, evidence=Evidence.JUDGED)
+    assert pools()["new"] == ("canary", 400)
+    abort(canary, actor=ACTOR, why="late")
+    assert pools() == before
+    told_of = AuditEvent.objects.filter(object_kind="canary").order_by("pk").values_list("verb", "pool_slug", "why")
+    assert list(told_of) == [
+        ("canary.start", "new", "engine 0.9"), ("canary.step", "new", ""), ("canary.abort", "new", "late"),
+    ]  # fmt: skip
+
+
+def test_a_regression_is_aborted_within_a_minute_and_takes_the_share_back(fresh: Pool) -> None:
+    canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
+    with told(canary.step_at) as made:
+        watch(made, 30, slower=5.0)
+    canary.refresh_from_db()
+    assert (canary.state, canary.ended_by) == ("aborted", "canary")
+    assert "pool new" in canary.reason
+    assert "the rest of the service" in canary.reason
+    assert pools()["new"] == ("", 0)
+    look = read_look(canary.look)
+    assert look is not None
+    assert look.at - canary.started_at.timestamp() <= 60
+    assert look.base.requests > look.tried.requests > 0, "both other pools are its baseline"
+
+
+def test_a_good_one_steps_and_keeps_its_share_by_itself_where_that_is_wanted(fresh: Pool, policy: Policy) -> None:
+    canary = start_canary(fresh, steps=(0.1, 0.2), min_dwell_s=20.0, advance="promote", actor=ACTOR)
+    Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
+    with told(canary.step_at) as made:
+        watch(made, 60, slower=0.9)
+    canary.refresh_from_db()
+    assert canary.state == "promoted"
+    assert pools() == {"chat": ("", 100), "more": ("", 300), "new": ("", 100)}
+    event = AuditEvent.objects.get(verb="pool.change")
+    assert (event.object_id, event.before["weight"], event.after["weight"]) == ("new", 0, 100)
+    policy.refresh_from_db()
+    assert policy.live_version == canary.against
+
+
+def test_what_the_pools_did_in_other_arms_does_not_count(fresh: Pool) -> None:
+    canary = start_canary(fresh, steps=(0.2,), actor=ACTOR)
+    with told(canary.step_at) as made:
+        for good, bad in zip(slices(1, 30, 20, 6), slices(1, 30, 60, 60, failing=1.0), strict=True):
+            tell(made, good, also=(ArmRow("new", "control", 1, bad.tried), ArmRow("new", "", 1, bad.tried)))
+            look_at_all(made.intake, clock=made.clock)
+    canary.refresh_from_db()
+    assert canary.running
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"weight": 10}, {"mode": "observe"}, {"served_model": "m-70b"}],
+)
+def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, changes: dict[str, object]) -> None:
+    canary = start_canary(fresh, actor=ACTOR)
+    change_pool(fresh, changes, actor=ACTOR)
+    with told(canary.step_at) as made:
+        watch(made, 1)
+    canary.refresh_from_db()
+    assert canary.state == "ended"
+    assert pools()["new"] == ("", changes.get("weight", 0))
+
+
+def test_what_is_no_share_of_a_service_is_refused(fresh: Pool, pool: Pool, policy: Policy) -> None:
+    def refused(tried: Pool, words: str, **course: object) -> None:
+        with pytest.raises(InvalidFieldsError, match=words):
+            start_canary(tried, actor=ACTOR, **course)  # type: ignore[arg-type]
+
+    refused(pool, "weight of 100")
+    refused(another(pool, "alone", 0, served_model="m-70b"), "No other pool of m-70b")
+    refused(another(pool, "watch", 0, mode="observe"), "only observes")
+    refused(fresh, "No whole weight", steps=(0.9,))
+    Pool.objects.filter(slug="more").update(weight=0)
+    Pool.objects.filter(slug="chat").update(weight=1)
+    refused(fresh, "No whole weight", steps=(0.3,))
+    other = Policy.objects.create(slug="q", name="Q")
+    Pool.objects.filter(slug="chat").update(policy=other)
+    refused(fresh, "Give all one policy")
+    assert not Canary.objects.exists()
+
+
+def test_a_share_that_no_weight_keeps_any_more_is_not_promoted(fresh: Pool) -> None:
+    canary = start_canary(fresh, steps=(0.5,), actor=ACTOR)
+    Pool.objects.filter(slug="chat").update(weight=1000)
+    with pytest.raises(CanaryOverError, match="No whole weight"):
+        promote(canary, actor=ACTOR, evidence=Evidence.JUDGED)
+    canary.refresh_from_db()
+    assert canary.running
+
+
+def test_a_policy_tries_one_thing_at_a_time_and_another_live_version_ends_it(fresh: Pool, policy: Policy) -> None:
+    canary = start_canary(fresh, actor=ACTOR)
+    with pytest.raises(CanaryOverError, match="already has a running canary"):
+        start_canary(version(policy, "round_robin"), actor=ACTOR)
+    live_version(policy, "least_loaded")
+    canary.refresh_from_db()
+    assert (canary.state, pools()["new"]) == ("ended", ("", 0))
+
+
+def test_only_who_sees_the_pool_sees_its_trial(fresh: Pool, pool: Pool) -> None:
+    canary = start_canary(fresh, actor=ACTOR)
+    of_new = Actor("key n", "api", role=Role.VIEWER, pools=frozenset({fresh.slug}))
+    of_other = Actor("key c", "api", role=Role.VIEWER, pools=frozenset({pool.slug}))
+    assert list(visible_canaries(of_new)) == [canary]
+    assert not visible_canaries(of_other).exists()

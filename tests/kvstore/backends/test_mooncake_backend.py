@@ -1,0 +1,124 @@
+"""Mooncake Store under the connector: engines find what others stored, and compute what it lost."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from kvstore.backends.backend import BackendSettings
+from kvstore.backends.mooncake_backend import MooncakeBackend, MooncakeMissingError
+from kvstore.connector.connector_settings import settings_in
+from kvstore.connector.domain_keys import Domain
+from kvstore.connector.node_lookup import NodeLookup
+from kvstore.connector.worker_side import WorkerSide
+from kvstore.transfer.connection import PeerError
+from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
+from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, Memory
+from tests.kvstore.connector.test_node_lookup import answered
+from tests.kvstore.connector.test_worker_side import filled, load, loads, saves, store
+from tests.kvstore.kv_blocks import block, key
+
+
+@contextmanager
+def member(master: str, segment_bytes: int = SEGMENT_BYTES) -> Iterator[MooncakeBackend]:
+    made = MooncakeBackend(BackendSettings(address=master, segment_bytes=segment_bytes), time.monotonic)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def engine(master: str, memory: Memory, segment_mib: int = 64) -> Iterator[tuple[WorkerSide, NodeLookup]]:
+    """Yield both sides of a connector whose options name Mooncake."""
+    options = {"backend": "mooncake", "node": master, "mooncake_segment_mib": segment_mib, "load_timeout_s": 20.0}
+    settings = settings_in(options)
+    worker = MooncakeBackend(settings.store(b"", keeps=True), time.monotonic)
+    lookup = NodeLookup(MooncakeBackend(settings.store(b"", keeps=False), time.monotonic), 60.0, FORMAT)
+    made = WorkerSide(settings, worker, memory, FORMAT, time.monotonic)
+    try:
+        yield made, lookup
+    finally:
+        made.close()
+        lookup.close()
+
+
+def test_what_one_engine_stores_another_finds_and_loads() -> None:
+    first, second = filled(), Memory()
+    with mooncake_master() as master, engine(master, first) as (one, _), engine(master, second, 0) as (two, asked):
+        store(one, saves())
+        assert answered(asked, "a", 4) == 3
+        assert answered(asked, "b", 4, Domain(salt="another tenant")) == 0
+        end, failed = load(two, loads(master))
+        assert (end.blocks, end.loaded_bytes, end.reason, failed) == (3, 3 * PAYLOAD, "", set())
+    assert [second.block(8 + number) for number in range(3)] == [first.block(number) for number in range(3)]
+
+
+def test_a_block_that_changed_is_a_miss_and_goes() -> None:
+    with mooncake_master() as master, member(master) as one:
+        facts, payload = block("a")
+        one.put([(facts, memoryview(bytes(payload)[::-1]))])
+        assert one.get([(key("a"), None)]) == [None]
+        assert one.corrupt == 1
+        assert one.put([block("a")])
+        assert one.exist([key("a")]) == [True]
+        assert one.get([(key("a"), None)]) == [payload]
+
+
+def test_a_long_prompt_comes_in_pieces_up_to_where_nothing_is() -> None:
+    with mooncake_master() as master, member(master) as one:
+        there = [*range(40), 90]
+        assert one.put([block(number) for number in there])
+        found = one.get([(key(number), None) for number in range(100)])
+        assert [place for place, each in enumerate(found) if each is not None] == list(range(40))
+
+
+def test_a_call_under_way_ends_before_the_store_is_left() -> None:
+    with mooncake_master() as master:
+        made = MooncakeBackend(BackendSettings(address=master, segment_bytes=SEGMENT_BYTES), time.monotonic)
+        assert made.put([block("a")])
+        with made._in_use():
+            made.close()
+            assert made._store.is_exist(key("a").hex()) == 1
+            with pytest.raises(PeerError, match="has left"):
+                made.get([(key("a"), None)])
+        assert made._store is None
+        made.close()
+
+
+def test_what_the_engine_that_held_it_took_with_it_is_computed() -> None:
+    with mooncake_master() as master, engine(master, Memory(), 0) as (two, asked):
+        with engine(master, filled()) as (one, _):
+            store(one, saves())
+            assert answered(asked, "a", 3) == 3
+        end, failed = load(two, loads(master))
+        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert end.reason in ("missing", "failed")
+
+
+def test_a_master_that_is_gone_costs_a_computation_and_no_error() -> None:
+    with ExitStack() as stack:
+        with mooncake_master() as master:
+            one, asked = stack.enter_context(engine(master, filled()))
+            store(one, saves())
+        store(one, saves(prompt="q"))
+        report = one.take_report()
+        assert report is not None
+        assert len(report.unsaved) == 3
+        assert answered(asked, "a", 3) == 0
+        end, failed = load(one, loads(master, prompt="q"))
+        assert (end.blocks, failed) == (0, {8, 9, 10})
+        assert end.reason in ("failed", "late")
+
+
+def test_without_mooncake_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(MooncakeMissingError, match=r"pip install mooncake-transfer-engine.*libibverbs1.*No module"):
+        MooncakeBackend(BackendSettings(address="127.0.0.1:1"), time.monotonic)
