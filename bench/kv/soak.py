@@ -25,7 +25,7 @@ from bench.kv.soak_run.history import Operation, read_history
 from bench.kv.soak_run.known_blocks import SECRET
 from bench.kv.soak_run.leaks import leaks_of
 from bench.kv.soak_run.node_process import ROOT, NodeError, NodeProcess
-from bench.kv.soak_run.verdict import wrong_operations
+from bench.kv.soak_run.verdict import Kill, wrong_operations
 from bench.report import Target, command_line, write_report
 
 NODES, CLIENTS = 3, 3
@@ -40,6 +40,7 @@ class Soak:
     def __init__(self, folder: Path, seed: int) -> None:
         self.nodes = [NodeProcess(number, folder, seed) for number in range(NODES)]
         self.done: list[tuple[float, Fault]] = []
+        self.kills: list[Kill] = []
         self.wrong: list[str] = []
         self._folder, self._seed = folder, seed
         self._rng = random.Random(f"bits {seed}")
@@ -93,7 +94,9 @@ class Soak:
         node = self.nodes[fault.target]
         match fault.kind:
             case "kill":
+                began = time.monotonic()
                 node.kill()
+                self.kills.append((fault.target, began, time.monotonic()))
             case "start":
                 self._start(node)
             case "stop":
@@ -149,8 +152,7 @@ def soak(seconds: float, seed: int) -> tuple[dict[str, float], list[str], list[s
         try:
             run.run(seconds)
             history = run.history()
-            kills = [(fault.target, at_s) for at_s, fault in run.done if fault.kind == "kill"]
-            wrong = run.wrong + wrong_operations(history, NODES, kills)
+            wrong = run.wrong + wrong_operations(history, NODES, run.kills)
             figures = _figures(run, history)
             for node in run.nodes:
                 wrong += leaks_of(node)

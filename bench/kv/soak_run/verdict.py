@@ -9,14 +9,14 @@ from math import inf
 from bench.kv.soak_run.history import EVERY_NODE, Operation
 from bench.kv.soak_run.known_blocks import tenant_of
 
+Kill = tuple[int, float, float]
+"""Number of a node, when its killing began, and when its process was gone: it may have served in between."""
+
 _WRITES = ("put", "pull", "commit")
 
 
-def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[tuple[int, float]]) -> list[str]:
-    """Return what contradicts the contract, in words; empty: nothing.
-
-    `kills` are numbers of nodes and the moments at which they were killed.
-    """
+def wrong_operations(history: Sequence[Operation], nodes: int, kills: Sequence[Kill]) -> list[str]:
+    """Return what contradicts the contract, in words; empty: nothing."""
     wrong = [_line(each, "other bytes than were put", each.wrong) for each in history if each.wrong]
     wrong += [_line(each, "took effect", each.names) for each in history if _must_fail(each) and _done(each)]
     return wrong + wrong_hits(history, nodes) + wrong_locks(history, kills)
@@ -56,7 +56,7 @@ def whole_purges(history: Iterable[Operation], nodes: int) -> dict[str, list[tup
     return found
 
 
-def wrong_locks(history: Sequence[Operation], kills: Sequence[tuple[int, float]]) -> list[str]:
+def wrong_locks(history: Sequence[Operation], kills: Sequence[Kill]) -> list[str]:
     """Return what got a new block that another transaction had locked for all of the time."""
     ends = {each.tx_id: each.began for each in history if each.kind in ("commit", "abort")}
     held: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
@@ -70,7 +70,9 @@ def wrong_locks(history: Sequence[Operation], kills: Sequence[tuple[int, float]]
             if any(began < each.began and _end(each) < ended for began, ended in before):
                 wrong.append(_line(each, "another transaction had locked this", [name]))
             if each.kind == "allocate":
-                ended_by = [at_s for node, at_s in kills if node == each.node and at_s >= each.began]
+                ended_by = [
+                    max(began, each.began) for node, began, ended in kills if node == each.node and ended >= each.began
+                ]
                 ended_by += [
                     max(began, each.began)
                     for node, tenant, began, ended in purges

@@ -11,7 +11,7 @@ from bench.kv.soak import Soak
 from bench.kv.soak_run.faults import UNDONE_BY, schedule
 from bench.kv.soak_run.history import EVERY_NODE, HistoryWriter, Operation, read_history
 from bench.kv.soak_run.known_blocks import known, tenant_of
-from bench.kv.soak_run.verdict import whole_purges, wrong_hits, wrong_locks, wrong_operations
+from bench.kv.soak_run.verdict import Kill, whole_purges, wrong_hits, wrong_locks, wrong_operations
 
 NODES = 2
 NAME = "shared-3"
@@ -98,7 +98,8 @@ def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
     ("history", "kills"),
     [
         ([allocated(1.0, "a"), allocated(7.0, "b")], []),
-        ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 1.5)]),
+        ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 1.5, 1.6)]),
+        ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 0.9, 1.4)]),
         ([allocated(1.0, "a"), allocated(2.0, "b", node=1)], []),
         ([allocated(1.0, "a"), allocated(2.0, "b", outcome="refused")], []),
         ([allocated(1.0, "a"), allocated(2.0, "b", found=[])], []),
@@ -106,8 +107,13 @@ def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
         ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),
     ],
 )
-def test_a_lock_that_has_ended_binds_nobody(history: list[Operation], kills: list[tuple[int, float]]) -> None:
+def test_a_lock_that_has_ended_binds_nobody(history: list[Operation], kills: list[Kill]) -> None:
     assert wrong_locks(history, kills) == []
+
+
+def test_a_kill_ends_no_lock_of_another_node_or_of_the_node_s_next_life() -> None:
+    history = [allocated(1.0, "a"), allocated(2.0, "b")]
+    assert wrong_locks(history, [(1, 1.4, 1.5)]) and wrong_locks(history, [(0, 0.5, 0.9)])
 
 
 @pytest.mark.parametrize("kind", ["ephemeral", "damaged"])
