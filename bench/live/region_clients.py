@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import aiohttp
 
@@ -29,6 +30,8 @@ class ClientRequest:
     sent_s: float
     status: int = 0
     """0: no answer; -1: the connection failed before an answer."""
+    reason: str = ""
+    """Code of the error that it was answered with."""
     decision_id: str = ""
     complete: bool = False
     error_event: bool = False
@@ -36,12 +39,16 @@ class ClientRequest:
 
 
 def outcome(request: ClientRequest) -> str:
-    """Return what the client got: completed, broken_off (an error in the stream), silent, or a status."""
+    """Return what the client got: completed, broken_off (an error in the stream), cut_off, or a status and why."""
     if request.complete:
         return "completed"
     if request.error_event:
         return "broken_off"
-    return "silent" if request.status == 0 else f"status_{request.status}"
+    if request.status == HTTPStatus.OK:
+        return "cut_off"
+    if request.status <= 0:
+        return "no_connection" if request.status else "silent"
+    return f"{request.status}_{request.reason}"
 
 
 @dataclass
@@ -95,6 +102,9 @@ class RegionClients:
             ) as response:
                 request.status = response.status
                 request.decision_id = response.headers.get("x-switchyard-decision", "")
+                if request.status != HTTPStatus.OK:
+                    request.reason = str((await response.json(content_type=None))["error"]["code"])
+                    return
                 async for line in response.content:
                     request.first_s = request.first_s or time.time()
                     request.complete = request.complete or line.startswith(b"data: [DONE]")

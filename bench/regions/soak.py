@@ -12,6 +12,7 @@ import asyncio
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,11 +92,12 @@ async def soak(folder: Path, seconds: float, seed: int) -> tuple[list[str], dict
     wrong = problems(events, run.ends)
     wrong += [f"a request to {each.region} got no answer" for each in clients.requests if outcome(each) == "silent"]
     forwarded = sum(event.get("event") == "forwarded" for event in events)
-    completed = sum(outcome(each) == "completed" for each in clients.requests)
+    outcomes = Counter(map(outcome, clients.requests))
     takeovers = sum(event.get("how") == "taken_over" for event in events)
     figures = {
         "requests": float(len(clients.requests)),
-        "completed": float(completed),
+        "completed": float(outcomes["completed"]),
+        **{f"outcome_{name}": float(count) for name, count in sorted(outcomes.items())},
         "forwarded": float(forwarded),
         "faults": float(run.faults),
         "deaths": float(sum(map(len, run.ends.values()))),
