@@ -129,6 +129,7 @@ def stored(database: Path) -> dict[str, list[Any]]:
         return {name: connection.execute(query).fetchall() for name, query in KEPT.items()}
 
 
+@pytest.mark.thorough
 def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: SimulatedEngine, tmp_path: Path) -> None:
     old, new, backup = Machine(tmp_path / "old"), Machine(tmp_path / "new"), tmp_path / "backup"
     with old.running():

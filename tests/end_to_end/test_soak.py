@@ -6,10 +6,10 @@ import pytest
 
 from bench.installation.soak import soak
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_kills_lose_nothing_repeat_nothing_and_publish_in_turn(seed: int) -> None:
     figures, wrong, _ = soak(float(seed), seed=seed)
     assert wrong == []

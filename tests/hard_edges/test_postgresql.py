@@ -62,7 +62,7 @@ def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Pat
     folder = f"tests/controlplane/{feature}"
     options = ["-q", "-p", "no:cacheprovider", "--create-db", "--basetemp", str(tmp_path / "tests")]
     # What never asks a database has been tested already, and a request is read alike on every database.
-    options += ["-m", "django_db", "--ignore", f"{folder}/api", "--ignore", f"{folder}/test_problems.py"]
+    options += ["-m", "django_db", "--ignore", f"{folder}/api", "--ignore", f"{folder}/document"]
     # A thread of a test may hold its connection until it is collected; the database is then dropped below.
     options += ["-W", "ignore:Error when trying to teardown test databases:pytest.PytestWarning"]
     try:
