@@ -14,7 +14,7 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/formats/test_engine_usage.py \
 	tests/gateway/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
 # Tests often wait for browsers and processes, so use more workers than cores.
-TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 
 # Programs that tests start would compile all modules anew each time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,7 +40,8 @@ test: setup ## run all tests except the longest
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough"
 
 test-thorough: setup ## run the longest tests
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m thorough
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone"
 
 test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy and Envoy, installed where that is allowed
 	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
