@@ -1,12 +1,12 @@
 #!/bin/sh
-# The steps of the container image, each run on its own by the Dockerfile and, in a Debian root without Docker, by
+# The build steps of the container image. They are run one by one by the Dockerfile and, in a Debian root without Docker, by
 # tests/deploy/packages/test_container.py. Steps run as root with the source tree as working directory.
 set -eu
 
 ACCOUNT=10001
 CODE="controlplane gateway kvstore planning routing simulator examples switchyard_client web deploy templates manage.py pyproject.toml"
 
-# Debian's Python, which every further step needs.
+# Debian's Python, which all later steps need.
 base() {
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends ca-certificates python3 python3-venv
@@ -22,7 +22,7 @@ console() {
   npm run --silent build
 }
 
-# The product's dependencies, into /app/.venv: wheels with hashes, nothing compiled, no package of the tests.
+# The product's dependencies, into /app/.venv: wheels with hashes, nothing compiled, no test packages.
 packages() {
   python3 -m venv /app/.venv
   /app/.venv/bin/pip install --quiet --no-cache-dir --require-hashes --only-binary :all: -r deploy/container/requirements.lock
@@ -38,7 +38,7 @@ program() {
   .venv/bin/python -m compileall -q $CODE
 }
 
-# The account that runs it, and its state directory.
+# The account that runs the program, and its state directory.
 account() {
   groupadd --system --gid "$ACCOUNT" switchyard
   useradd --system --uid "$ACCOUNT" --gid "$ACCOUNT" --home-dir /var/lib/switchyard --shell /usr/sbin/nologin switchyard

@@ -1,5 +1,5 @@
--- Sends each request to the engine that Switchyard chooses, fails open where there is no answer, reports on answers.
--- HAProxy 2.6 or later. Load it with lua-load, not with lua-load-per-thread: what it knows is shared by all threads.
+-- Sends each request to the engine that Switchyard chooses, fails open if there is no answer, and reports on answers.
+-- HAProxy 2.6 or later. Load it with lua-load, not with lua-load-per-thread: all threads share its state.
 -- Environment: SWITCHYARD_URL; SWITCHYARD_API_KEY (scope route); SWITCHYARD_ENGINES: engines to fall back on before any
 -- decision has named one, as "model=http://10.0.0.1:8000,http://10.0.0.2:8000;other=http://…".
 
@@ -12,7 +12,7 @@ local AVOIDED_S = 10 -- an engine that failed gets no fallback traffic for so lo
 local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have not named it for so long
 local MAX_KNOWN = 1024 -- models, and engines of each
 local TAIL = 4096
--- Fields by which a body steers an engine. HAProxy cannot take them out, so it takes no such request.
+-- Fields with which a body controls an engine. HAProxy cannot remove them, so it rejects such requests.
 local OWNED = { "cache_salt", "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
                 "bootstrap_host", "bootstrap_port", "bootstrap_room" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
@@ -62,7 +62,7 @@ for model, urls in (os.getenv("SWITCHYARD_ENGINES") or ""):gmatch("([^=;]+)=([^;
     for url in urls:gmatch("[^,]+") do known[model].engines[url] = 0 end
 end
 
--- Reports go out in tasks of their own: an answer never waits for them. One at a time of each request, in order.
+-- Reports are sent in separate tasks, so an answer never waits for them. Reports of one request are sent in order.
 local function post_reports(course)
     while #course.queue > 0 do
         local report = table.remove(course.queue, 1)
@@ -168,7 +168,7 @@ local function decide(txn)
     if status == 200 then return decided(txn, model, said) end
     if status == 409 then return fail_open(txn, model, "observes") end
     if status == 0 or (status >= 500 and said:sub(1, 1) ~= "{") then
-        -- HAProxy's own word, not Switchyard's, which is JSON.
+        -- HAProxy's own error, not Switchyard's, which is JSON.
         away_until = now() + AWAY_S
         return fail_open(txn, model, (status == 0 or status == 504) and "late" or "down")
     end
@@ -217,7 +217,7 @@ function Course:http_payload(txn, message)
     self.decision = self.decision or txn:get_var("txn.switchyard_decision")
     local data = message:body()
     if not self.decision or not data or #data == 0 then return end
-    -- A stream of named events begins with some that tell of no token, such as response.created.
+    -- A stream of named events begins with events without a token, such as response.created.
     self.named = self.named or (self.tail == "" and data:sub(1, 6) == "event:")
     local token = not self.named or ("\n" .. data):find("\nevent: [^\n]*delta")
     if token and not self.begun and (txn:get_var("txn.switchyard_status") or 200) < 400 then
@@ -244,7 +244,7 @@ function Course:end_analyze(txn, channel)
     elseif status and status < 400 and (self.whole or self.tail:find("data: [DONE]", 1, true)) then
         tell(self, "complete", usage_in(self.tail))
     else
-        -- HAProxy's filters do not say whether a broken answer is the client's doing; only probes may judge the engine.
+        -- HAProxy's filters do not reveal whether the client broke off an answer; only probes may judge the engine.
         tell(self, "cancel")
     end
 end

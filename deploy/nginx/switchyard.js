@@ -1,9 +1,9 @@
-// Sends each request to the engine that Switchyard chooses, and tells the agent how each answer goes.
+// Sends each request to the engine that Switchyard chooses, and reports each answer's progress to the agent.
 // For njs 0.7.9 (Debian 12) and later. The variables are declared in nginx.conf.
 
 const OWNED_FIELDS = ['cache_salt', 'kv_transfer_params', 'data_parallel_rank', 'routed_dp_rank',
     'disagg_prefill_dp_rank', 'bootstrap_host', 'bootstrap_port', 'bootstrap_room'];
-// A body field that steers an engine, or escapes of ASCII letters, with which its name might be written. Two expressions,
+// A body field that controls an engine, or escapes of ASCII letters, with which its name might be written. Two expressions,
 // each of which begins with one letter: such a search passes over a long body in microseconds.
 const OWNED = new RegExp('"(?:' + OWNED_FIELDS.join('|') + ')"');
 const ESCAPED = /\\u00[4-7]/;
@@ -21,7 +21,7 @@ async function route(r) {
         r.return(400);
         return;
     }
-    // The subrequest has the client's body as it came.
+    // The subrequest has the client's unchanged body.
     const reply = await r.subrequest('/_switchyard/route', {method: 'POST'});
     if (reply.status === 200) {
         follow(r, body, JSON.parse(reply.responseText));
@@ -49,7 +49,7 @@ function follow(r, body, decision) {
     forward(r, body, decision.body, '@switchyard_engine');
 }
 
-// Sends the body on as it came where nothing in it has to change.
+// Sends the body unchanged if nothing in it has to change.
 function forward(r, body, ours, location) {
     let text = body;
     if (OWNED.test(body) || ESCAPED.test(body)) {
@@ -86,7 +86,7 @@ function reject(r, reply) {
     r.return(reply.status, reply.responseText);
 }
 
-// Switchyard is down, late or only observes: the pool's engines take turns.
+// Switchyard is down, late, or only observes: rotate through the pool's engines.
 function failOpen(r, body, reason) {
     let fields;
     try {
@@ -96,7 +96,7 @@ function failOpen(r, body, reason) {
         return;
     }
     r.variables.switchyard_model = String(fields.model);
-    // Without a decision there is no salt to put in the place of the client's.
+    // Without a decision there is no salt to replace the client's.
     if (!r.variables.switchyard_pool || fields.cache_salt !== undefined) {
         unavailable(r);
         return;
@@ -116,8 +116,8 @@ let first = true;
 let named = false;
 let tail = '';
 
-// Sees each part of an engine's answer: tells of the first token at once, and keeps the usage that the last one holds.
-// A stream of named events begins with some that tell of no token, such as response.created.
+// Sees each part of an engine's answer: reports the first token at once, and keeps the usage from the last part.
+// A stream of named events begins with events without a token, such as response.created.
 function watch(r, data, flags) {
     if (data.length && first && r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
         const text = data.toString();
