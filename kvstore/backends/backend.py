@@ -1,4 +1,4 @@
-"""What an engine asks of the store that keeps its KV blocks, whatever store that is."""
+"""Protocol between an engine's connector and the store that holds its KV blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvstore.transfer.tls import TlsFiles
 
 
 class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the store is, and what an engine needs to use it."""
+    """Address of the store, and the settings with which an engine uses it."""
 
     address: str = ""
     """host:port of the engine's own node manager, or of Mooncake's master; empty: blocks come from others only."""

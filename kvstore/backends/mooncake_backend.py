@@ -31,7 +31,7 @@ _REMEDY = (
 
 
 class MooncakeMissingError(RuntimeError):
-    """Mooncake Store is not installed, or a library that it needs; the message says what to install."""
+    """Mooncake Store or one of its libraries is not installed; the message names what to install."""
 
 
 class MooncakeBackend:

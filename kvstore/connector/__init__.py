@@ -1,1 +1,1 @@
-"""The connector of a real engine (vLLM) to the store of KV payloads, and what gateway and engine say to each other."""
+"""Connector between a real engine (vLLM) and the KV store, and its messages with the gateway."""

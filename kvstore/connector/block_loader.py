@@ -1,4 +1,4 @@
-"""Brings stored blocks into the engine's KV caches, beside the engine's steps."""
+"""Loads stored blocks into the engine's KV caches, concurrently with the engine's steps."""
 
 from __future__ import annotations
 

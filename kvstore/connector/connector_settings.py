@@ -1,4 +1,4 @@
-"""What an engine's operator sets: `kv_connector_extra_config` of vLLM's `--kv-transfer-config`."""
+"""Settings of the connector: `kv_connector_extra_config` of vLLM's `--kv-transfer-config`."""
 
 from __future__ import annotations
 

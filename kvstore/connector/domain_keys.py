@@ -13,7 +13,7 @@ _MAX_DOMAINS = 4096
 
 
 class Domain(msgspec.Struct, frozen=True, gc=False):
-    """What sets a request's blocks apart from those of the same tokens."""
+    """What distinguishes a request's blocks from blocks of the same tokens."""
 
     lora: str = ""
     """Name and place of the adapter; empty: none."""

@@ -1,4 +1,4 @@
-"""What the gateway tells an engine's KV connector about one request, and what the connector answers.
+"""Messages between the gateway and an engine's KV connector about one request.
 
 Both travel as `kv_transfer_params["switchyard"]`: of the request's body, and of the engine's answer. vLLM passes the
 former to its connectors and returns what they say when a request has ended, so that no channel besides is needed.
@@ -27,7 +27,7 @@ _Keys = Annotated[str, Meta(max_length=MAX_BLOCKS * _KEY_BYTES * 4 // 3 + 4)]
 
 
 class KvOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one request may load, and what its blocks are called where they are kept."""
+    """Blocks that one request may load, and the keys under which they are stored."""
 
     keys: _Keys = ""
     """Routing keys of the prompt's full blocks, in order (`packed_keys`); empty: nodes keep the blocks without."""

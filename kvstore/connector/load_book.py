@@ -1,4 +1,4 @@
-"""Loads under way in one worker: each ends once, when its bytes lie in the engine's blocks or when its time is over."""
+"""Loads in progress in one worker: each ends once, when its bytes are in the engine's blocks or when it times out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether loading blocks is faster than computing them, by what the engine's own steps and loads took."""
+"""Estimates whether loading blocks is faster than computing them, from the engine's own steps and loads."""
 
 from __future__ import annotations
 

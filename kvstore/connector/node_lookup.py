@@ -1,4 +1,4 @@
-"""Asks the store, as a rule the own node, which leading blocks of a prompt it has, while the engine goes on."""
+"""Looks up the leading blocks of a prompt in the store (usually the engine's own node) without blocking the engine."""
 
 from __future__ import annotations
 

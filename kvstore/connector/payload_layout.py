@@ -1,4 +1,4 @@
-"""How a block lies in an engine's KV caches, and as one payload: layer after layer, each as the engine keeps it."""
+"""Layout of a block in an engine's KV caches and as one payload: layer after layer, in the engine's format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LayerLayout(msgspec.Struct, frozen=True, gc=False):
 
 
 class PayloadLayout(NamedTuple):
-    """Where each layer lies in a payload."""
+    """Position of each layer in a payload."""
 
     layers: tuple[LayerLayout, ...]
     offsets: tuple[int, ...]

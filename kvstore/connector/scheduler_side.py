@@ -1,4 +1,4 @@
-"""The connector in the engine's scheduler: what each request loads, what is stored of it, and what it tells at its end.
+"""The connector in the engine's scheduler: decides what each request loads and stores, and what is reported at its end.
 
 It knows requests by what it needs of vLLM's, and reads no clock: `now` is in seconds.
 """
@@ -20,7 +20,7 @@ from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs,
 
 
 class EngineRequest(Protocol):
-    """What the scheduler side reads of a request."""
+    """The fields of a request that the scheduler side reads."""
 
     request_id: str
     block_hashes: Sequence[bytes]

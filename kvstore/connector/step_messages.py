@@ -1,4 +1,4 @@
-"""What scheduler and workers of one engine say to each other with each step."""
+"""Messages between the scheduler and the workers of one engine, exchanged at each step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SaveJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepJobs(msgspec.Struct, frozen=True):
-    """What the workers do beside one step."""
+    """Work of the workers during one step."""
 
     loads: Sequence[LoadJob] = ()
     saves: Sequence[SaveJob] = ()
@@ -58,7 +58,7 @@ class LoadEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells after a step."""
+    """A worker's report after a step."""
 
     ends: Sequence[LoadEnd] = ()
     unsaved: Sequence[bytes] = ()

@@ -46,14 +46,14 @@ logger = init_logger(f"vllm.{__name__}")
 
 @dataclass
 class StepMetadata(KVConnectorMetadata):
-    """What the scheduler side tells the workers."""
+    """Message from the scheduler side to the workers."""
 
     jobs: StepJobs
 
 
 @dataclass
 class ReportMetadata(KVConnectorWorkerMetadata):
-    """What a worker tells the scheduler side."""
+    """Message from a worker to the scheduler side."""
 
     report: StepReport
 
@@ -65,7 +65,7 @@ class ReportMetadata(KVConnectorWorkerMetadata):
 
 @dataclass
 class FormatMetadata(KVConnectorHandshakeMetadata):
-    """What a worker's blocks mean, once its KV caches exist."""
+    """Format of a worker's blocks, known once its KV caches exist."""
 
     payload_format: PayloadFormat
     payload_bytes: int

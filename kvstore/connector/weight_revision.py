@@ -1,4 +1,4 @@
-"""Tells the weights of one model from those of another by samples of their files, in milliseconds."""
+"""Distinguishes the weights of two models by samples of their files, in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector in one worker of the engine: starts loads, copies what is to be stored, and says what has come."""
+"""The connector in one worker of the engine: starts loads, copies blocks to be stored, and reports finished loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wire structs of the engines' KV events: what a vLLM or SGLang engine publishes about its cache.
+"""Wire structs of the KV events that vLLM and SGLang engines publish.
 
 A batch is the msgpack array [ts, [events], data_parallel_rank]; each event is a map with `type`
 (vLLM from 0.24.0 and current SGLang) or an array that begins with it (kvstore.events.kv_event_arrays), also

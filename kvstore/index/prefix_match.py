@@ -1,4 +1,4 @@
-"""The answer of a prefix index: how deep each target's match goes, grouped by depth."""
+"""Result of a prefix index lookup: the depth of each target's match, grouped by depth."""
 
 from __future__ import annotations
 

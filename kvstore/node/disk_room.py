@@ -1,4 +1,4 @@
-"""What an SSD tier can really hold: slots that the disk has no space for stay out of use until it has.
+"""Usable capacity of an SSD tier: slots without disk space are withheld until there is space.
 
 A disk may be smaller than the tier, or others may fill it. The first write that it refuses takes all free slots out of
 use that were never written: those that were have their space. New blocks then take the place of old ones. One slot

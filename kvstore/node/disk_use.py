@@ -12,7 +12,7 @@ _MARK_S = 1.0
 
 
 class DiskUse:
-    """For any number of threads. Mutable state: reads and writes under way, and the seconds with any, by time."""
+    """Thread-safe. Mutable state: reads and writes in progress, and the seconds with any of them, over time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.Lock()

@@ -1,4 +1,4 @@
-"""What a node counts about its blocks."""
+"""Counters of a node's blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node says of itself when it registers: what it is, and what it has counted since it started."""
+"""A node's report to the control plane: its sizes and state, and its counters since its start."""
 
 from __future__ import annotations
 

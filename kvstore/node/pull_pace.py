@@ -1,4 +1,4 @@
-"""How fast a node pulls blocks that nobody waits for, so that they leave room on its link to those of requests."""
+"""Limits the rate of pulls that no request waits for, so that they leave bandwidth for loads of requests."""
 
 from __future__ import annotations
 

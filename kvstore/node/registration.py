@@ -1,4 +1,4 @@
-"""Tells a control plane, where one is named, that this node is there and where it listens."""
+"""Registers the node at a control plane, if one is configured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_address(url: str) -> bool:
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself."""
+    """What a node reports about itself."""
 
     name: str
     incarnation: int
@@ -50,7 +50,7 @@ class PinName(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the control plane answers to an entry, as far as the node reads it."""
+    """The fields of the control plane's answer that the node reads."""
 
     unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
     """Pins that an operator has ended; repeated until a report is without them."""

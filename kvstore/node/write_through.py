@@ -13,7 +13,7 @@ _PAUSE_S = 1.0
 
 
 class WriteThrough:
-    """One thread with a bounded queue; a block that finds it full stays in DRAM alone."""
+    """One thread with a bounded queue. If the queue is full, a block stays in DRAM only."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store

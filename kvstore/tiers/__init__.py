@@ -1,1 +1,1 @@
-"""Where payloads lie on one machine: an arena in DRAM, slot files on SSD, and the order in which blocks leave."""
+"""Payloads on one machine: an arena in DRAM, slot files on SSD, and the order of eviction."""

@@ -8,7 +8,7 @@ _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0
 
 
 class Arena:
-    """`slots` places of `slot_bytes` each; who owns which place is the catalog's business."""
+    """`slots` slots of `slot_bytes` each. The catalog decides which block owns which slot."""
 
     def __init__(self, slots: int, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes

@@ -1,4 +1,4 @@
-"""What a node knows of one payload, whichever tier it lies in."""
+"""What a node knows about one payload, in any tier."""
 
 from __future__ import annotations
 

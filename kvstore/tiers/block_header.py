@@ -1,4 +1,4 @@
-"""The header of a slot on SSD: 256 bytes that say which block lies there, whole only if their own checksum agrees."""
+"""Header of a slot on SSD: 256 bytes that name the slot's block, valid only if their own checksum matches."""
 
 from __future__ import annotations
 

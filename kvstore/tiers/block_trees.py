@@ -1,4 +1,4 @@
-"""Which blocks of a tier follow which: what makes a block a leaf."""
+"""Parent-child relations of a tier's blocks, which determine its leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SSD tier: one file of headers and equal slots, whose headers alone say which blocks are there.
+"""The SSD tier: one file of headers and equal slots. The headers are the only index.
 
 A block becomes visible with its header, which is written last; the header of the block before it in the slot goes
 first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a
@@ -30,7 +30,7 @@ class SlotFileInUseError(RuntimeError):
 
 
 class SlotFile:
-    """Reads and writes the slots of one file; who owns which slot is the catalog's business."""
+    """Reads and writes the slots of one file. The catalog decides which block owns which slot."""
 
     def __init__(self, directory: Path, slots: int, slot_bytes: int) -> None:
         self.slots, self.slot_bytes = slots, slot_bytes

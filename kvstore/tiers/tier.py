@@ -7,7 +7,7 @@ from kvstore.tiers.free_slots import FreeSlots
 
 
 class Tier:
-    """Mutable; changed by the catalog alone."""
+    """Mutable; only the catalog changes it."""
 
     def __init__(self, slots: int, order: EvictionOrder) -> None:
         self.free = FreeSlots(slots)

@@ -1,1 +1,1 @@
-"""What a node holds and who may change it: the catalog of its blocks, and transactions over them."""
+"""A node's block catalog, and the transactions that change it."""

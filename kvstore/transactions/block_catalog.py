@@ -1,4 +1,4 @@
-"""Which blocks a node holds, in which slots of which tiers, and which of them leave when room is needed.
+"""Which blocks a node holds in which slots of which tiers, and which of them are evicted when space is needed.
 
 The catalog decides and moves no byte: it hands out slots to be filled and names slots to be cleared; its owner does so
 and says when it is done. Blocks in use, locked or not yet committed never leave. A pinned block leaves DRAM only while

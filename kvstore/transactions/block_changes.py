@@ -1,4 +1,4 @@
-"""What a catalog tells its owner: blocks that came and left, and slots to be cleared."""
+"""Changes that a catalog reports to its owner: blocks added and removed, and slots to be cleared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClearedSlot(msgspec.Struct, frozen=True, gc=False):
-    """A slot whose block left: nobody uses it, and its owner makes it reusable by `slot_cleared`."""
+    """A slot whose block was removed. It is reusable after its owner calls `slot_cleared`."""
 
     medium: Medium
     slot: int

@@ -1,4 +1,4 @@
-"""One block that a node holds, and what is under way with it."""
+"""One block that a node holds, and the operations in progress on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
 
 
 class BlockRecord:
-    """Mutable, and changed by the catalog alone; a record is the handle of those who use its block."""
+    """Mutable; only the catalog changes it. Users of a block hold its record as their handle."""
 
     __slots__ = (
         "brought",

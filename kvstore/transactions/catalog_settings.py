@@ -1,4 +1,4 @@
-"""Sizes and limits of what one node keeps."""
+"""Sizes and limits of one node's storage."""
 
 from __future__ import annotations
 

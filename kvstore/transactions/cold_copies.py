@@ -1,4 +1,4 @@
-"""Which copies a node gives up because another node has the blocks and nobody reads them here (`change_replica`)."""
+"""Chooses copies to drop because another node has the blocks and none is read here (`change_replica`)."""
 
 from __future__ import annotations
 

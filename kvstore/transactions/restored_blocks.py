@@ -1,4 +1,4 @@
-"""What the headers of an SSD tier say that a node may take over."""
+"""Which blocks a node may take over from the headers of an SSD tier."""
 
 from __future__ import annotations
 

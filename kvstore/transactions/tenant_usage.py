@@ -1,4 +1,4 @@
-"""Bytes that each tenant keeps on a node, and which of its own blocks leave when it asks for more than its quota."""
+"""Bytes that each tenant stores on a node, and which of its own blocks are evicted when it exceeds its quota."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ End = Literal["committed", "aborted", "expired"]
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What a transaction got."""
+    """Result of a successful transaction."""
 
     new: tuple[BlockRecord, ...]
     """Blocks to be written before the commit."""
@@ -37,7 +37,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why a transaction got nothing; the node is as it was."""
+    """Why a transaction was rejected; the node is unchanged."""
 
     reason: Reason
     keys: tuple[bytes, ...] = ()

@@ -1,4 +1,4 @@
-"""What a node exchanged with each of its clients, by the names that they give themselves."""
+"""Bytes exchanged between a node and each of its clients, by the client's self-chosen name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_LINKS = 256
 
 
 class ClientLink:
-    """Mutable: bytes in both directions, and the rate of the link, which the receiver alone can measure."""
+    """Mutable: bytes in both directions, and the link's rate, which only the receiver can measure."""
 
     def __init__(self) -> None:
         self.sent_bytes = 0

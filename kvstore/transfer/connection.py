@@ -32,7 +32,7 @@ _MAX_PARTS = 512
 
 
 class PeerError(ConnectionError):
-    """The peer is gone, too slow, does not know the secret, or sends what is no frame."""
+    """The peer is gone, too slow, does not know the secret, or sent an invalid frame."""
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""Who may move bytes now: a waiting request, then a prefetch, then a session's advisory, then a replication.
+"""Order of transfers on a link: a waiting request, then a prefetch, then an advisory, then a replication.
 
 `TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
 are under way and nobody more urgent waits. Batches move in pieces, so that an urgent one waits for a piece at most.
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class Priority(IntEnum):
-    """What a transfer is for, the most urgent first."""
+    """Purpose of a transfer, most urgent first."""
 
     REQUEST = 0
     PREFETCH = 1

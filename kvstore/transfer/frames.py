@@ -1,4 +1,4 @@
-"""What nodes and their clients say to each other: a head of 20 bytes, a msgpack body, and payload bytes.
+"""Protocol between nodes and their clients: a header of 20 bytes, a msgpack body, and payload bytes.
 
 The body is one of the structs below; the head says how long body and payload are. Both have limits, which are checked
 before a byte of either is read.
@@ -39,7 +39,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Challenge(_Message, tag="challenge", frozen=True):
-    """The server's first word."""
+    """The server's first message."""
 
     nonce: bytes
 
@@ -54,7 +54,7 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Welcome(_Message, tag="welcome", frozen=True):
-    """The server's proof; a node that started anew has another incarnation."""
+    """The server's proof. A restarted node has another incarnation."""
 
     proof: bytes
     node_id: str
@@ -110,7 +110,7 @@ class Commit(_Message, tag="commit", frozen=True):
 
 
 class Abort(_Message, tag="abort", frozen=True):
-    """Give up a transaction."""
+    """Abort a transaction."""
 
     tx_id: str
 
@@ -123,13 +123,13 @@ class Pin(_Message, tag="pin", frozen=True):
 
 
 class Purge(_Message, tag="purge", frozen=True):
-    """Forget and overwrite what a tenant has."""
+    """Delete and overwrite a tenant's blocks."""
 
     tenant: str
 
 
 class Suspect(_Message, tag="suspect", frozen=True):
-    """A block arrived with another checksum: look at your copies."""
+    """A block arrived with another checksum; verify your copies."""
 
     key: bytes
 
@@ -141,7 +141,7 @@ class Describe(_Message, tag="describe", frozen=True):
 
 
 class Pull(_Message, tag="pull", frozen=True):
-    """Fetch blocks from another node, under transactions on both; those that lie on SSD alone come to DRAM."""
+    """Fetch blocks from another node, under transactions on both. Blocks that are only on SSD are promoted to DRAM."""
 
     holder: str
     """Empty: fetch none."""
@@ -155,7 +155,7 @@ class Pull(_Message, tag="pull", frozen=True):
 
 
 class Shrink(_Message, tag="shrink", frozen=True):
-    """Give up your copies of a prompt's blocks, which the holder keeps; not what was read in the last seconds.
+    """Drop your copies of a prompt's blocks, which the holder keeps, except those read in the last seconds.
 
     The node looks at the holder's copies and has them locked meanwhile.
     """
@@ -194,7 +194,7 @@ class PageOf(_Message, tag="page_of", frozen=True):
 
 
 class Done(_Message, tag="done", frozen=True):
-    """It is done, for so many blocks; `present` were there before."""
+    """The operation is done for this number of blocks; `present` blocks were already there."""
 
     count: int = 0
     present: list[bytes] = []

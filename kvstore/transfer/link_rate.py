@@ -1,4 +1,4 @@
-"""What a transfer over one link costs, learned from those that were made: a latency, and bytes per second."""
+"""Cost of a transfer over one link, learned from past transfers: a latency, and bytes per second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which peers are left alone for a while because they failed."""
+"""Peers that are temporarily not used because they failed."""
 
 from __future__ import annotations
 
