@@ -1,4 +1,4 @@
-"""What a rebalancing plan changes in one pool's router; all of it bounded, and undone by an empty table.
+"""What a rebalancing plan changes in one pool's router. All of it is bounded; an empty table undoes it.
 
 It stands beside the router, not in it: routing works without anybody who rebalances.
 """
@@ -28,7 +28,7 @@ class KeepsPrefixes(Protocol):
 
 
 class TooManyWidenedError(ValueError):
-    """A table of widened prefixes is over its limits; the message says which."""
+    """A table of widened prefixes exceeds its limits; the message says which."""
 
 
 def widen(router: Router, candidates: Mapping[int, int]) -> None:

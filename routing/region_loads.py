@@ -1,4 +1,4 @@
-"""A pool's engines as region rules see them: by the own router, or as the gateway told that decides for the pool."""
+"""A pool's load as region rules see it: from the own router, or from the gateway that owns the pool."""
 
 from __future__ import annotations
 

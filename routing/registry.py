@@ -1,4 +1,4 @@
-"""The one table of what a live pool may follow: placements and queue orders, from their names to their constructors.
+"""The table of live placements and queue orders: names with their constructors.
 
 Who may follow more hands in a table of its own, as the simulator does.
 """

@@ -36,7 +36,7 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavingRange(msgspec.Struct, frozen=True):
-    """Between which savings nine of ten draws lie, and what was drawn."""
+    """The range of savings that contains nine of ten draws, and what was drawn."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""How much an automation may do: nothing, say what it would do, or do it."""
+"""What an automation may do: nothing, advise, or act."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much worse than the other arm an arm may be, and how many requests it takes to say so."""
+    """How much worse than the other arm an arm may be, and how many requests a verdict needs."""
 
     late_more: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""A whole policy as a document: the settings that route, and beside them `automation`, each of its own schema."""
+"""A complete policy document: the routing settings and `automation`, each with its own schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges the engines of a pool by the progress that they make, not by what their /health says.
+"""Judges the engines of a pool by their progress, not by their /health.
 
 Each engine is healthy, suspect, quarantined or in probation. A fault (see planning.engine_health.health_signs) that has
 lasted quarantines an engine; so does being worse than the rest, but of a tenth of the pool at most

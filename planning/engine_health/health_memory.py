@@ -1,4 +1,4 @@
-"""What engine health remembers from round to round: frozen, small, and JSON to keep beside a job."""
+"""State that engine health keeps between rounds: frozen, small, and stored as JSON with the job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNDER_WAY_S = 2.0
 
 
 class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One engine: its state, and since when which of its counters stand."""
+    """One engine's state, and since when which of its counters have not changed."""
 
     engine_id: str
     incarnation: int

@@ -1,4 +1,4 @@
-"""What engine health says of each engine, and the plan that says it of a pool."""
+"""Engine health's verdict on each engine, and the plan with all verdicts of a pool."""
 
 from __future__ import annotations
 

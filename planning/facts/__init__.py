@@ -1,1 +1,1 @@
-"""What planners are told of one pool, and measures over it."""
+"""Planner inputs for one pool, and metrics derived from them."""

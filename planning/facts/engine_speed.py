@@ -1,4 +1,4 @@
-"""How fast one engine has been lately, beside what was expected of it: one rule for live and simulated engines."""
+"""One engine's recent speed compared with its expectation: one rule for live and simulated engines."""
 
 from __future__ import annotations
 

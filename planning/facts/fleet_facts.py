@@ -1,4 +1,4 @@
-"""What the planners are told of one pool, whoever observed it: the jobs live, the simulator in virtual time.
+"""Planner inputs for one pool, whoever observed them: the jobs live, the simulator in virtual time.
 
 All moments are seconds of one clock that every fact and every memory of a pool shares: Unix seconds in
 jobs (a memory outlives its process), virtual seconds in simulations. Values come from engines and may

@@ -1,4 +1,4 @@
-"""How an engine's peers do: medians over all others, from one sorted list for the whole pool."""
+"""Speed of an engine's peers: medians over all others, from one sorted list for the whole pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_PEERS = 2
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """What is usual among an engine's peers; None where too few can be judged."""
+    """Typical values among an engine's peers; None if too few can be judged."""
 
     slowness: float | None
     tbt_s: float | None

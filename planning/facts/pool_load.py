@@ -1,4 +1,4 @@
-"""What the last windows of a pool say together: attainment, demand, and the queue and how it grows."""
+"""Load of a pool over its last windows: attainment, demand, and the queue with its growth."""
 
 from __future__ import annotations
 

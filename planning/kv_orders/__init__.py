@@ -1,1 +1,1 @@
-"""Which KV blocks should be moved from one node manager to another before somebody needs them there."""
+"""Which KV blocks should be moved from one node manager to another before they are needed there."""

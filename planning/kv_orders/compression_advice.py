@@ -17,7 +17,7 @@ PAYS_BELOW = 0.97
 
 
 class CompressionAdvice(msgspec.Struct, frozen=True):
-    """What an advice card shows."""
+    """Contents of an advice card."""
 
     disk_busy: float
     latency_ratio: float

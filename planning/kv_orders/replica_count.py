@@ -1,4 +1,4 @@
-"""On how many nodes a prefix should lie, and which copies come and go for it: Mooncake's `change_replica` (§3.2.2).
+"""How many copies a prefix should have, and which to add or drop: Mooncake's `change_replica` (§3.2.2).
 
 Hot prefixes get one more copy (planning.kv_orders.replication); a copy that an order made and nobody loads from any
 more goes, so that its room is not taken from blocks that lie nowhere else. A node would drop them by its own eviction

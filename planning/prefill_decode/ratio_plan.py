@@ -1,4 +1,4 @@
-"""The plan of one round of the prefill/decode ratio, and what the ratio remembers from round to round."""
+"""The plan of one prefill/decode round, and the state kept between rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RoleFlip(msgspec.Struct, frozen=True):
 
 
 class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which engines change their role; none where the reasons say why not."""
+    """Engines that change their role; if none, the reasons say why not."""
 
     pool_id: str
     at_s: float

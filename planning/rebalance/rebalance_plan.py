@@ -8,14 +8,14 @@ from planning.facts.reason import Reason
 
 
 class MigrateRequests(msgspec.Struct, frozen=True):
-    """Queued requests that may leave an engine, each for another of its own candidates where it gains by that."""
+    """Queued requests that may leave an engine, each for another of its own candidates if that is better."""
 
     engine_id: str
     at_most: int
 
 
 class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes in this round, and the whole table of widened prefixes that holds from now on."""
+    """Changes of this round, and the complete table of widened prefixes from now on."""
 
     pool_id: str
     at_s: float

@@ -1,4 +1,4 @@
-"""What one round of scaling looks at."""
+"""Inputs of one scaling round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planning.scaling.scaling_plan import ScalingMemory
 
 
 class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round looks at."""
+    """Inputs of one round."""
 
     facts: PoolFacts
     settings: ScalingDocument

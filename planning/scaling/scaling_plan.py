@@ -16,7 +16,7 @@ MAX_HOURS = 25
 
 
 class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How many engines to add or which to drain; nothing of both where the reasons say why not."""
+    """How many engines to add, or which to drain; if neither, the reasons say why not."""
 
     pool_id: str
     at_s: float
@@ -45,7 +45,7 @@ class ScalingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalingMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first round begins with an empty one. Moments are None where there was none."""
+    """State between rounds. The first round starts with an empty one. Times are None if there was none."""
 
     added_s: float | None = None
     drained_s: float | None = None

@@ -39,7 +39,7 @@ class ArmSlice(msgspec.Struct, frozen=True, gc=False):
 
 
 class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
-    """One guard: both values, what is between them, how far that can be trusted, and the line.
+    """One guardrail: both values, their difference, its uncertainty, and the threshold.
 
     `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
     share of requests slower than the line allows a tenth to be.

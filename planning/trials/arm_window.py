@@ -1,4 +1,4 @@
-"""What the requests of one arm came to within a few seconds: counts that add up over seconds, pools and gateways."""
+"""Results of one arm's requests within a few seconds: counts that add up over time, pools, and gateways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a canary at one look: it stays, takes the next step, is promoted, or is given up."""
+"""Evaluates a canary once: it stays, takes the next step, is promoted, or is aborted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CanaryFacts(msgspec.Struct, frozen=True):
 
 
 class CanaryPlan(msgspec.Struct, frozen=True):
-    """What is to be done, and why."""
+    """The action to take, and why."""
 
     action: str
     """keep, step, promote or abort."""

@@ -34,7 +34,7 @@ _NOWHERE = float("inf")
 
 
 class Staging(NamedTuple):
-    """Blocks of a session that should lie beside the engine before its request comes."""
+    """Blocks of a session that should be next to the engine before its request arrives."""
 
     source: str
     """Name of the node that holds them; the target's own: they may lie on its SSD and should be in DRAM."""
@@ -45,7 +45,7 @@ class Staging(NamedTuple):
 
 
 class Advised(NamedTuple):
-    """What an advisory led to."""
+    """Result of an advisory."""
 
     engine_id: str
     staging: Staging | None

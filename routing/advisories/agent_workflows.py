@@ -1,4 +1,4 @@
-"""Workflows of agents under way: when an agent starts, which sessions to advise, and which advisories were false.
+"""Running workflows of agents: which sessions to advise when an agent starts, and which advisories were false.
 
 The sessions of all next agents are advised, because nobody knows the branch; those of branches that are not taken are
 invalidated once another agent starts (SYMPHONY §3.5).
@@ -28,7 +28,7 @@ class NextSession(msgspec.Struct, Generic[Session], frozen=True):
 
 
 class AgentHints(msgspec.Struct, Generic[Session], frozen=True):
-    """What the start of an agent tells."""
+    """What follows from the start of an agent."""
 
     advise: tuple[NextSession[Session], ...] = ()
     """The most probable first."""

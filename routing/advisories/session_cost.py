@@ -1,4 +1,4 @@
-"""What it costs to serve a session's next request on an engine, and the engine where it costs least.
+"""Cost of a session's next request on each engine, and the engine with the lowest cost.
 
 The cost is a time: until the KV cache is there (loaded, or recomputed where that is sooner), until the prefill ahead is
 done, and for decode, which slows with the KV tokens that the engine reads in each step. Request counts alone are no
@@ -31,7 +31,7 @@ class EngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class EngineOffer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one engine has to offer one session now."""
+    """What one engine can offer one session now."""
 
     engine_id: int
     load_s: float

@@ -1,4 +1,4 @@
-"""Turns what a gateway sees of its requests into samples of prefill and decode times.
+"""Turns what a gateway observes of its requests into samples of prefill and decode times.
 
 The seconds from dispatch to first token are a prefill's only where the engine had no other prefill of ours
 meanwhile. Decodes beside it are not excluded: under load there always are some, and the time that they

@@ -1,4 +1,4 @@
-"""Carries out what placement and order say: binds requests, lets queued requests wait, dispatches them, and lets go.
+"""Executes what placement and order decide: binds requests, queues them, dispatches them, and releases them.
 
 One dispatcher per router; the router is its only caller. Synchronous and clock-free.
 """

@@ -1,4 +1,4 @@
-"""What stands and waits, as the router's account has it: by engine, and unbound."""
+"""In-flight and queued work by the router's own account: per engine, and unbound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that somebody else has sent: the router accounts for them where they are, and chooses nothing."""
+"""Requests routed by another proxy: the router accounts for them on their engine, and chooses nothing."""
 
 from __future__ import annotations
 

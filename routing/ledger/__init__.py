@@ -1,1 +1,1 @@
-"""What the router knows of the fleet: the view, reservations and in-flight work."""
+"""The router's state of the fleet: the view, reservations, and in-flight work."""

@@ -1,4 +1,4 @@
-"""Who decodes where, and since when: what admission needs to expect the decode load of a later moment."""
+"""Running decodes per engine with their start, from which admission predicts the decode load of a later moment."""
 
 from __future__ import annotations
 

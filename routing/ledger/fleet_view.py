@@ -23,7 +23,7 @@ NEVER = math.inf
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """What the gateway knows of one engine. A new incarnation is a new engine with an empty cache."""
+    """What the gateway knows about one engine. A new incarnation is a new engine with an empty cache."""
 
     engine_id: str
     incarnation: int
@@ -94,7 +94,7 @@ class Roster:
 
 
 class FleetLoad:
-    """What each target has to do, by our own account, which reservations keep. Lists are indexed by target."""
+    """Each target's load by the gateway's own account, which reservations update. Lists are indexed by target."""
 
     __slots__ = (
         "active_blocks", "decisions", "in_flight_requests", "in_flight_tokens", "pending_requests", "ready_at",
@@ -139,7 +139,7 @@ _NOTHING = {
 
 
 class FleetCache(NamedTuple):
-    """Who holds which blocks."""
+    """Which target holds which blocks."""
 
     coming: Match
     """Counts blocks that are on their way."""

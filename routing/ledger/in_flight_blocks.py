@@ -35,7 +35,7 @@ def _blocks(steps: int, length: int) -> int:
 
 
 class InFlightBlocks:
-    """Counted (block, target) pairs beside a prefix index, matched together with it.
+    """Counts of (block, target) pairs next to a prefix index, matched together with it.
 
     A request adds only the blocks that its target is not known to hold or to get anyway.
 

@@ -16,7 +16,7 @@ _DRAM = "\0DRAM"
 
 
 class NodeHoldings:
-    """Mutable: the index, two bits of each node (it holds a block; that lies in DRAM), and `readable`.
+    """Mutable: the index with two bits per node (it holds a block; the block is in DRAM), and `readable`.
 
     What is told of a node that has not joined, or has left, is ignored.
     """

@@ -1,4 +1,4 @@
-"""What the engines of one pool may load from node managers, and what a load costs by those that were made.
+"""Blocks that the engines of one pool may load from node managers, and the learned cost of a load.
 
 Priors, until a link's first loads: a block is as large as the node's largest, the engine's own node sends 2 GB/s after
 1 ms, any other 1 GB/s (a link of 10 Gbit/s with its overhead) after 2 ms. They are meant to be dear rather than cheap.
@@ -45,7 +45,7 @@ class Load(NamedTuple):
 
 
 class Loadable:
-    """What can be loaded of one prompt: who holds how much of it, the longest part first, and how much in DRAM."""
+    """Loadable blocks of one prompt: holders with the length that they hold, longest first, and how much is in DRAM."""
 
     __slots__ = ("_dram", "_loads", "groups")
 
@@ -83,7 +83,7 @@ class Loadable:
 
 
 class NodeLoads:
-    """One pool's loads. Mutable: `homes`, the learned figures, and which nodes are left alone for a while."""
+    """One pool's loads. Mutable: `homes`, the learned costs, and which nodes are temporarily not used."""
 
     def __init__(self, holdings: NodeHoldings) -> None:
         self.holdings = holdings

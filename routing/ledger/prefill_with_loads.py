@@ -21,7 +21,7 @@ def counts_loads(placement: str) -> bool:
 
 
 class Prefill(NamedTuple):
-    """What a prefill on one target takes."""
+    """Expected cost of a prefill on one target."""
 
     seconds: float
     """Loading and computing."""

@@ -1,4 +1,4 @@
-"""Which target is free first, without a look at all of them: for fleets where that look would cost the most."""
+"""The target that is free first, without a scan of all targets, which would be expensive in large fleets."""
 
 from __future__ import annotations
 

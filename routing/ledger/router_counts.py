@@ -1,4 +1,4 @@
-"""What one router has done with its requests since it began: dispatches, waits, migrations, rejections, overtakings.
+"""Counters of one router since its start: dispatches, waits, migrations, rejections, overtakings.
 
 Counted at the router's door, from the outcomes it returns, so that a new code of rejection counts without
 being known here. Constant work per outcome.

@@ -22,7 +22,7 @@ ASSUMED_OUTPUT_TOKENS = 512
 
 
 class DecodeStanding(msgspec.Struct, frozen=True, gc=False):
-    """What one decode engine has to do before the request comes."""
+    """One decode engine's load before the request arrives."""
 
     target: int
     engine_id: str

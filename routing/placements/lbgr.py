@@ -43,7 +43,7 @@ class _Engine:
 
 
 class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
-    """Least estimated latency: tokens to compute, plus a load that fades, plus what a regression has learned.
+    """Least estimated latency: tokens to compute, plus an EWMA load, plus a residual learned by regression.
 
     Mutable state: `_engines`, by engine id. Estimates are in seconds per 1,000 uncached tokens where
     the coefficients are the paper's; the residual learns the true scale.

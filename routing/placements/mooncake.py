@@ -23,7 +23,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token; counts blocks that can be fetched: live from node managers, where there are any."""
+    """Least time to first token, counting blocks that can be fetched: live from node managers, if there are any."""
 
     threshold: Annotated[
         float,

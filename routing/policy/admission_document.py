@@ -69,7 +69,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one class of requests may expect; 0 or left out: what the pool gives everybody."""
+    """Objectives of one class of requests; 0 or omitted: the pool's."""
 
     ttft_slo_s: Annotated[
         float,

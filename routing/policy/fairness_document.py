@@ -14,7 +14,7 @@ Weight = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 
 
 class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How waiting tenants share an engine, or the pool's queue; whoever waits alone gets everything."""
+    """How waiting tenants share an engine or the pool's queue. A tenant that waits alone gets everything."""
 
     enabled: Annotated[
         bool,

@@ -17,7 +17,7 @@ Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class SchemaError(ValueError):
-    """The document is of a schema that this program does not read; the message says what to do."""
+    """This program cannot read the document's schema; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rejects a request at once where the fleet cannot serve it within its objectives (Mooncake §4.3).
+"""Rejects a request at once if the fleet cannot serve it within its objectives (Mooncake §4.3).
 
 The load of a stage is an expected time over its objective: that of prefill the expected TTFT on the
 chosen engine over the TTFT objective, that of decode the time of a decode step over the TBT objective.

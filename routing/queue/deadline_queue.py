@@ -1,4 +1,4 @@
-"""Work in order of its deadlines, with the question that every deadline order asks: who would be late?
+"""Work in deadline order, with the question of every deadline order: which requests would be late?
 
 The work of a whole pool shares `rate` engines: an entry starts when the entries before it are through
 at that rate, and takes its own time. Kept in short runs with their sums, so that an entry comes or

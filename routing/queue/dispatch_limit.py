@@ -32,7 +32,7 @@ class _Report(msgspec.Struct, gc=False):
 
 
 class DispatchLimit:
-    """Says who may be given work. Mutable state: the settings, and `reports`, the last one of each target."""
+    """Decides which targets may get work. Mutable state: the settings, and `reports`, the last one of each target."""
 
     def __init__(self, reservations: Reservations) -> None:
         self._reservations = reservations

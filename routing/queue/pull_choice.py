@@ -1,4 +1,4 @@
-"""What a waiting request would cost on the engine that asks for work, and what on the best engine there is."""
+"""Cost of a queued request on the engine that asks for work, compared with the best engine."""
 
 from __future__ import annotations
 

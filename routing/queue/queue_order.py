@@ -1,4 +1,4 @@
-"""The second of the two protocols: which queued request goes next."""
+"""The second of the two protocols: which queued request is dispatched next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QueuedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pick(NamedTuple):
-    """The queued request that goes next, and why this one: a code of routing.values.reasons."""
+    """The queued request to dispatch next, and the reason: a code of routing.values.reasons."""
 
     queued: QueuedRequest
     reason: str

@@ -11,7 +11,7 @@ _SWEEP_ABOVE = 64
 
 
 class LastChances:
-    """Request id → the moment to look at it again.
+    """Request id → the time at which to evaluate it again.
 
     Mutable state: `_due` (request id → moment) and a heap of (moment, request id), entries of requests
     that are gone or were moved included.

@@ -1,4 +1,4 @@
-"""The requests that wait at one place: for one target, or unbound for the whole pool.
+"""Requests queued at one place: for one target, or unbound for the whole pool.
 
 Which goes next is the order's to say; around it, whatever the order, stand fairness between tenants and
 the bound on how long a queued request may be overtaken.
@@ -34,7 +34,7 @@ NO_RULES = LineRules()
 
 
 class WaitingLine:
-    """Queued requests by their coming, and beside it one queue in the order's sense, or one for each tenant.
+    """Queued requests by arrival, plus one queue in the order's sense, or one per tenant.
 
     Mutable state: `_queued` (number of coming → queued request), `_numbers` (the same numbers, rising),
     `_number_of` (request id → number), `_queues` and `_waiting_of` (tenant → queue and its queued requests; "" for

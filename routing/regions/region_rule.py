@@ -8,7 +8,7 @@ from routing.regions.region_view import RegionChoice, RegionView
 
 
 class RegionRule(Protocol):
-    """Chooses where one queued request goes; keeps no copy of the fleet and reads no clock."""
+    """Chooses the region of one queued request; keeps no copy of the fleet and reads no clock."""
 
     @property
     def look_ahead(self) -> int:

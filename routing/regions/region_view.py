@@ -1,4 +1,4 @@
-"""What a region's balancer knows when it routes one request, and where it can send it."""
+"""What a region's balancer knows when it routes one request, and the destinations that it can choose."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EngineStanding(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PoolStanding(msgspec.Struct, frozen=True, array_like=True):
-    """A pool as the gateway that decides for it sees it: what another gateway of the region must be told."""
+    """A pool's load as its owner sees it, for the other gateways of the region."""
 
     queued: int
     in_flight: int
@@ -51,7 +51,7 @@ class PoolStanding(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeerLoad(msgspec.Struct, frozen=True, gc=False):
-    """Another region that sovereignty rules allow for the request, as its last heartbeat told."""
+    """Another region that sovereignty rules allow for the request, from its last heartbeat."""
 
     region: str
     matched_tokens: int
@@ -77,7 +77,7 @@ class RegionView(msgspec.Struct, frozen=True, gc=False):
 
 
 class RegionChoice(msgspec.Struct, frozen=True, gc=False):
-    """Where the request goes: positions in the view; neither an engine nor a peer means that it waits."""
+    """The chosen destination: positions in the view. Without an engine and a peer, the request waits."""
 
     reason: str
     engine: int | None = None

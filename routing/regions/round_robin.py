@@ -1,4 +1,4 @@
-"""Round robin over the engines of one region: what a plain gateway does behind a nearest-region address."""
+"""Round robin over the engines of one region: the behavior of a plain gateway behind a nearest-region address."""
 
 from __future__ import annotations
 

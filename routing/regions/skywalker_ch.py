@@ -11,7 +11,7 @@ from routing.rings.hash_ring import HashRing
 
 
 class SkyWalkerCh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The next engine with room clockwise of the session's hash; where there is none, the next region."""
+    """The next engine with capacity clockwise of the session's hash; if there is none, the next region."""
 
     look_ahead: int = 1
 

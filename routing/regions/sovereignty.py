@@ -24,7 +24,7 @@ RESERVED_NAMES = (SAME_REGION, DEFAULT)
 
 
 class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Allows or denies hops; an empty list stands for all."""
+    """Allows or denies hops; an empty list matches all."""
 
     name: str
     tenants: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """Whether a hop is allowed, and the rule that says so: its name, `default` or `same region`."""
+    """Whether a hop is allowed, and by which rule: its name, `default`, or `same region`."""
 
     allowed: bool
     rule: str

@@ -1,4 +1,4 @@
-"""The key that stands for the start of a prompt, where a rule sends equal starts to equal engines."""
+"""The key for the start of a prompt, under rules that send equal starts to equal engines."""
 
 from __future__ import annotations
 

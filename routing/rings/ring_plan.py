@@ -1,4 +1,4 @@
-"""How a placement's hash rings are made, for whoever shows them or asks what a change would move."""
+"""How a placement's hash rings are built, for pages that show them or preview a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from routing.rings.hash_ring import CandidateRings, HashRing
 
 
 class RingPlan(msgspec.Struct, frozen=True):
-    """All that a ring depends on beside the engine ids."""
+    """Everything that a ring depends on, except the engine ids."""
 
     rings: int
     """Rings, and so candidates of each key."""

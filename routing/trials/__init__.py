@@ -1,1 +1,1 @@
-"""Other policies beside the live one: arms of a canary, shadows."""
+"""Other policies that run next to the live one: arms of a canary, shadows."""

@@ -1,4 +1,4 @@
-"""Other placements that choose for a share of the sessions, beside the live one: the arms of a comparison.
+"""Arms of a comparison: other placements that choose for a share of the sessions, next to the live one.
 
 All arms of a pool see one fleet, one index, one ledger and one queue, so that they are compared under the same
 load. What belongs to the queue (its order, when it pushes, whom it admits) belongs to the live policy alone: an
@@ -64,7 +64,7 @@ class Arm:
 
 
 class Arms:
-    """The live placement and those that are tried beside it. Mutable: all of it, through its verbs."""
+    """The live placement and the candidates. Mutable: all of it, through its methods."""
 
     __slots__ = ("_listener", "_placements", "candidate_arms", "learn", "live", "live_rebalances", "own")
 

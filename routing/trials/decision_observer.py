@@ -1,4 +1,4 @@
-"""Who may look on while a router places requests, without a say in it."""
+"""Observers of a router's decisions, without influence on them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShadowPolicy:
-    """A policy's placement beside a live router.
+    """A policy's placement next to a live router.
 
     Mutable state: what the placement learns, its generator, and its own view, which borrows the live view's
     facts for one choice at a time. Raises PolicyStageError for a policy that cannot run.

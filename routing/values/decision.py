@@ -1,4 +1,4 @@
-"""What the routing core says about one request: where it goes, why, and what else could have been."""
+"""The routing core's decision about one request: its engine, the reason, and the alternatives."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Where one request goes and why. Dashboard, logs, records and tests read this same object."""
+    """The engine of one request, and why. Dashboard, logs, records, and tests read this same object."""
 
     decision_id: str
     """The request's id."""
@@ -171,7 +171,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dispatched(msgspec.Struct, frozen=True, gc=False):
-    """Send the request to `decision.engine_id` at once; a reservation stands there."""
+    """Send the request to `decision.engine_id` at once; it has a reservation there."""
 
     decision: Decision
 

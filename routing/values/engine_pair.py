@@ -1,4 +1,4 @@
-"""The second half of a decision where prefill and decode are apart: which engine decodes, and why."""
+"""The second half of a decision with separate prefill and decode: which engine decodes, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learning placement is told about its own choices, in the order in which it happens."""
+"""Feedback that a learning placement gets about its own choices, in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Bound(msgspec.Struct, frozen=True, gc=False):
-    """A request was bound to an engine (for the first time, or anew after its engine went)."""
+    """A request was bound to an engine, for the first time or again after its engine was lost."""
 
     request: InferenceRequest
     engine_id: str
@@ -26,7 +26,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """A bound request is over or its binding is: complete, failed, expired, or about to be bound anew.
+    """A bound request or its binding has ended: complete, failed, expired, or about to be bound again.
 
     Comes once for every Bound; `finished` tells whether the request was answered to its end.
     """

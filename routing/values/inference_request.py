@@ -1,4 +1,4 @@
-"""What a user sends to an LLM, reduced to the facts that routing needs (never the prompt itself)."""
+"""A user's request to an LLM, reduced to the facts that routing needs (never the prompt itself)."""
 
 from __future__ import annotations
 

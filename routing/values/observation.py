@@ -1,4 +1,4 @@
-"""What the world tells the router about requests it has dispatched."""
+"""Observations that the gateway reports to the router about dispatched requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
-    """The answer is complete; `cached_tokens` as the engine reports it (None where it does not)."""
+    """The answer is complete; `cached_tokens` as the engine reports it (None if it does not)."""
 
     request_id: str
     cached_tokens: int | None = None

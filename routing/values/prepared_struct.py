@@ -1,4 +1,4 @@
-"""Makes msgspec learn a struct's fields in one thread at a time."""
+"""Makes msgspec inspect a struct's fields in one thread at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late binding: requests wait in one queue for the whole pool, and an engine about to be free pulls (ours).
+"""Late binding: requests wait in one queue for the whole pool, and an engine that is about to be free pulls (ours).
 
 Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least
 compute there + regret × (compute there − the least compute anywhere). It leaves alone what would make an
@@ -78,7 +78,7 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LateQueue:
-    """The pooled feasible set by deadline and by size; dropped and SLO-infeasible requests apart.
+    """The pooled feasible set by deadline and by size; dropped and SLO-infeasible requests are kept separately.
 
     Mutable state: `_line` (feasible but for queued requests added since the last pull), `_by_size` (the same by
     estimate), `_dropped` (by estimate), `_infeasible` (by coming), `_entries` (request id → entry) and

@@ -35,7 +35,7 @@ class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShedQueue:
-    """Queued requests in order of their coming, those found SLO-infeasible apart.
+    """Queued requests in order of arrival; SLO-infeasible ones are kept separately.
 
     A queued request found SLO-infeasible stays so: time only takes from it. Each is passed over once, so a dispatch
     costs the same however many infeasible ones wait.

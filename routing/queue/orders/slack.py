@@ -22,7 +22,7 @@ _Entry = tuple[float, int, float, QueuedRequest]
 
 
 class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keeps as many queued requests on time as can be and dispatches the shortest of them that makes no other late."""
+    """Keeps as many queued requests on time as possible, and dispatches the shortest one that makes no other late."""
 
     def queue(self) -> SlackQueue:
         """Return an empty queue."""
@@ -30,7 +30,7 @@ class Slack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SlackQueue:
-    """The feasible set by deadline, kept from dispatch to dispatch; dropped and SLO-infeasible requests apart.
+    """The feasible set by deadline, kept between dispatches; dropped and SLO-infeasible requests are kept separately.
 
     When the queued request dispatched last took as long as estimated, what is left of the feasible set is still
     feasible and, new deadlines being the latest, still as large as can be: so only new queued requests are
