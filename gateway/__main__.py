@@ -52,7 +52,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayProcess:
-    """One gateway process: what it follows, where it listens and how it ends."""
+    """One gateway process: its bus, its listener, and its shutdown."""
 
     state_dir: Path
     fleet_secret: bytes = field(repr=False)

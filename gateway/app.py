@@ -81,7 +81,7 @@ class BrokenOffError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AppSettings:
-    """What the app needs beyond the gateway itself. Without a scrape token /metrics answers loopback only."""
+    """Settings of the app beyond the gateway itself. Without a scrape token, /metrics answers loopback only."""
 
     scrape_token: str = field(default="", repr=False)
     recent_decisions: int = 20_000

@@ -1,4 +1,4 @@
-"""Composes the live wing: snapshot in, pools at work, samples out."""
+"""Composes the gateway: snapshot in, running pools, samples out."""
 
 from __future__ import annotations
 

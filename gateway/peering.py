@@ -1,4 +1,4 @@
-"""What one gateway shares with others: the links to them, who owns which pool's queue, and the other regions."""
+"""State that gateways share: links between them, owners of pools' queues, and other regions."""
 
 from __future__ import annotations
 

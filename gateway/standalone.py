@@ -26,7 +26,7 @@ _LOOK_S = 1.0
 
 
 class StandaloneGateway:
-    """Serves what a shared `bus` tells; without one, the newest snapshot that lies in `state_dir`.
+    """Serves the snapshots of a shared `bus`; without one, the newest snapshot in `state_dir`.
 
     What is not its own goes to `pages`, where there is such a process. `on_started` is called once, when the first
     snapshot is at work and before the first request.

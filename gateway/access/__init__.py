@@ -1,1 +1,1 @@
-"""Who may ask for what: API keys, quotas, isolation domains."""
+"""Authentication and limits: API keys, quotas, isolation domains."""

@@ -1,4 +1,4 @@
-"""Who is calling: an API key in `Authorization: Bearer sy_…`, known to this process only by its SHA-256.
+"""Authenticates callers: an API key in `Authorization: Bearer sy_…`, which this process knows only by its SHA-256.
 
 Clients of Anthropic's API send it in `X-Api-Key`.
 """

@@ -1,4 +1,4 @@
-"""How much one API key may ask of this gateway: requests per minute, and requests under way at once.
+"""Limits of one API key at this gateway: requests per minute, and requests in flight.
 
 Where several gateways serve a fleet, each has its part of the limits (gateway.owners.quota_shares).
 

@@ -1,1 +1,1 @@
-"""Sessions that announce their next request: what is known of them, what is moved for them, and what that was worth."""
+"""Sessions that announce their next request: their state, the KV moved for them, and whether that was useful."""

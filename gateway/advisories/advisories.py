@@ -1,4 +1,4 @@
-"""Takes advisories, has the KV of their sessions moved beside the engine that will get them, and judges both.
+"""Takes advisories, orders the KV of their sessions moved next to their engine, and judges both.
 
 An advisory may be lost, repeated, late or wrong: nothing is correct only because of one. The newest of a session wins;
 a request, an invalidation or its time limit ends it. Everything runs on the event loop's thread, and no request waits.

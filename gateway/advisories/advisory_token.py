@@ -22,7 +22,7 @@ _MAC_BYTES = 16
 
 
 class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
-    """What a token allows: advisories of this session alone."""
+    """Permission of a token: advisories of this session only."""
 
     tenant_id: str
     key_id: str
@@ -33,7 +33,7 @@ class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AdvisoryTokens:
-    """Makes and reads tokens."""
+    """Creates and reads tokens."""
 
     def __init__(self, fleet_secret: bytes) -> None:
         self._key = sha256(_CONTEXT + fleet_secret).digest()

@@ -1,4 +1,4 @@
-"""An advisory that stands: what it reserved, what is moved for it, and what it says to the request that follows."""
+"""An open advisory: its reservation, the KV moved for it, and what it contributes to the request that follows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ASKED, CAME, FAILED = "asked", "came", "failed"
 
 
 class OpenAdvisory(msgspec.Struct):
-    """Mutable: the course of its move fills it in. Moments in monotonic seconds."""
+    """Mutable: the progress of its move fills it in. Times in monotonic seconds."""
 
     advisory: Advisory
     pool_id: str

@@ -1,4 +1,4 @@
-"""`/api/v1/advisories`: a session will ask soon; and tokens by which a browser may say so for one session.
+"""`/api/v1/advisories`: announces a session's next request; and tokens with which a browser may do so for one session.
 
 A page sends text/plain with its token in the body, so that the call needs no preflight and survives the page's end.
 """

@@ -1,4 +1,4 @@
-"""`GET /api/v1/explain/{id}`: why a request went where it went, and what came of it."""
+"""`GET /api/v1/explain/{id}`: why a request went to its engine, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/requests/{id}/…` (VERBS): what became of a request that others forward."""
+"""`POST /api/v1/requests/{id}/…` (VERBS): reports on a request that the caller forwards itself."""
 
 from __future__ import annotations
 

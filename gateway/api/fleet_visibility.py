@@ -1,4 +1,4 @@
-"""Whose keys count for the whole fleet: operators' see what is cached, and their word on engines is believed."""
+"""Keys with fleet-wide rights: operators' keys see cache hits, and their reports on engines count alone."""
 
 from __future__ import annotations
 

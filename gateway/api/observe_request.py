@@ -1,4 +1,4 @@
-"""What a mirroring proxy or a converter of access logs tells about one request that it has served itself."""
+"""One observed request, reported by a mirroring proxy or by a converter of access logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision for two engines tells those who send the request themselves."""
+"""The part of a decision for two engines that callers need to send the request themselves."""
 
 from __future__ import annotations
 

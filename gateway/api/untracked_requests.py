@@ -1,4 +1,4 @@
-"""Requests whose callers ask for an engine and never say what became of it.
+"""Requests whose callers get an engine and never report the result.
 
 A reservation that nobody ends stands until it expires, and until then the engine looks ever more behind with it, is
 avoided, and at last stands for a sick one. So a caller is believed to follow its requests once it has told of one;

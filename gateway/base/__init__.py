@@ -1,1 +1,1 @@
-"""What every part of the gateway stands on: settings, logs, metrics, background tasks."""
+"""Foundations of the gateway: settings, logs, metrics, background tasks."""

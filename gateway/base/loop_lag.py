@@ -1,4 +1,4 @@
-"""Tells when the event loop itself is late, so that nobody takes its delay for that of an engine.
+"""Detects a late event loop, so that its delay is not attributed to an engine.
 
 A ticker asks to be woken every `TICK_S`. By how much it is woken too late, the loop did something else or did
 not run at all: it could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
@@ -27,7 +27,7 @@ MAX_LAPSES = 1024
 
 
 class LoopLag:
-    """What one event loop lost. Mutable state: all of it; only that loop's thread changes or reads it.
+    """Time lost by one event loop. Mutable state: all of it; only that loop's thread changes or reads it.
 
     `note` hears the lag of each tick in seconds.
     """

@@ -1,4 +1,4 @@
-"""What a gateway counts about itself, in Prometheus' terms and with the names of the public contract."""
+"""A gateway's own metrics, under the names of the public contract, for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECISION_BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3
 
 
 class GatewayMetrics:
-    """Every series of one gateway, on a registry of its own.
+    """All metrics of one gateway, on a separate registry.
 
     Families are called with label values in the order written here, for example
     `metrics.decisions.inc(pool_id, placement, reason)`.

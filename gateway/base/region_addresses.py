@@ -1,4 +1,4 @@
-"""Where the gateways of other regions listen, as SWITCHYARD_REGION_PEERS says."""
+"""Addresses of the gateways of other regions, from SWITCHYARD_REGION_PEERS."""
 
 from __future__ import annotations
 

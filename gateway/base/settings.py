@@ -66,7 +66,7 @@ class EventSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """One gateway's intervals and limits; the composition root makes it, nobody changes it."""
+    """One gateway's intervals and limits, set by the composition root and never changed."""
 
     window_s: float = 15.0
     """Length of the traffic window behind percentiles and shares."""

@@ -23,7 +23,7 @@ ResultT = TypeVar("ResultT")
 
 
 class BusAwayError(ConnectionError):
-    """Nobody can be asked now: the bus has lost its server."""
+    """No request can be sent now: the bus has lost its server."""
 
 
 class Bus(Protocol):

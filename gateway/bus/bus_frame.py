@@ -1,4 +1,4 @@
-"""How one value travels between the processes of a bus: who published it, as which of his, and in which version.
+"""Envelope of one value on the bus: its publisher, its number, and its version.
 
 A frame is the ASCII line `version:origin:seq:seal` followed by the value's bytes. `origin` names one bus
 object in one process, `seq` counts what it published, and versions order the values of one topic. The

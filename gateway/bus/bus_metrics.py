@@ -1,4 +1,4 @@
-"""How the shared bus is doing, as series beside a gateway's own."""
+"""Metrics of the shared bus, next to a gateway's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process knows of a shared bus: the newest version of each topic, and how far each stream was heard."""
+"""What one process knows of a shared bus: the newest version of each topic, and the position in each stream."""
 
 from __future__ import annotations
 

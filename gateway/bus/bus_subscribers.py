@@ -1,4 +1,4 @@
-"""Who hears which topic of a bus, and the delivery to them."""
+"""Subscribers of each topic, and delivery to them."""
 
 from __future__ import annotations
 

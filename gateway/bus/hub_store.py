@@ -1,4 +1,4 @@
-"""What a local hub keeps for the bus: last values, the newest entries of streams, and claims.
+"""Data of a local hub: last values, the newest stream entries, and claims.
 
 It does in Python what gateway.bus.redis_scripts does on a Redis server, under the same names.
 """

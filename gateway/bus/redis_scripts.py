@@ -1,4 +1,4 @@
-"""What a shared bus does on the Redis server, and the names it uses there.
+"""Scripts of the shared bus on the Redis server, and the names of its keys there.
 
 Both scripts change the store and tell subscribers in one step, so that who reads after subscribing
 has either the value or the message. The server orders the values of a topic: what arrives later gets

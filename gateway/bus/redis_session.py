@@ -1,4 +1,4 @@
-"""One connection to the Redis server, from its opening to its loss: what is followed, heard, sent and compared."""
+"""One connection to the Redis server, from its opening to its loss: subscriptions, sends, and comparisons."""
 
 from __future__ import annotations
 

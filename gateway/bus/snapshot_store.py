@@ -1,4 +1,4 @@
-"""The last-known-good snapshot on disk, from which a gateway serves when nobody can tell it better."""
+"""The last-known-good snapshot on disk, from which a gateway serves while no newer one is available."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _envelope = WireForm(_Envelope, "a stored snapshot", limit=MAX_BYTES)
 
 
 class SnapshotStore:
-    """One file in `state_dir`, readable by its owner only, written whole or not at all."""
+    """One file in `state_dir`, readable only by its owner, written completely or not at all."""
 
     def __init__(self, state_dir: Path, max_age_s: float) -> None:
         self.path = state_dir / FILE_NAME

@@ -1,4 +1,4 @@
-"""How long ago a background job was last woken, as a series: jobs that stand still say nothing themselves."""
+"""Time since a background job was last woken, as a metric: stopped jobs cannot report that they stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "switchyard_jobs_wake_up_age_seconds"
 
 
 class WakeUpAge(Collector):
-    """Hears wake-ups over the bus. Mutable state: when the last one came."""
+    """Subscribes to wake-ups on the bus. Mutable state: the time of the last one."""
 
     def __init__(self, registry: CollectorRegistry, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -42,7 +42,7 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerAdvisory(msgspec.Struct, frozen=True):
-    """What one gateway tells all others of a session whose requests it does not decide on."""
+    """Message from one gateway to all others about a session for whose requests it does not decide."""
 
     sender: str
     advisory: Advisory
@@ -88,7 +88,7 @@ class SourceTally(msgspec.Struct):
 
 
 class PoolTally(msgspec.Struct):
-    """Requests of known sessions in one pool, and what tells whether advisories would pay there. Mutable."""
+    """Requests of known sessions in one pool, and figures that show whether advisories would be worth it. Mutable."""
 
     pool_id: str
     rule: str = "off"
@@ -109,7 +109,7 @@ class PoolTally(msgspec.Struct):
 
 
 class AdvisoryTallies(msgspec.Struct, frozen=True):
-    """What one gateway counted since it began."""
+    """Counts of one gateway since its start."""
 
     gateway: str
     since: float

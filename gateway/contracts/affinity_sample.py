@@ -123,7 +123,7 @@ class PoolAffinity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AffinitySample(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway's look."""
+    """One gateway's sample."""
 
     schema_version: int = SCHEMA_VERSION
     at: float

@@ -1,4 +1,4 @@
-"""What the prober last learnt about one engine, as it crosses the bus."""
+"""The prober's last reading of one engine, as published on the bus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOPIC_PREFIX = "load/"
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one engine. Load fields are None where the engine did not say."""
+    """One reading of one engine. Load fields are None if the engine did not report them."""
 
     engine_id: str
     at: float

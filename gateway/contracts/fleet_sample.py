@@ -1,4 +1,4 @@
-"""One look at the live fleet, as it crosses the bus to whoever shows or stores it."""
+"""One sample of the live fleet, as published on the bus for display and storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKING_WORK = frozenset({"serving", "hot", "degraded"})
 
 
 class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine makes of this gateway's requests; counters begin anew with each incarnation."""
+    """One engine's counters for this gateway's requests; they restart with each incarnation."""
 
     granted: int
     """Requests that were given to it and are not complete."""
@@ -58,7 +58,7 @@ class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in a pool since the gateway started; two samples say what happened between them."""
+    """Totals of a pool since the gateway started; the difference of two samples gives the interval between them."""
 
     requests: int
     """Answered, failed or rejected; those that their clients gave up are left out."""
@@ -116,7 +116,7 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gateway is to a pool that several share."""
+    """One gateway's role for a shared pool."""
 
     gateway: str
     """Its name."""
@@ -199,7 +199,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway that is late itself: its event loop was away, so what it says of engines is old."""
+    """The gateway itself is late: its event loop was blocked, so its statements about engines are old."""
 
     since: float
     """Unix seconds."""
@@ -212,7 +212,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole fleet at one moment, as one gateway sees it."""
+    """The complete fleet at one moment, as one gateway sees it."""
 
     schema_version: int = SCHEMA_VERSION
     seq: int

@@ -1,4 +1,4 @@
-"""One request's predicted and reported hit, and what the request alone tells of a difference."""
+"""One request's predicted and reported hit, and what explains a difference within the request."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class KvOrderRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One order: who asked for it and why, what it moved, and what that was worth."""
+    """One order: its planner and reason, what it moved, and whether that was useful."""
 
     order_id: Annotated[str, Meta(min_length=1, max_length=64)]
     asked_at: float

@@ -1,4 +1,4 @@
-"""What the rebalancing automation wants of every gateway of a pool, as it crosses the bus."""
+"""Order from the rebalancing automation to every gateway of a pool, as published on the bus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MOVES = 1000
 
 
 class MoveOrder(msgspec.Struct, frozen=True):
-    """Up to so many queued requests may leave an engine, each where it gains."""
+    """Up to this many queued requests may leave an engine, each only if it gains."""
 
     engine_id: str
     at_most: int

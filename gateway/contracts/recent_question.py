@@ -1,4 +1,4 @@
-"""What the console asks all gateways about the decisions that they remember, and their answers. No prompt in either.
+"""The console's question to all gateways about recent decisions, and their answers. Neither contains a prompt.
 
 Both are told over the bus, not published: whoever is not there at that moment never hears them.
 """
@@ -16,7 +16,7 @@ ANSWERED = "recent_decisions/answered/"
 
 
 class RecentQuestion(msgspec.Struct, frozen=True):
-    """Asks for the decision of this id, or where it is empty for the last ones that chose this engine."""
+    """Asks for the decision with this id or, if it is empty, for the last ones that chose this engine."""
 
     question_id: str
     asker: str
@@ -25,7 +25,7 @@ class RecentQuestion(msgspec.Struct, frozen=True):
 
 
 class RecentAnswer(msgspec.Struct, frozen=True):
-    """What one gateway remembers, newest first; a running request's outcome is RUNNING."""
+    """One gateway's recent decisions, newest first; a running request's outcome is RUNNING."""
 
     question_id: str
     decisions: tuple[StoredDecision, ...] = ()

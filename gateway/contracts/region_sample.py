@@ -1,4 +1,4 @@
-"""What one gateway tells the console of regions: where requests went, its links to others, and who serves what."""
+"""One gateway's report on regions for the console: forwarded requests, links to other regions, who serves which."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class RegionLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway of another region, as this one hears of it. Times in seconds."""
+    """A gateway of another region, as this one sees it. Times in seconds."""
 
     region: str
     address: str

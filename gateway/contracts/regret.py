@@ -1,4 +1,4 @@
-"""What a decision cost, in hindsight: seconds and tokens that another candidate would have spared, split by cause.
+"""Regret of a decision: seconds and tokens that another candidate would have saved, split by cause.
 
 With A the observed time to first token, P the time before the engine was chosen, C the prefill that the
 reported hit left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i,
@@ -43,7 +43,7 @@ SLOW_GATEWAY_S = 0.1
 
 
 class Option(msgspec.Struct, frozen=True, gc=False):
-    """One candidate as it was estimated, and what is known of it by now. Seconds and prompt tokens."""
+    """One candidate as estimated, and what is known about it now. Seconds and prompt tokens."""
 
     engine_id: str
     hit_tokens: int
@@ -81,7 +81,7 @@ class Course(msgspec.Struct, frozen=True, gc=False):
 
 
 class Regret(msgspec.Struct, frozen=True, gc=False):
-    """What the best other candidate would have spared; all zero where the chosen one was best."""
+    """What the best other candidate would have saved; all zero if the chosen one was best."""
 
     best_engine_id: str
     best_ttft_s: float

@@ -1,4 +1,4 @@
-"""What one gateway tells the control plane about a shadow policy."""
+"""One gateway's report about a shadow policy, for the control plane."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_ENGINES = 4096
 
 
 class EngineShare(msgspec.Struct, gc=False):
-    """What one engine was given, and what it would have been given. Tokens: uncached ones of the prompts."""
+    """What one engine got, and what it would have got. Tokens are uncached prompt tokens."""
 
     live_requests: int = 0
     live_tokens: int = 0

@@ -1,4 +1,4 @@
-"""The versioned whole that the control plane publishes and every gateway serves from.
+"""The versioned snapshot that the control plane publishes and every gateway serves from.
 
 A snapshot is complete in itself (topology, policies, API keys) and replaces its predecessor whole,
 so that a decision never mixes two versions. It travels as msgpack over the bus and lies on disk as
@@ -86,7 +86,7 @@ class KvNodeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShadowEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy that decides beside the pool's live one, and of which nothing is carried out."""
+    """A policy that decides next to the pool's live one; its decisions are not executed."""
 
     run_id: str
     policy: RoutingPolicy

@@ -1,4 +1,4 @@
-"""One decision with all that became of it, as it travels to the request log and lies there. No prompt in it.
+"""One decision with its complete outcome, as sent to and stored in the request log. Contains no prompt.
 
 It travels in request batches (gateway.contracts.request_batch). Fields are only ever added, with defaults, so that
 records of an earlier version stay readable.
@@ -25,7 +25,7 @@ _SESSION_CONTEXT = b"switchyard session\0"
 
 
 class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What was known of one candidate when it was scored. Ages in seconds; None: nothing was ever heard."""
+    """What was known about one candidate when it was scored. Ages in seconds; None: never reported."""
 
     engine_id: str
     name: str
@@ -37,7 +37,7 @@ class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """KV that the engine was told to load from node managers before the prefill, and what came of it."""
+    """KV that the engine was ordered to load from node managers before the prefill, and the result."""
 
     node: str
     """Name of the node manager; where it said who sent the blocks, that one."""

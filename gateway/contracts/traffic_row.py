@@ -1,4 +1,4 @@
-"""One request as recordings keep it: its shape, and what became of it. No prompt and nobody's name in it.
+"""One request in a recording: its shape and its outcome. Contains no prompt and no name.
 
 Rows travel in request batches (gateway.contracts.request_batch), and the request log keeps the bytes that the gateway
 made. Fields are only ever added, at the end and with defaults, so that rows of an earlier version stay readable.

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class UnreadableMessageError(ValueError):
-    """The bytes are no message of the kind that was expected, or one out of bounds; the text says in what."""
+    """The bytes are not a valid message of the expected kind; the text says why."""
 
 
 class WireForm(Generic[MessageT]):

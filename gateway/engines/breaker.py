@@ -37,7 +37,7 @@ _SENTENCES = {
 
 
 class Breaker:
-    """One engine's breaker. It starts open until the engine is first heard.
+    """One engine's breaker. It starts open until the engine's first answer.
 
     Mutable state: `state`, `reason`, `since`, `lost`, the counts of consecutive failures, and the
     number of ejections that scales the next hold. `on_change` is called after each change of state,

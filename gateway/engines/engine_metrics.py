@@ -59,11 +59,11 @@ _LIGHT = ("running", "waiting", "kv_usage")
 
 
 class UnreadableMetricsError(ValueError):
-    """The text is no usable set of engine metrics; the message says which line of thought ended where."""
+    """The text is not a usable set of engine metrics; the message says why."""
 
 
 class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading; None where the engine does not export it. Ranks are summed, kv_usage is their mean."""
+    """One reading; None for metrics that the engine does not export. Ranks are summed, kv_usage is their mean."""
 
     running: int
     waiting: int

@@ -1,4 +1,4 @@
-"""What one engine makes of the requests that this gateway gave it: whether they move, and how fast.
+"""One engine's progress on this gateway's requests: whether they advance, and how fast.
 
 Engine health judges by it (planning.engine_health.engine_health): an engine can answer /health and stand still.
 """
@@ -35,7 +35,7 @@ class _Standing(msgspec.Struct, gc=False):
 
 
 class Watched(msgspec.Struct, frozen=True, gc=False):
-    """What one engine has to do for us, and what came of it so far."""
+    """One engine's work for this gateway, and its results so far."""
 
     standing: int
     """Requests there."""

@@ -1,4 +1,4 @@
-"""Answers that say more of the engine than of the request: another engine is asked before the client hears them.
+"""Answers that concern the engine rather than the request: another engine is tried before the client gets them.
 
 A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
 at once looks idle. A request's own faults (400, 422) are the same everywhere and are relayed.

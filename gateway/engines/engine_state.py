@@ -1,4 +1,4 @@
-"""The word for an engine's condition, with its reason as a sentence for people."""
+"""An engine's state, with its reason as a sentence for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict of engine health, as the snapshot carries it, means for the work that an engine gets."""
+"""Effect of an engine health verdict in the snapshot on the work that an engine gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last requests on one engine tell together: how far its index can be trusted, and what is wrong with it.
+"""Pattern of the last requests on one engine: how far its index can be trusted, and what is wrong with it.
 
 The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached:
 below BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds;
@@ -37,7 +37,7 @@ _MOST = 0.8
 
 
 class PoolKeys(msgspec.Struct, frozen=True):
-    """What matters of a pool's keys for telling causes apart."""
+    """Properties of a pool's keys that distinguish causes."""
 
     isolated: bool = False
     """Requests carry a cache salt."""
@@ -46,7 +46,7 @@ class PoolKeys(msgspec.Struct, frozen=True):
 
 
 class HitVerdict(msgspec.Struct, frozen=True):
-    """What an engine's index is worth by its reported hits; `share` None: too few requests to say."""
+    """Trust in an engine's index by its reported hits; `share` None: too few requests to judge."""
 
     grade: str = EXACT
     share: float | None = None

@@ -31,7 +31,7 @@ class TooLongError(Exception):
 
 
 class PlainAnswer(NamedTuple):
-    """One whole answer."""
+    """One complete response."""
 
     status: int
     content_type: str

@@ -1,4 +1,4 @@
-"""Compares one engine's reported hits with its index, and says how far the index can be trusted by them."""
+"""Compares one engine's reported hits with its index, and derives the trust in the index."""
 
 from __future__ import annotations
 

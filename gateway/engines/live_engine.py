@@ -1,4 +1,4 @@
-"""One engine as this gateway lives with it: breaker, adapter, last report, incarnation, event intake."""
+"""Gateway-side state of one engine: breaker, adapter, last report, incarnation, event intake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAME_PROCESS_S = 1.0
 
 
 class LiveEngine:
-    """One engine's state. The pool is told of changes through the breaker's and the intake's callbacks.
+    """One engine's state. Callbacks of the breaker and the intake notify the pool of changes.
 
     Mutable state: everything without an underscore except `session`; only the event loop's thread
     touches it.

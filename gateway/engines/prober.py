@@ -1,4 +1,4 @@
-"""Keeps an eye on all engines from one asyncio loop and tells the bus what they say.
+"""Probes all engines from one asyncio loop and publishes the readings on the bus.
 
 Light reads (ten a second) say whether an engine answers and how much it holds; full reads add its
 health and metrics. One task per engine, so that a slow one delays only itself; the number of reads

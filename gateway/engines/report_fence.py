@@ -1,4 +1,4 @@
-"""Drops reports of a prober whose lease somebody else has taken over meanwhile."""
+"""Drops reports of a prober whose lease another process has taken over."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def rank_header(rank: int | None) -> dict[str, str]:
 
 
 class EngineUnreachableError(Exception):
-    """No HTTP answer came. `refused`: nobody listens there, which needs no second look."""
+    """No HTTP answer came. `refused`: no process listens there, so a second probe is not needed."""
 
     def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class EngineUnreachableError(Exception):
 
 
 class EngineAnswerError(Exception):
-    """An answer came and is of no use; `status` where it was an HTTP status other than 200."""
+    """The answer was unusable; `status` if it was an HTTP status other than 200."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Turns one engine's event batches into changes of the prefix index, and says how far they can be trusted.
+"""Turns one engine's event batches into changes of the prefix index, and derives how far they can be trusted.
 
 It keeps live batches back while history is asked for, re-keys blocks through the engine's block map,
 and forgets everything the moment history is lost: a missing entry costs a cache hit, a wrong one
@@ -46,7 +46,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class BlockSink(Protocol):
-    """Who is told what an engine holds."""
+    """Receiver of changes in an engine's blocks."""
 
     def stored(self, keys: Sequence[int]) -> None:
         """These blocks are there, in prompt order."""

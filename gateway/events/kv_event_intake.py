@@ -1,4 +1,4 @@
-"""Hears one engine's KV events over ZMQ, and asks for what it missed.
+"""Receives one engine's KV events over ZMQ, and requests missed ones.
 
 Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from
 a ROUTER socket: a DEALER sends an empty frame and the number to start from, and gets batches until

@@ -1,1 +1,1 @@
-"""What the bodies of each API mean: prompts, media, limits, usage; one row per endpoint."""
+"""How to read the bodies of each API: prompts, media, limits, usage; one row per endpoint."""

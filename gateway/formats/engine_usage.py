@@ -1,4 +1,4 @@
-"""Reads what an engine says it used, from a whole body or from a stream on its way through."""
+"""Reads an engine's usage from a complete body, or from a stream that is being relayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bodies of hand-offs: what is merged into a request for each of its legs.
+"""The bodies of handoffs: the fields that are merged into a request for each of its legs.
 
 vLLM's has two steps. The prefill leg makes one token that nobody sees, and its answer's `kv_transfer_params` go
 unchanged into the decode leg, which makes the whole answer. As measured with vLLM's NIXL connector (pull mode).

@@ -1,4 +1,4 @@
-"""Images, audio and other media in a prompt, as opaque content: a digest stands for each part.
+"""Images, audio, and other media in a prompt, as opaque content: a digest represents each part.
 
 Equal parts have equal digests, so prompts with the same image have the same block keys and those with another one
 have not. The bytes themselves go to the engine alone.

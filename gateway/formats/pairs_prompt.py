@@ -1,4 +1,4 @@
-"""What `/score` and `/rerank` make an engine read: pairs of texts, each pair a prompt of its own."""
+"""Prompts of `/score` and `/rerank`: pairs of texts, each pair a separate prompt."""
 
 from __future__ import annotations
 

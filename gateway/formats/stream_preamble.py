@@ -1,4 +1,4 @@
-"""The events that a stream begins with before its engine has made a token: they say that there is a request."""
+"""Events at the start of a stream before its engine's first token, which only announce the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths beside `/v1/` that are passed on to engines."""
+"""Paths outside `/v1/` that are passed on to engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as the API of each path writes them: as a whole answer, and as the last event of a stream that breaks off.
+"""Errors in the format of each path's API: as a complete answer, and as the last event of a broken stream.
 
 Below `/v1/messages` errors have Anthropic's shape, everywhere else OpenAI's (gateway.http.openai_error); the
 streams of `/v1/responses` have an error event of their own.

@@ -1,4 +1,4 @@
-"""The client's address, as the gateway tells it to the process that serves pages."""
+"""The client's address, as the gateway passes it to the process that serves pages."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ JSON: Header = (b"content-type", b"application/json")
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection before its request was complete; nobody waits for an answer."""
+    """The client closed the connection before its request was complete."""
 
 
 class Exchange:
-    """Reads one request and writes one answer, whole or in chunks.
+    """Reads one request and writes one answer, complete or in chunks.
 
     Mutable state: `started`, True once the status line is out and no other answer is possible, and that `status`, 0
     until then; `decision_id`, which goes into a header of the answer as soon as it is set.

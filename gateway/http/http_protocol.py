@@ -44,7 +44,7 @@ class _TooLargeError(Exception):
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
-    """One connection whose request heads must arrive whole, in time and within a size.
+    """One connection whose request heads must arrive complete, in time, and within a size limit.
 
     Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of
     bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or

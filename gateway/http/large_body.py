@@ -1,4 +1,4 @@
-"""Bounds what a large JSON body takes to decode, looking at it piece by piece over turns of the event loop.
+"""Limits the decoding cost of a large JSON body, checking it piece by piece over iterations of the event loop.
 
 The decoder works in one go, at a nanosecond per byte of text but thirty per byte of hostile numbers, so what
 lies outside of strings is counted before. A thread would not help: the decoder holds the interpreter.

@@ -1,4 +1,4 @@
-"""Relays what is not the gateway's own, requests and websockets, to the process that serves pages.
+"""Relays all other requests and websockets to the process that serves pages.
 
 That process listens on a Unix socket. While it is away every request gets 503 at once, and the gateway's own paths
 go on.

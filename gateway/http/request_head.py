@@ -1,4 +1,4 @@
-"""What the edge reads from a request's headers once, for everybody behind it."""
+"""Fields that the edge reads once from a request's headers, for all later stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 class TaggedIds:
-    """Makes UUIDv7 whose last digits name one gateway since its start, so that others know whom to ask."""
+    """Creates UUIDv7 whose last digits identify this gateway since its start, so that peers know whom to ask."""
 
     __slots__ = ("tag",)
 

@@ -1,4 +1,4 @@
-"""The short way for decisions that need no waiting: answered where the request is parsed, without a task.
+"""Synchronous fast path for decisions that need no waiting: answered while the request is parsed, without a task.
 
 The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the
 edge checks them as it checks all others, and the app looks who is calling. A client on one
@@ -29,7 +29,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class LaneAnswer(msgspec.Struct, frozen=True, gc=False):
-    """One whole answer; Content-Length is added by whoever sends it."""
+    """One complete response; the sender adds Content-Length."""
 
     status: int
     head: bytes
@@ -67,7 +67,7 @@ class InnerLane(Protocol):
 
 
 class Lane(Protocol):
-    """What the protocol calls; the edge is one."""
+    """Interface that the protocol calls; the edge implements it."""
 
     def admit(self, headers: Headers) -> Admission | None:
         """Check headers (names in lower case); None: the request takes the ordinary way."""

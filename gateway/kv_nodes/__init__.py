@@ -1,1 +1,1 @@
-"""Node managers as the gateway sees them: what each holds, and what engines are told to load from them."""
+"""Node managers as the gateway sees them: their contents, and the loads that engines are ordered to do."""

@@ -1,4 +1,4 @@
-"""What one node holds, from its pages and events to changes of the table that routing reads.
+"""Contents of one node, from its pages and events to changes of the table that routing reads.
 
 A block is held while one payload of it lies on one medium: payloads of several ranks, and copies in DRAM and on SSD,
 have one routing key. It counts as lying in DRAM while one payload does. Events may repeat what a page showed, so that

@@ -1,4 +1,4 @@
-"""Follows one node manager: pages through what it holds, then hears its events, in a thread off the event loop.
+"""Follows one node manager: reads its contents by pages, then its events, in a thread off the event loop.
 
 The connection that the pages came over is kept, and asked for a sign of life every second: it ends with the node's
 process, so that a node that started anew, or is gone, is never taken for the one whose blocks are known. Events that
@@ -34,7 +34,7 @@ _PAST_ALL = 1 << 62
 
 
 class NodeSink(Protocol):
-    """Who is told what nodes hold; called in the order of the changes, from the follower's thread."""
+    """Receiver of changes in nodes' contents; called in order, from the follower's thread."""
 
     def changed(self, node: str, *, stored: bool, keys: list[int], dram: bool, held: int) -> None:
         """These blocks are there, in DRAM or on SSD alone, or are gone, which makes `held` blocks in all.

@@ -1,4 +1,4 @@
-"""What one pool's engines may load from node managers, and what is learned from what they loaded."""
+"""Loads that one pool's engines may do from node managers, and what is learned from them."""
 
 from __future__ import annotations
 

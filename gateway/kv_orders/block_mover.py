@@ -1,4 +1,4 @@
-"""Has a node fetch blocks from another one, or give up those that another one keeps. Blocks the calling thread."""
+"""Makes a node fetch blocks from another node, or drop blocks that another node keeps. Blocks the calling thread."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _PRIORITY = {PREFETCH: Priority.PREFETCH, ADVISORY: Priority.ADVISORY}
 
 
 class Told(Protocol):
-    """Who wants to know how the orders of advisories went."""
+    """Receiver of the results of advisories' orders."""
 
     def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
         """An order that was for these has ended."""

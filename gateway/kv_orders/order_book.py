@@ -1,4 +1,4 @@
-"""What copies that orders made are worth: who loads from them before they leave.
+"""Worth of the copies that orders made: which of them are loaded before they are evicted.
 
 A copy is useful with the first load from it. It is useless when it has left its node, or is old, without one.
 """

@@ -1,4 +1,4 @@
-"""Has what a pool's queued requests will load brought beside their engines while they wait."""
+"""Moves the blocks that a pool's queued requests will load next to their engines while they wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool's owner does for the other gateways: decides, queues, and accounts for their requests like its own."""
+"""The owner's side of a shared pool: decides, queues, and accounts for other gateways' requests like its own."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ ANSWERED, QUEUED_WITHDRAWN, LATE, REFUSED, UNREACHABLE = "answered", "withdrawn"
 
 
 class Desk(Protocol):
-    """What all pools of a gateway share (PoolOwners)."""
+    """State shared by all pools of a gateway (PoolOwners)."""
 
     clock: Callable[[], float]
     """Monotonic seconds."""

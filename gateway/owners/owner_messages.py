@@ -1,4 +1,4 @@
-"""What gateways of one region say to each other about a pool: keys, lengths and deadlines, never a prompt.
+"""Messages between gateways of one region about a pool: keys, lengths, and deadlines, never a prompt.
 
 Times in a request on its way are seconds from the moment of sending, since each machine's clock is its own; the
 time on the way itself is not known.
@@ -90,7 +90,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """What goes to one gateway within one turn of the loop."""
+    """Messages to one gateway within one iteration of the event loop."""
 
     to: str
     """The gateway's tag: another process may have taken its address over."""
@@ -107,7 +107,7 @@ class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True):
-    """An owner's heartbeat, or a proposal to own these pools; answered where an epoch in it is stale."""
+    """An owner's heartbeat, or a proposal to own these pools; answered if an epoch in it is stale."""
 
     pools: list[OwnedPool]
 

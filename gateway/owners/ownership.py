@@ -1,4 +1,4 @@
-"""Who owns one pool's queue, as one gateway knows it: a state machine without clock or I/O."""
+"""The owner of one pool's queue, as one gateway knows it: a state machine without clock or I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAKEN = "another gateway owns the pool"
 
 
 class Around(msgspec.Struct, frozen=True):
-    """What one gateway knows of the others at one moment."""
+    """One gateway's knowledge of the others at one moment."""
 
     peers: frozenset[str]
     """Tags of known gateways of the region."""

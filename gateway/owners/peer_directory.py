@@ -1,4 +1,4 @@
-"""Which gateways there are in this region and where: each announces its address on the bus, its last value counts."""
+"""Gateways of this region with their addresses, announced on the bus; the last announcement counts."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ Message = Ask | Withdraw | Told | Took | Afresh | Answered
 
 
 class SharedPool:
-    """One pool that several gateways may share: who owns it, our asks and our answers."""
+    """One pool that several gateways may share: its ownership, our asks, and our answers."""
 
     def __init__(self, pool: LivePool, asks: Asks, answers: Answers, ownership: Ownership) -> None:
         self.pool = pool

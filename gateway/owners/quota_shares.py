@@ -1,4 +1,4 @@
-"""Which part of each API key's limits is whose: the gateways' parts add up to the limit and follow its calls.
+"""Shares of each API key's limits: the gateways' shares add up to the limit and follow the key's calls.
 
 The owner of the first pool gives the parts out. A part is raised only by what others have given back, so that the sum
 holds at every moment. Without other gateways all of it is ours, and nothing is sent.
@@ -32,7 +32,7 @@ USES, PARTS = "quota use", "quota parts"
 
 
 class KeyUse(msgspec.Struct, frozen=True, array_like=True):
-    """What one gateway wants of one key's limits, and what it has."""
+    """One gateway's demand for one key's limits, and its current share."""
 
     key_id: str
     calls: float

@@ -34,7 +34,7 @@ class PeerGoneError(Exception):
 
 
 class PeerCall(msgspec.Struct, frozen=True, tag="call"):
-    """What one gateway asks another on behalf of a caller whose key it has checked."""
+    """One gateway's request to another on behalf of a caller whose key it has checked."""
 
     call_id: str
     reply_to: str

@@ -46,11 +46,11 @@ class PeerGoneError(Exception):
 
 
 class PeerSilentError(Exception):
-    """The peer did not answer in time; whether it lives is unknown."""
+    """The peer did not answer in time; it may be alive or dead."""
 
 
 class PeerIdentity(msgspec.Struct, frozen=True):
-    """Who speaks: the tag of the gateway's ids (TaggedIds), new at each start, its region and its node's name."""
+    """Identity of a gateway: the tag of its ids (TaggedIds), new at each start, its region, and its node's name."""
 
     tag: str
     region: str
@@ -66,7 +66,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """What a handler returned, or why there is none."""
+    """A handler's result, or the reason for its absence."""
 
     call_id: int
     body: bytes = b""
@@ -74,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
-    """One message that nobody answers."""
+    """A message without an answer."""
 
     kind: str
     body: bytes
@@ -96,7 +96,7 @@ class PeerFailedError(Exception):
 
 
 class PeerProof:
-    """Makes and checks what a gateway shows when it connects. Mutable state: the proofs of the last seconds."""
+    """Creates and checks the proof that a gateway sends when it connects. Mutable state: proofs of the last seconds."""
 
     def __init__(self, fleet_secret: bytes, wall: Callable[[], float] = time.time) -> None:
         self._key = blake2b(fleet_secret, person=b"peer connection").digest()

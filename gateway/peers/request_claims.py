@@ -1,4 +1,4 @@
-"""A request that its caller named, whichever gateway hears it first: a claim on the bus says who answers."""
+"""Requests named by their caller: a claim on the bus determines which gateway answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLAIM_WAIT_S = 1.0
 
 
 class NamedRequests:
-    """Looks for the answer that another gateway has given, or is about to give, under the same name."""
+    """Finds the answer that another gateway has given, or is about to give, for the same name."""
 
     def __init__(self, bus: Bus, peers: PeerCalls, fleet_secret: bytes) -> None:
         self._bus = bus

@@ -1,4 +1,4 @@
-"""What one pool keeps for those who ask which prompts go where: the starts of prompts, and where TTFT went."""
+"""One pool's data about cache locality: the starts of prompts, and the parts of TTFT."""
 
 from __future__ import annotations
 

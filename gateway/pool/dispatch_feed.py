@@ -1,4 +1,4 @@
-"""Tells a pool's router what engines hold by our own dispatches, where no event can say it."""
+"""Infers the contents of engines without KV events from our own dispatches, for the pool's router."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of requests under way, for engines whose index is fed by our own dispatches."""
+"""Keys of running requests, for engines whose index is built from our own dispatches."""
 
 from __future__ import annotations
 

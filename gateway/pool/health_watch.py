@@ -1,4 +1,4 @@
-"""Judges engines by what this gateway knows of them, on a clock of its own: reports only read what it finds."""
+"""Judges engines by this gateway's own evidence, on a separate timer: reports only read its findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class HealthWatch:
-    """Looks at all pools every `interval_s`. Mutable: one stall watch for each."""
+    """Checks all pools every `interval_s`. Mutable: one stall watch per pool."""
 
     def __init__(
         self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, *, stall_s: float, interval_s: float

@@ -1,4 +1,4 @@
-"""Tells a pool's router what one engine's events say of the blocks that it holds."""
+"""Passes one engine's block changes from its events to the pool's router."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class IndexFeed:
-    """Tells the pool's router what one engine's events say."""
+    """Passes one engine's block changes to the pool's router."""
 
     def __init__(self, router: Router, engine: LiveEngine, restarted: Callable[[LiveEngine], None]) -> None:
         self._router = router

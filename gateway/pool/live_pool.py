@@ -1,4 +1,4 @@
-"""One pool at work: its engines, its router, and what each must know of the other.
+"""One running pool: its engines, its router, and the connections between them.
 
 Everything in here runs on the event loop's thread; the router is synchronous and never waits.
 """

@@ -1,4 +1,4 @@
-"""What a request's pool learns and counts of it: its router, its engines' progress and costs, its traffic."""
+"""Accounting for a request in its pool: router, engines' progress, costs, traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool was asked for since the gateway started, and how each of its engines gets on with it."""
+"""A pool's demand since the gateway started, and each engine's progress with it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PoolRejections:
-    """Tells the breakers of a pool's engines of rejections; keeps no state of its own."""
+    """Reports rejections to the breakers of a pool's engines; keeps no state."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Says so when a pool's engines cannot work together by their roles."""
+"""Warns when a pool's engines cannot work together because of their roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shadow policy beside one pool's live one: sampled, timed, and unable to hurt a request."""
+"""A shadow policy next to one pool's live one: sampled, timed, and without effect on requests."""
 
 from __future__ import annotations
 

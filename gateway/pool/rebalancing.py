@@ -1,4 +1,4 @@
-"""What one pool keeps of the rebalancing automation's orders."""
+"""One pool's state of the rebalancing automation's orders."""
 
 from __future__ import annotations
 

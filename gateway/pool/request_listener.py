@@ -1,4 +1,4 @@
-"""Who hears what becomes of requests: one interface for all that count, learn, record or release by it."""
+"""Interface for everything that counts, learns from, records, or releases requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RequestListener:
-    """Hears each moment of a request, after its record shows it. `now` is monotonic seconds.
+    """Called at each moment of a request, after its record is updated. `now` is monotonic seconds.
 
     A listener overrides the moments that it wants; the others cost nothing.
     """
@@ -35,7 +35,7 @@ class RequestListener:
 
 
 class WhenEnded(RequestListener):
-    """Calls somebody with the decision's id at each end."""
+    """Calls a function with the decision's id at each end."""
 
     def __init__(self, call: Callable[[str], None]) -> None:
         self._call = call
@@ -46,7 +46,7 @@ class WhenEnded(RequestListener):
 
 
 class RequestListeners:
-    """For each moment those who hear it, in their order."""
+    """The listeners of each moment, in order."""
 
     def __init__(self, listeners: Iterable[RequestListener]) -> None:
         known = tuple(listeners)

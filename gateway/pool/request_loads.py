@@ -1,4 +1,4 @@
-"""One request's load from node managers: what its engine is told, and what came of it."""
+"""One request's load from node managers: the order for its engine, and the result."""
 
 from __future__ import annotations
 

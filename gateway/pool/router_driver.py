@@ -1,4 +1,4 @@
-"""Drives one Router in real time: hands dispatches to those who wait, and wakes it when time is due."""
+"""Drives one Router in real time: passes dispatches to waiting requests, and wakes it at its next deadline."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PATIENCE_S = 1.0
 
 
 class Service:
-    """The pools of one model, of which there is one at least; made anew with each snapshot."""
+    """The pools of one model, at least one; rebuilt with each snapshot."""
 
     __slots__ = ("_everyday", "pools")
 

@@ -1,4 +1,4 @@
-"""What the log says of requests that the end of the program cuts off: a line each, no error."""
+"""Log entries for requests that are cut off at the program's end: one line each, no error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVENT = "request_cut_off_by_shutdown"
 
 
 class CutOffRequests(logging.Filter):
-    """Makes the server's traceback of a request that it cancelled at its own end an event at warning level.
+    """Turns the server's traceback of a request that it cancelled at shutdown into an event at warning level.
 
     The server cancels what is still open once the time for a graceful end is over; its clients see their
     connection close before the answer is complete, which they retry elsewhere.

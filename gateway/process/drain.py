@@ -1,4 +1,4 @@
-"""The end of a gateway's work: new requests go elsewhere, those under way may end, and what remains is cut off."""
+"""Drain of a gateway: new requests are rejected, running ones may end, and the remaining ones are cut off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShuttingDownError(ApiError):
 
 
 class Drain:
-    """What is under way, and whether more may come. Only the loop's thread calls it.
+    """Running work, and whether more is accepted. Only the event loop's thread calls it.
 
     Mutable state: `begun` and `cut`, the count, and the tasks that relay answers.
     """

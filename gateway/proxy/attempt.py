@@ -34,7 +34,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
 
 
 class PrefillEnd(msgspec.Struct, frozen=True):
-    """How a prefill leg ended that runs beside its decode leg."""
+    """Result of a prefill leg that runs concurrently with its decode leg."""
 
     failure: AttemptFailure | None = None
     rejection: tuple[int, bytes, list[Header]] | None = None
@@ -77,7 +77,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
-    """Why a try failed. `kind` is the breaker's word for it, or HANDOFF."""
+    """Why an attempt failed. `kind` is the breaker's word for it, or HANDOFF."""
 
     kind: str
     engine_id: str
@@ -104,7 +104,7 @@ class AttemptFailure(msgspec.Struct, frozen=True):
 
 
 class AttemptFailedError(Exception):
-    """A try ended without its whole answer."""
+    """An attempt ended without a complete answer."""
 
     def __init__(self, failure: AttemptFailure) -> None:
         super().__init__(failure.kind)

@@ -1,4 +1,4 @@
-"""Relays one engine's answer to the client, byte for byte and at once, and tells the lifecycle what it sees.
+"""Relays one engine's answer to the client, byte for byte and at once, and reports its progress to the lifecycle.
 
 Until the first byte has gone to the client nothing is final: a failure is returned, and the caller
 may try another engine. After that, a stream whose engine fails ends with an error event.
@@ -31,7 +31,7 @@ _ASSUMED_PREFILL_MARGIN_S = 0.05
 
 
 class AnswerStream:
-    """A streamed answer on its way to the client; the lifecycle hears of its first bytes and of its end."""
+    """A streamed answer to the client; notifies the lifecycle of its first bytes and its end."""
 
     def __init__(
         self, lifecycle: RequestLifecycle, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer

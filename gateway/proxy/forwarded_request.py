@@ -1,4 +1,4 @@
-"""What goes on to an engine: the client's body and headers, cleaned of all that is ours to set."""
+"""The request that is sent to an engine: the client's body and headers, without fields that only Switchyard may set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries out a decision for two engines: one computes the prompt, the other goes on with its KV.
+"""Executes a decision for two engines: one computes the prompt, the other continues with its KV.
 
 The legs follow each other, so whichever runs is the one that a leaving client cancels. Until the first byte
 has gone out, a failure of either leg is returned, and the caller may pair the request anew.

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible proxy: place, forward, relay; another engine where the first one fails in time."""
+"""The OpenAI-compatible proxy: place, forward, relay; retry on another engine if the first one fails in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends waiting for an engine that says nothing: after a time, or as soon as it is known to be lost or stuck."""
+"""Ends the wait for a silent engine: after a timeout, or as soon as it is known to be lost or stuck."""
 
 from __future__ import annotations
 

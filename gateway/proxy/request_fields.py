@@ -1,4 +1,4 @@
-"""What a proxied request asks for, read from its body and headers."""
+"""Fields that the gateway reads from a proxied request's body and headers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Several regions: what their gateways tell each other, who gets a request, and how it travels."""
+"""Several regions: heartbeats between their gateways, the choice of a region, and forwarding."""

@@ -1,4 +1,4 @@
-"""What one region's gateway tells another's of a request that it forwards; the peer's proof signs it."""
+"""Head of a request that one region's gateway forwards to another's; the peer's proof signs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_AGE_S = 3600.0
 
 
 class ForwardHead(msgspec.Struct, frozen=True):
-    """Beside the client's own body and headers. Its credentials do not travel: the first contact has checked them."""
+    """Sent with the client's own body and headers, but without its credentials, which the first contact has checked."""
 
     decision_id: str
     hop: Hop

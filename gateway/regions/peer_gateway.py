@@ -1,4 +1,4 @@
-"""What is known of one gateway of another region: its last heartbeat, how far away it is, what it holds."""
+"""State of one gateway of another region: its last heartbeat, its distance, its prefixes."""
 
 from __future__ import annotations
 

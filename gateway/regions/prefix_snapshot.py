@@ -18,7 +18,7 @@ _FINE = 16
 
 
 class PrefixDelta(msgspec.Struct, frozen=True):
-    """What changed in a snapshot since `base`; base 0: it is the whole of it."""
+    """Changes of a snapshot since `base`; base 0: the complete snapshot."""
 
     base: int
     version: int
@@ -36,7 +36,7 @@ def kept_depths(blocks: int) -> Iterator[int]:
 
 
 class PrefixSnapshot:
-    """What a gateway tells of one region that it serves.
+    """A gateway's snapshot of one region that it serves.
 
     Mutable state: keys by their last use, and when each came and went.
     """
@@ -98,7 +98,7 @@ def _newer(versions: OrderedDict[int, int], base: int) -> tuple[int, ...]:
 
 
 class HeldPrefixes:
-    """A peer's snapshot as its deltas told it. Mutable state: version and keys."""
+    """A peer's snapshot, assembled from its deltas. Mutable state: version and keys."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -1,4 +1,4 @@
-"""Who serves each region's engines: epochs, and who may take over from a region whose gateways have died.
+"""Which gateway serves each region's engines: epochs, and which gateway may take over a dead region.
 
 A region serves its own engines. Where its gateways have ended (their addresses refuse connections; silence proves
 nothing) the nearest living region claims the next epoch, which most of the other regions must grant. The region's
@@ -19,7 +19,7 @@ from gateway.regions.region_facts import Epoch
 
 
 class RegionEpochs:
-    """What one gateway knows of epochs. Mutable state: the highest of each region, and what it has granted."""
+    """One gateway's knowledge of epochs. Mutable state: the highest of each region, and its own grants."""
 
     def __init__(
         self, tag: str, region: str, others: Collection[str], changed: Callable[[], None], path: Path | None = None

@@ -1,4 +1,4 @@
-"""What gateways of different regions tell each other: the question every 100 ms, and its answer, the heartbeat.
+"""Messages between gateways of different regions: the heartbeat request every 100 ms, and the heartbeat.
 
 Whoever wants to know asks, and dates the answer by the moment of its question: an answer that a stalled connection
 held back is as old as it is, and both ways of the connection are known to work.
@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 
 
 class Epoch(msgspec.Struct, frozen=True, order=True):
-    """Who serves a region's engines, since when: of two claims the one with the higher number holds."""
+    """Which gateway serves a region's engines, and since when: the higher number wins."""
 
     number: int
     holder: str

@@ -1,4 +1,4 @@
-"""The first stage of routing: whether a request stays in its region or goes to another one, now or while it waits.
+"""The first stage of routing: whether a request stays in its region or goes to another one, now or while it is queued.
 
 The pool's region rule chooses between its own engines and other regions. Where it chooses an engine or that the
 request waits, the pool's own placement and queue go on. A waiting request is asked about again with each heartbeat.

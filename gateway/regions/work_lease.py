@@ -1,4 +1,4 @@
-"""How long work for another gateway may go on without a word of it.
+"""How long work for another gateway may continue without a message from it.
 
 A request is forwarded under a lease that both ends know. Each heartbeat carries a stamp of whoever answers, on its own
 clock; the question after it, and each forwarded request, brings the newest stamp back. Whoever serves the request ends

@@ -1,1 +1,1 @@
-"""What a gateway tells the control plane: decisions, traffic, samples, trials."""
+"""Reports of a gateway to the control plane: decisions, traffic, samples, trials."""

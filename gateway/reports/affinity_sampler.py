@@ -1,4 +1,4 @@
-"""Looks every few seconds at which prompts go where, and publishes it: rings, shared prefixes, TTFT, hits."""
+"""Samples cache locality every few seconds and publishes it: rings, shared prefixes, TTFT, hits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts what the requests of each arm came to, while policies are compared, and tells the control plane.
+"""Counts the results of each arm's requests while policies are compared, and reports them to the control plane.
 
 A first token counts when it comes, not when the answer ends: a regression is to be seen before its answers are.
 """
@@ -40,7 +40,7 @@ class ArmRow(msgspec.Struct, frozen=True):
 
 
 class ArmReport(msgspec.Struct, frozen=True):
-    """What one gateway saw since its last report."""
+    """One gateway's counts since its last report."""
 
     gateway: str
     at: float

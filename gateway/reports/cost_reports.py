@@ -1,4 +1,4 @@
-"""Tells the control plane what the gateway has learned about the costs of its engines, for its next snapshot."""
+"""Reports learned engine costs to the control plane, for its next snapshot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_POOLS = 10_000
 
 
 class CostReport(msgspec.Struct, frozen=True):
-    """What one gateway knows by now: pool id → kind of engine → cost."""
+    """One gateway's learned costs: pool id → kind of engine → cost."""
 
     pools: dict[str, dict[str, FittedCost]]
 

@@ -1,4 +1,4 @@
-"""Makes the record of one decision: its terms, what was known then, and what became of it."""
+"""Builds the record of one decision: its terms, what was known then, and its outcome."""
 
 from __future__ import annotations
 

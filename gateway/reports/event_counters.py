@@ -10,7 +10,7 @@ _TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared")
 
 
 class EventCounters:
-    """Adds what grew since the last look. Mutable state: the last counts per engine."""
+    """Adds the increase since the last sample. Mutable state: the last counts per engine."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Takes one look at all pools twice a second, publishes it and sets the gauges from it."""
+"""Samples all pools twice a second, publishes the sample, and sets the gauges from it."""
 
 from __future__ import annotations
 

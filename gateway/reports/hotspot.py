@@ -1,4 +1,4 @@
-"""Which engines are hot: far more in-flight work than the rest of their pool, for a while."""
+"""Hot engines: those with far more in-flight work than the rest of their pool, for some time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the control plane which API keys were used and when, in batches: nothing is written per request."""
+"""Reports to the control plane which API keys were used and when, in batches: nothing is written per request."""
 
 from __future__ import annotations
 

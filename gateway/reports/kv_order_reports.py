@@ -1,4 +1,4 @@
-"""Tells the control plane what became of orders that moved KV blocks.
+"""Reports the results of orders that moved KV blocks to the control plane.
 
 What an order cost and saved: gateway/contracts/kv_order.py; counted in gateway/kv_orders/order_book.py.
 """

@@ -1,4 +1,4 @@
-"""Who was dispatched before whom: the prefills that later requests took before an earlier one of the same engine."""
+"""Overtaking: prefills of later requests that were dispatched before an earlier request of the same engine."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ _NOTHING = CountsSeen()
 
 
 class QueueCounters:
-    """Adds what grew since the last look. Mutable state: the last counts per pool."""
+    """Adds the increase since the last sample. Mutable state: the last counts per pool."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Tells the console what this gateway remembers of its decisions, also of those that are not stored, or not yet."""
+"""Answers the console's questions about this gateway's decisions, including those that are not stored (yet)."""
 
 from __future__ import annotations
 

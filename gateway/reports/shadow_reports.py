@@ -1,4 +1,4 @@
-"""Tells the control plane what the gateway's shadow policies have chosen so far."""
+"""Reports the choices of the gateway's shadow policies to the control plane."""
 
 from __future__ import annotations
 

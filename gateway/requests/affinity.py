@@ -1,4 +1,4 @@
-"""What a conversation's requests have in common, by which they keep to one pool of their service."""
+"""What the requests of a conversation have in common, which keeps them on one pool of their service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agent of which workflow a request says that it is of."""
+"""The agent and the workflow that a request names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request says of its prompt's worth: whether node managers are to keep its KV (Mooncake §5.2)."""
+"""A request's statement of its prompt's worth: whether node managers should keep its KV (Mooncake §5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gateway and KV connector say to each other in a request's and an answer's `kv_transfer_params`.
+"""Messages between gateway and KV connector in `kv_transfer_params` of a request and its answer.
 
 What the connector says of an order is for the gateway alone, and is taken out of what the client gets.
 """

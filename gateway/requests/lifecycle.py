@@ -1,4 +1,4 @@
-"""Places one request and follows it to its end: what the decision API and the proxy have in common.
+"""Places one request and follows it to its end; shared by the decision API and the proxy.
 
 Every request that gets here ends in exactly one of completed, failed, refused, cancelled or
 client_error. The record says where it stands; the listeners hear each change, once.

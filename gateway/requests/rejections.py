@@ -1,4 +1,4 @@
-"""What a client is told of a request that the router or this gateway rejects.
+"""Answers to a client whose request the router or this gateway rejects.
 
 Its Retry-After is `Rejected.retry_after_s` (routing/values/decision.py says what it means): each part that rejects
 computes its own.

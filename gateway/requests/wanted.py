@@ -1,4 +1,4 @@
-"""What a caller asks for, before its pool says what it gets."""
+"""What a caller asks for, before its pool decides what it gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.contracts.hop import Hop
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """What a caller asks for, whichever door it came through."""
+    """What a caller asks for, through any API."""
 
     request_id: str
     tenant_id: str

@@ -1,4 +1,4 @@
-"""Which prefixes bring how much work to which engines, for whoever plans to spread them further."""
+"""Which prefixes bring how much work to which engines, for planners that spread them."""
 
 from __future__ import annotations
 

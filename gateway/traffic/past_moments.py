@@ -1,4 +1,4 @@
-"""The last moments at which something was heard, so that its age at an earlier moment can be told afterwards."""
+"""The last times at which something was received, so that its age at an earlier time can be computed later."""
 
 from __future__ import annotations
 
