@@ -1,4 +1,4 @@
-"""Makes, changes and revokes API keys."""
+"""Creates, changes, and revokes API keys."""
 
 from __future__ import annotations
 

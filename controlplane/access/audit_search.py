@@ -1,4 +1,4 @@
-"""Finds audit events: those that the asker may see, by what people look for."""
+"""Finds audit events that the user may see, by filter."""
 
 from __future__ import annotations
 

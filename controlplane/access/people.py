@@ -1,4 +1,4 @@
-"""Makes people and changes what they may do; admins only."""
+"""Creates people and changes their permissions; admins only."""
 
 from __future__ import annotations
 

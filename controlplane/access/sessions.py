@@ -1,4 +1,4 @@
-"""Who is signed in to the console, and how a stay there ends."""
+"""Lists and ends console sessions."""
 
 from __future__ import annotations
 

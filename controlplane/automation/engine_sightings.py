@@ -12,7 +12,7 @@ from gateway.contracts.fleet_sample import EngineCounts, EngineSample
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one engine; what nobody says is as if there were nothing."""
+    """Figures of one engine; missing ones count as absent."""
 
     incarnation: int = 1
     counts: EngineCounts | None = None

@@ -1,4 +1,4 @@
-"""A person's own verdict on an engine, which engine health leaves alone: out until trusted, or trusted for a while."""
+"""A person's override of engine health for one engine: out of service until trusted, or trusted for 10 minutes."""
 
 from __future__ import annotations
 

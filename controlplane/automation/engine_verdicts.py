@@ -1,4 +1,4 @@
-"""Puts verdicts of engine health into force: durable, told to the audit, and in the next snapshot."""
+"""Puts verdicts of engine health into effect: durable, audited, and in the next snapshot."""
 
 from __future__ import annotations
 

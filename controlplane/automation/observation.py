@@ -1,4 +1,4 @@
-"""What this process hears of the fleet over the bus, kept for the automations that look at it once in a while."""
+"""What this process receives about the fleet over the bus, kept for the automations that read it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class FleetObservation:
-    """The newest word of the prober beside that of each gateway, and a short past of both.
+    """The prober's newest reading next to each gateway's, and a short history of both.
 
     Thread-safe; moments are unix seconds.
     """

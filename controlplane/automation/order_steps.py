@@ -1,4 +1,4 @@
-"""The next step of one order: what is asked of the actuator, and what its answer changes.
+"""The next step of one order: the call to the actuator, and the changes that its answer makes.
 
 A step claims the order by a conditional update, asks the actuator outside any transaction, and stores the answer by
 another conditional update together with what it means for the topology. A process that dies in between has changed
@@ -48,7 +48,7 @@ ACTOR = program("actuator")
 
 
 class ClaimLostError(RuntimeError):
-    """Somebody else has moved the order on meanwhile."""
+    """Another process has advanced the order."""
 
 
 @dataclass(frozen=True, slots=True)

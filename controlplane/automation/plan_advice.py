@@ -1,4 +1,4 @@
-"""Carries out what an automation only advises: one plan, once, on a person's word."""
+"""Carries out an automation's advice: one plan, once, on a person's request."""
 
 from __future__ import annotations
 

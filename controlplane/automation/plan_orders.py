@@ -1,4 +1,4 @@
-"""From a plan to the orders that carry it out, whoever wants it carried out: engines to start, stop and turn."""
+"""Turns a plan into the orders that carry it out: engines to start, stop, and change."""
 
 from __future__ import annotations
 

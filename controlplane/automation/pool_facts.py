@@ -1,4 +1,4 @@
-"""Turns what is stored and what is heard of a pool into the facts that planners judge, its past demand among them."""
+"""Turns stored and observed data of a pool into the facts for its planners, including its past demand."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LEASE = timedelta(seconds=8)
 
 
 class LeaseLostError(RuntimeError):
-    """Somebody else has taken the round over; nothing of it was stored."""
+    """Another process has taken over the round; nothing of it was stored."""
 
 
 @dataclass(frozen=True, slots=True)

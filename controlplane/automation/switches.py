@@ -1,4 +1,4 @@
-"""Freezes a pool's automations and takes the wheel for a while; both act at once and are told to the audit.
+"""Freezes a pool's automations and overrides its engine count; both act at once and are audited.
 
 What a person wishes does not wait for the next regular round: the rounds that carry it out are due from then on.
 """

@@ -1,4 +1,4 @@
-"""The capacity plan of this installation: what its request log says that sharing regions would save."""
+"""The capacity plan of this installation: what sharing regions would save, from its request log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command and the page say alike."""
+"""Wording shared by the command and the page."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What `manage.py doctor` looks at: one file per question, each answered with findings."""
+"""Checks of `manage.py doctor`: one file per question, each answered with findings."""

@@ -1,4 +1,4 @@
-"""What the doctor found about one thing."""
+"""Result of one check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How bad it is. Only a problem makes the command fail."""
+    """Severity. Only a problem makes the command fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -16,7 +16,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about what is, and for all but OK one about what to do. Neither carries a secret."""
+    """One sentence about the state and, unless OK, one about the fix. Neither contains a secret."""
 
     state: State
     says: str

@@ -1,4 +1,4 @@
-"""What the doctor is asked about: the address the server listens on, and the moment."""
+"""Inputs of the doctor: the server's address, and the time."""
 
 from __future__ import annotations
 

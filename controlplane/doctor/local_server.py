@@ -1,4 +1,4 @@
-"""What the server on this machine answers, if one runs."""
+"""The answer of the server on this machine, if one runs."""
 
 from __future__ import annotations
 

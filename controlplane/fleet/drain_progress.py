@@ -1,4 +1,4 @@
-"""How far draining engines are: what is left in flight, and about how long it will take.
+"""Progress of draining engines: what is left in flight, and about how long it will take.
 
 Pure: samples in, progress out. A draining engine takes nothing new, so what is left only falls, and
 the fall of the last half minute gives the estimate.
@@ -18,7 +18,7 @@ DRAINING = ("draining", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class EngineLeft:
-    """What one sample says of one engine that takes no new work."""
+    """One sample's figures for one engine that accepts no new work."""
 
     engine_id: str
     state: str

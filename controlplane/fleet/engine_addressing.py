@@ -1,4 +1,4 @@
-"""Where a pool's engines may be, and which key they are sent there."""
+"""Networks in which a pool's engines may be, and the key that is sent to them."""
 
 from __future__ import annotations
 

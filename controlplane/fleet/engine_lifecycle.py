@@ -1,4 +1,4 @@
-"""Takes engines out of the fleet and back: ready, draining, maintenance, gone."""
+"""Takes engines out of service and back: ready, draining, maintenance, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a pasted list or CSV file of engines, line by line; each line is read or says what is wrong with it.
+"""Reads a pasted list or CSV file of engines, line by line; each line is parsed or reports its error.
 
 Fields are told apart by what they look like, so that most lists can be pasted as they are: a URL, tcp://
 endpoints (events, then replay), a number (speed), a role (prefill, decode, mixed), and plain words (name,

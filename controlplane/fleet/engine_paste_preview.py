@@ -1,4 +1,4 @@
-"""Looks up whether pasted engines could be registered, and registers those that a preview has shown."""
+"""Checks whether pasted engines could be registered, and registers those that a preview has shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateways last said about one engine, for those who decide whether it may go."""
+"""The gateways' newest figures for one engine, to decide whether it may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds loopback ports that nobody listens on."""
+"""Finds free loopback ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps what gateways learned about the costs of their engines, and puts it into the snapshot when it has moved."""
+"""Stores learned engine costs, and puts them into the snapshot when they have changed enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the roles that a pool's engines have together."""
+"""Problems with the roles of a pool's engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments worth a mark on the time axis: what an engine or a policy became, and when."""
+"""Events marked on the time axis: state changes of engines and policies."""
 
 from __future__ import annotations
 

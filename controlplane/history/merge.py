@@ -1,4 +1,4 @@
-"""Makes one long column of several short ones."""
+"""Merges several short buckets into a long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the past of the fleet: what the collector finished, the long intervals made of it, and what is too old.
+"""Stores the fleet's history: finished buckets, longer intervals made of them, and deletion of old ones.
 
 What it takes, for a pool of 8 engines (about 0.3 kB per row with its index entries) and of 1,000 (11 kB):
 

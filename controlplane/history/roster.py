@@ -1,4 +1,4 @@
-"""Who stands where in the arrays of a column."""
+"""Positions of engines in the arrays of a bucket."""
 
 from __future__ import annotations
 

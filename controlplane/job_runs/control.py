@@ -1,4 +1,4 @@
-"""Ends job runs and starts them anew, for operators. Leases (platform.jobs.lease) decide what runs when."""
+"""Cancels and retries job runs for operators. Leases (platform.jobs.lease) decide what runs when."""
 
 from __future__ import annotations
 

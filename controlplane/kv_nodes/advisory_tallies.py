@@ -1,4 +1,4 @@
-"""What gateways count about advisories, added up; and whether advisories would pay in a pool that ignores them."""
+"""Gateways' advisory counts, summed; and whether advisories would be worth it in a pool that ignores them."""
 
 from __future__ import annotations
 

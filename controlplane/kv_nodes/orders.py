@@ -1,4 +1,4 @@
-"""Keeps what gateways tell of orders that moved KV blocks, the newest MAX_KEPT of them."""
+"""Stores gateways' reports on orders that moved KV blocks, the newest MAX_KEPT of them."""
 
 from __future__ import annotations
 

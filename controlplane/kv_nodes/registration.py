@@ -1,4 +1,4 @@
-"""Takes in what node managers say of themselves every few seconds.
+"""Stores the reports that node managers send every few seconds.
 
 A report alone is stored and told to nobody. What is published (address, sizes, state) changes through the audit, which
 happens when a node comes, moves, drains or goes.

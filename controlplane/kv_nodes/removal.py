@@ -1,4 +1,4 @@
-"""Forgets node managers that will not come back."""
+"""Deletes node managers that are gone."""
 
 from __future__ import annotations
 

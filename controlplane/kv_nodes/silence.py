@@ -1,4 +1,4 @@
-"""Nodes that miss three reports are silent, and gateways and engines hear of them no more until they report again."""
+"""Nodes that miss three reports are silent: gateways and engines do not use them until they report again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks for nodes that have stopped reporting."""
+"""Finds nodes that have stopped reporting."""
 
 from __future__ import annotations
 

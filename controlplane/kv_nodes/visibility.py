@@ -1,4 +1,4 @@
-"""Node managers belong to no pool: whoever may see them has a role everywhere."""
+"""Node managers belong to no pool: only people with a role everywhere see them."""
 
 from __future__ import annotations
 

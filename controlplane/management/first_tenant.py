@@ -1,4 +1,4 @@
-"""The tenant for which a command makes a key."""
+"""The tenant for which a command creates a key."""
 
 from __future__ import annotations
 

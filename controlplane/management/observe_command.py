@@ -1,4 +1,4 @@
-"""Reads a proxy's access log and tells a gateway what the proxy has routed."""
+"""Reads a proxy's access log and reports the requests that the proxy has routed to a gateway."""
 
 from __future__ import annotations
 

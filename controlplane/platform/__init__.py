@@ -1,1 +1,1 @@
-"""What all features stand on: actors, roles, revisions, audit, idempotency, bus intake."""
+"""Foundations of all features: actors, roles, revisions, audit, idempotency, bus intake."""

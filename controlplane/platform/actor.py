@@ -1,4 +1,4 @@
-"""Who asks for a change; every mutating service takes one and the audit names it."""
+"""The person or key behind a change; every mutating service takes one, and the audit records it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgets audit events that are older than SWITCHYARD_AUDIT_RETENTION_DAYS, and says so in the audit."""
+"""Deletes audit events that are older than SWITCHYARD_AUDIT_RETENTION_DAYS, and records that in the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bus of this process, over which the control plane talks to the live wing."""
+"""The bus of this process, over which the control plane communicates with gateways."""
 
 from __future__ import annotations
 

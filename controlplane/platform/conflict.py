@@ -1,4 +1,4 @@
-"""What cannot be done as things stand."""
+"""Errors for changes that conflict with the current state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects as plain values, the same for the audit and for people who compare them.
+"""Objects as plain values, in the same form for the audit and for comparisons.
 
 A model that people and programs know by an id names that field in `public_id_field`.
 """

@@ -1,4 +1,4 @@
-"""Creates, changes and deletes objects the one way all are: validated, told to the audit, published.
+"""Creates, changes, and deletes objects in one way: validated, audited, published.
 
 Roles are the callers' part: each verb knows which one it needs. Models with `in_snapshot` are published.
 """

@@ -1,4 +1,4 @@
-"""From an HTTP request to the one who asks."""
+"""The actor of an HTTP request."""
 
 from __future__ import annotations
 

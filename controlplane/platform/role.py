@@ -1,4 +1,4 @@
-"""What a person or an API key may do; where, grants and keys say."""
+"""What a person or an API key may do; grants and keys define where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what where."""
+"""Permission checks: which actor may do what where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of what a snapshot holds: each raises the snapshot's version in its own transaction.
+"""Changes to the contents of a snapshot: each raises the snapshot's version in its own transaction.
 
 `committed` is sent after the transaction; `controlplane.publication` hears it and publishes.
 """

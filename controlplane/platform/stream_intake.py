@@ -1,4 +1,4 @@
-"""Collects what a stream topic of the bus brings until a job stores it."""
+"""Collects entries of a bus stream until a job stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second pair of eyes: a version of a policy that asks for it goes live only with another person's approval.
+"""Approvals: a policy version that requires one goes live only after a second person has approved it.
 
 An approval is for one version, which never changes. It counts while its giver may publish the policy, so
 that whoever loses the role takes their word along. Rolling back asks for none: it is for emergencies, and

@@ -1,4 +1,4 @@
-"""What is allowed in a policy and yet worth a second look."""
+"""Warnings about settings that are valid but unusual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people may see of policies, read with few queries."""
+"""Policies that a person may see, read with few queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a scheduled publish, whatever ends it: once, with its reason, told to the audit."""
+"""Ends a scheduled release, for whatever cause: once, with its reason, in the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets scheduled versions go live when their time has come, and says why where they cannot."""
+"""Publishes scheduled versions at their time, and records the reason if that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways of trying a version out before it goes live, each with where its standings come from.
+"""Kinds of trials of a version before it goes live, each with the source of its state.
 
 SOURCES is the one place where a way joins the timeline of a version: its entry makes the step appear on the
 policy page and in the API, between validated and approved, in the order of TRIALS.

@@ -1,4 +1,4 @@
-"""Ends job runs nobody works on and forgets old ones."""
+"""Ends abandoned job runs and deletes old ones."""
 
 from __future__ import annotations
 

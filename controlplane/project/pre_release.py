@@ -11,7 +11,7 @@ _NEWEST_TABLE = "controlplane_segment"
 
 
 class PreReleaseDatabaseError(CommandError):
-    """A pre-release version made the database; the message says what to do."""
+    """The database was created by a pre-release version; the message says what to do."""
 
 
 def remedy() -> str:

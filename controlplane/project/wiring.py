@@ -1,4 +1,4 @@
-"""Connects features that may not import each other: what a lower one announces, and who hears it."""
+"""Connects features that may not import each other: signals of lower features, and their receivers."""
 
 from __future__ import annotations
 

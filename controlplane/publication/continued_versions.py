@@ -1,4 +1,4 @@
-"""Keeps snapshot versions rising where a database was restored from a backup, or replaced by a new one.
+"""Keeps snapshot versions rising after a database was restored from a backup or replaced.
 
 Gateways never serve a version below one that they have served. A database that is behind them therefore continues above
 their version, so that its changes reach them.

@@ -1,4 +1,4 @@
-"""Publishes the whole of topology, policies and API keys as one versioned snapshot.
+"""Publishes topology, policies, and API keys as one complete, versioned snapshot.
 
 A change raises the version inside its own transaction, and a snapshot is read under a lock on that
 row, so that a version always stands for one committed state. Gateways take what is on the bus and

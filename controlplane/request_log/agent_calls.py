@@ -1,4 +1,4 @@
-"""Agents' calls as recorded traffic tells them, and the call graph that they make (SYMPHONY §3.5)."""
+"""Agents' calls in recorded traffic, and the call graph learned from them (SYMPHONY §3.5)."""
 
 from __future__ import annotations
 

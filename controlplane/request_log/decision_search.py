@@ -1,4 +1,4 @@
-"""Finds recorded decisions: those that the asker may see, by what people look for."""
+"""Finds recorded decisions that the user may see, by filter."""
 
 from __future__ import annotations
 

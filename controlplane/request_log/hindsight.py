@@ -1,4 +1,4 @@
-"""What a decision cost in hindsight: its record's facts, and how much longer waits came out around that moment."""
+"""Regret of a decision in hindsight, from its record and from how much longer waits were around that time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leased job that stores ended requests: observe what the bus brought, write it, keep the bounds."""
+"""The leased job that stores ended requests: reads them from the bus, writes them, and enforces the limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOUNDS_EVERY = 30
 
 @dataclass(slots=True)
 class RequestIntake:
-    """What this process hears of ended requests. Mutable: the counts."""
+    """Ended requests that this process has received. Mutable: the counts."""
 
     heard: StreamIntake
     hindsight: Hindsight = field(default_factory=Hindsight)

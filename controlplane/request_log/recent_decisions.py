@@ -1,4 +1,4 @@
-"""What the gateways remember of the last minutes' decisions, asked over the bus: some are not stored, or not yet."""
+"""Decisions of the last minutes from gateways' memory, queried over the bus: some are not stored, or not yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all kinds of trials share: who sees them, and how many are kept."""
+"""Shared by all kinds of trials: visibility, and how many are kept."""
 
 from __future__ import annotations
 

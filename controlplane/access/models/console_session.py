@@ -1,4 +1,4 @@
-"""A person's stay in the console: who is signed in, since when, from where, and when it ended."""
+"""A person's console session: who signed in, when, from where, and when it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many guesses at passwords are left to somebody, for all processes and over restarts."""
+"""Remaining login attempts, for all processes and across restarts."""
 
 from __future__ import annotations
 

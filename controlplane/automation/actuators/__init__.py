@@ -1,1 +1,1 @@
-"""Who starts, stops and turns engines: one file per kind, behind actuator.Actuator."""
+"""Actuators, which start, stop, and change engines: one file per kind, behind actuator.Actuator."""

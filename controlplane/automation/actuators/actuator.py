@@ -1,4 +1,4 @@
-"""What the jobs need of whoever starts and stops engines."""
+"""Interface between the jobs and whatever starts and stops engines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from controlplane.automation.models.engine_order import EngineOrder
 
 
 class ActuatorError(RuntimeError):
-    """The actuator could not be reached, or could not say what became of the call; the order is tried again."""
+    """The actuator was unreachable, or could not tell the result of the call; the order is retried."""
 
 
 class RejectedOrderError(RuntimeError):
-    """The order will never be carried out as it is; the message says why."""
+    """The order can never be carried out as it is; the message says why."""
 
 
 class Standing(StrEnum):
@@ -39,7 +39,7 @@ class NewEngine:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an actuator says about an order."""
+    """An actuator's answer about an order."""
 
     standing: Standing
     says: str = ""

@@ -1,4 +1,4 @@
-"""An operator starts and stops the engines; the console shows what is asked for and takes the answer."""
+"""Manual actuator: the console shows orders, and an operator starts and stops engines and marks orders done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling: observe the load, plan how many engines a pool needs, and order what is missing or too much."""
+"""Scaling: observes the load, plans how many engines a pool needs, and orders the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the health automation holds of one engine: durable, fleet-wide, with its reason."""
+"""The health automation's state of one engine: durable, fleet-wide, with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far an operator lets a pool steer itself at this moment, whatever its policy says."""
+"""An operator's limits on a pool's automations at this moment, whatever its policy says."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Questions about the fleet and who looks after it."""
+"""Checks of the fleet and of the jobs that look after it."""

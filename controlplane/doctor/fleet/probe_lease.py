@@ -1,4 +1,4 @@
-"""Does somebody probe the engines?"""
+"""Does any process probe the engines?"""
 
 from __future__ import annotations
 

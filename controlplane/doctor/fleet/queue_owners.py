@@ -1,4 +1,4 @@
-"""Do the gateways of each pool agree on who decides for all of them?"""
+"""Do the gateways of each pool agree on its owner?"""
 
 from __future__ import annotations
 

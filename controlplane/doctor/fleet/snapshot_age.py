@@ -1,4 +1,4 @@
-"""Would a gateway that starts alone serve what is in force?"""
+"""Would a gateway that starts alone serve the current state?"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Questions about what is installed: settings, secrets, database, Redis, the console."""
+"""Checks of the setup: settings, secrets, database, Redis, the console."""

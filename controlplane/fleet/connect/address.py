@@ -1,4 +1,4 @@
-"""Where an engine that nobody knows yet is, and whether it may be asked anything."""
+"""Address of an engine that is not registered yet, and whether it may be called."""
 
 from __future__ import annotations
 

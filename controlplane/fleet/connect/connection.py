@@ -1,4 +1,4 @@
-"""What connecting an engine makes and reuses: planned from its answers first, so that it can be shown, then stored."""
+"""What connecting an engine creates and reuses: first planned from its answers, for display, then stored."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What is to be made. Nothing is stored yet."""
+    """The objects to create. Nothing is stored yet."""
 
     facts: EngineFacts
     address: CheckedUrl

@@ -24,7 +24,7 @@ VLLM, SGLANG = "vLLM", "SGLang"
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an engine says of itself; None where it does not say."""
+    """What an engine reports about itself; None if it does not."""
 
     url: str
     product: str

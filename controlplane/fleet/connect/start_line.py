@@ -1,4 +1,4 @@
-"""The whole start line of an engine with one more flag, so that a person can paste it."""
+"""The complete command that starts an engine with one more flag, ready to paste."""
 
 from __future__ import annotations
 

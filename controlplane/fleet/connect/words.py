@@ -1,4 +1,4 @@
-"""What an engine told and what is made of it, in words for console and command line."""
+"""What an engine reported and what is created from it, in words for console and command line."""
 
 from __future__ import annotations
 

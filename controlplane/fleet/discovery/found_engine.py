@@ -1,4 +1,4 @@
-"""What a source says about one engine."""
+"""One engine as reported by a source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FoundEngine:
 
 
 class DiscoveryOutageError(Exception):
-    """The source cannot be read or trusted now, so nobody is removed; the message says why."""
+    """The source cannot be read or trusted now, so no engine is removed; the message says why."""
 
 
 def plain_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The job that looks at every discovery source: under a lease each, so that one look is under way at a time."""
+"""The job that reads every discovery source, one reader at a time by a lease per source."""
 
 from __future__ import annotations
 

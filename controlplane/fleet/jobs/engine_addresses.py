@@ -1,4 +1,4 @@
-"""Looks up the host names of engines again and publishes those that moved."""
+"""Resolves the host names of engines again and publishes those that moved."""
 
 from __future__ import annotations
 

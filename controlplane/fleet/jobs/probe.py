@@ -1,4 +1,4 @@
-"""The leased, sharded job that watches all engines: each shard has one holder in the whole installation at a time."""
+"""The leased, sharded job that probes all engines: each shard has one holder in the installation at a time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Held:
 
 
 class ShardHolder:
-    """Holds shards: probes them in a thread of its own and renews their leases in the caller's.
+    """Holds shards: probes them in a separate thread and renews their leases in the caller's.
 
     Mutable state: `held`, by shard.
     """

@@ -1,1 +1,1 @@
-"""Preflights: what an engine must pass before it serves."""
+"""Preflights: the checks that an engine must pass before it serves."""

@@ -1,4 +1,4 @@
-"""Looks at one engine before it serves, step by step, and says what is wrong and how to put it right.
+"""Checks one engine before it serves, step by step, and reports problems with their fixes.
 
 Needs no database. Every step is bounded by STEP_S.
 """

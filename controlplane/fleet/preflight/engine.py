@@ -1,4 +1,4 @@
-"""What a preflight asks an engine beyond what the live wing does: its model cards, and one short completion."""
+"""Preflight calls to an engine beyond the gateway's: its model cards, and one short completion."""
 
 from __future__ import annotations
 

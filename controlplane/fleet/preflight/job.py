@@ -1,4 +1,4 @@
-"""The job that looks at engines before they serve: many at once, each in a leased run of its own."""
+"""The job that checks engines before they serve: many at once, each in its own leased run."""
 
 from __future__ import annotations
 

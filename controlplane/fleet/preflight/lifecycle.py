@@ -1,4 +1,4 @@
-"""Asks for preflights of engines, and tells how they stand. The job controlplane.fleet.preflight.job does the looking.
+"""Requests preflights of engines and reads their state. The job controlplane.fleet.preflight.job runs them.
 
 A preflight is a job run whose shard is the engine's row, so that each engine has one at a time, and it
 survives reloads and restarts. An engine that is registered here takes no work before it has passed.
@@ -38,7 +38,7 @@ JOB = "preflight"
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """How an engine's newest preflight stands."""
+    """State of an engine's newest preflight."""
 
     run_id: int
     state: str

@@ -1,4 +1,4 @@
-"""The checklist of a preflight: its steps, how each stands, and how that is stored in a job run."""
+"""Checklist of a preflight: its steps, their states, and how they are stored in a job run."""
 
 from __future__ import annotations
 

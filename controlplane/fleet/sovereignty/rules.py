@@ -1,4 +1,4 @@
-"""Reads and replaces the sovereignty rules; a document that cannot mean what it says is refused with its reasons."""
+"""Reads and replaces the sovereignty rules; rejects an inconsistent document with reasons."""
 
 from __future__ import annotations
 

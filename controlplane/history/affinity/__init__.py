@@ -1,1 +1,1 @@
-"""What gateways tell of which prompts go where, for pages and the API."""
+"""Gateways' reports on cache locality, for pages and the API."""

@@ -1,4 +1,4 @@
-"""The same as the API tells it."""
+"""Cache locality in the API's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool's rings as its gateway makes them, or its engines' shares of requests where it has none."""
+"""A pool's rings as its gateway builds them, or its engines' shares of requests if it has none."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What all views of the management API share: base classes, problems, ETags, lists, authentication, OpenAPI."""
+"""Shared by all views of the management API: base classes, problems, ETags, lists, authentication, OpenAPI."""

@@ -1,4 +1,4 @@
-"""What all views of the management API share: who asks, what they may, and how answers look."""
+"""Shared by all views of the management API: the caller, its permissions, and the format of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects at an address of their own: read, changed whole or in part, deleted; never over somebody else's change."""
+"""Objects with their own address: read, replaced, changed, deleted; never over another person's change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns whatever a view raises into the one problem that says what to do."""
+"""Turns every exception of a view into one problem document with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Revisions as entity tags: what a client saw, and whether it is still so."""
+"""Revisions as entity tags: what a client saw, and whether it is current."""
 
 from __future__ import annotations
 

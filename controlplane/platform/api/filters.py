@@ -1,4 +1,4 @@
-"""What a list can be narrowed by, checked before the database hears of it."""
+"""Filters of lists, checked before they reach the database."""
 
 from __future__ import annotations
 

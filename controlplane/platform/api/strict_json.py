@@ -1,4 +1,4 @@
-"""Reads request bodies: JSON within limits, so that whatever is wrong with one is the client's to hear."""
+"""Reads request bodies as JSON within limits; every error is reported to the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is below /api/ and is nothing else."""
+"""Answers for unknown paths below /api/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets long bodies in only from those who may change something: Django reads a body before it asks who sends it."""
+"""Accepts long bodies only from callers who may change something: Django reads a body before authentication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases on job runs: who may act now, decided by conditional updates of one row.
+"""Leases on job runs: which process may act now, decided by conditional updates of one row.
 
 A holder acts only until the end that it wrote itself; whoever comes later takes the row over by
 raising the fencing token. No two holders believe in their lease at one time as long as their clocks

@@ -1,4 +1,4 @@
-"""Has jobs run at once for somebody who waits, where their schedule would let up to two seconds pass."""
+"""Wakes jobs at once for a person who waits, because their schedule would take up to two seconds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The live fleet as this process hears of it from all gateways."""
+"""The live fleet, from the samples of all gateways."""

@@ -1,4 +1,4 @@
-"""The live samples of all gateways, decoded once for everyone in this process who follows them."""
+"""The live samples of all gateways, decoded once for all subscribers of this process."""
 
 from __future__ import annotations
 

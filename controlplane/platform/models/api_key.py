@@ -1,4 +1,4 @@
-"""Proof of who sends requests; only its SHA-256 is kept."""
+"""Credential of a sender of requests; only its SHA-256 is stored."""
 
 from __future__ import annotations
 

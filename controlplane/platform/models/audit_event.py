@@ -1,4 +1,4 @@
-"""One change that somebody made: who, what, before and after, and why. None is changed, or deleted before its time."""
+"""One change: who, what, before and after, and why. Events are never changed, nor deleted early."""
 
 from __future__ import annotations
 

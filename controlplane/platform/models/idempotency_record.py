@@ -1,4 +1,4 @@
-"""What a POST with an Idempotency-Key was answered, so that its repetition changes nothing."""
+"""The answer to a POST with an Idempotency-Key, so that its repetition changes nothing."""
 
 from __future__ import annotations
 

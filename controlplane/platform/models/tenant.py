@@ -1,4 +1,4 @@
-"""Whoever owns API keys; the unit of cache isolation and quotas."""
+"""Owner of API keys; the unit of cache isolation and quotas."""
 
 from __future__ import annotations
 

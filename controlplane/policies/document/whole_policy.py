@@ -1,4 +1,4 @@
-"""The whole policy as one document: how a pool routes, and under `automation` how it steers itself."""
+"""The complete policy document: routing settings and, under `automation`, those of the automations."""
 
 from __future__ import annotations
 

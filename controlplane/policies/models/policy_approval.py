@@ -1,4 +1,4 @@
-"""One person's word that a version may go live."""
+"""One person's approval of a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version that is to go live at a moment that somebody chose."""
+"""A version that goes live at a scheduled time."""
 
 from __future__ import annotations
 

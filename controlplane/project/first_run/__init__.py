@@ -1,1 +1,1 @@
-"""What the first start of an installation makes: secrets, an admin, the demo fleet."""
+"""What the first start of an installation creates: secrets, an admin, the demo fleet."""

@@ -1,4 +1,4 @@
-"""What the demo's things are called. Needs no Django."""
+"""Names of the demo's objects. Needs no Django."""
 
 from __future__ import annotations
 

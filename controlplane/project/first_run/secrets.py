@@ -1,4 +1,4 @@
-"""The secrets that the first start makes up when the environment gives none.
+"""Secrets that the first start generates if the environment has none.
 
 They lie in `first_run.json` in the state directory, readable by its owner only. Needs no Django.
 """

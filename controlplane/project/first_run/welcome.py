@@ -9,7 +9,7 @@ _NO_KEY = "create one on the Access page"
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a person needs to begin."""
+    """What a person needs to get started."""
 
     url: str
     user: str

@@ -1,4 +1,4 @@
-"""What the supervisor knows about one child: how to start it, and how it stands."""
+"""The supervisor's state of one child: how to start it, and how it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChildStatus:
-    """How one child stands now."""
+    """Current state of one child."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""What the supervisor tells the gateway process; apart from it, since the supervisor imports none of the gateway."""
+"""Settings that the supervisor passes to the gateway process, without importing the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the processes of one installation meet: Unix sockets in the state directory."""
+"""Unix sockets in the state directory, which connect the processes of one installation."""
 
 from __future__ import annotations
 

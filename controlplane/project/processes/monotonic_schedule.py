@@ -1,4 +1,4 @@
-"""Celery's beat on the monotonic clock: wake-ups go on as they were when somebody sets the machine's clock."""
+"""Celery's beat on the monotonic clock: a change of the machine's clock does not affect wake-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the supervisor's engines as the topology says: one process per supervised engine, none for any other."""
+"""Keeps engine processes in line with the topology: one per supervised engine, none for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web process: serves pages, the management API and websockets on a Unix socket, to the gateway alone."""
+"""The web process: serves pages, the management API, and websockets on a Unix socket, for the gateway only."""
 
 from __future__ import annotations
 

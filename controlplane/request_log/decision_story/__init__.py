@@ -1,1 +1,1 @@
-"""One recorded decision told in words: what was found, why, what happened, what to do, how firm it was."""
+"""One recorded decision in words: what was found, why, what happened, what to do, and how certain it was."""

@@ -1,4 +1,4 @@
-"""How firm a choice by least wait + β × compute was: where the lines of its candidates cross.
+"""Certainty of a choice by least wait + β × compute: where the lines of its candidates cross.
 
 The cost of a candidate is a straight line over β, wait + β × compute. With c the chosen and r the next best:
 

@@ -1,4 +1,4 @@
-"""What a decision's engine loaded from node managers, in words: whence, how much, how long, and what it was worth."""
+"""An engine's load from node managers, in words: source, amount, duration, and benefit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one recorded decision lies, and by what it is found."""
+"""Position of one recorded decision, and the fields by which it is found."""
 
 from __future__ import annotations
 

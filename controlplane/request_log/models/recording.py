@@ -1,4 +1,4 @@
-"""Recorded traffic that somebody keeps: its shape only, never prompts."""
+"""Recorded traffic that a person keeps: its shape only, never prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps recordings of traffic: cut from what is always recorded, or uploaded; and deletes them."""
+"""Creates and deletes recordings of traffic: windows of what is always recorded, and uploads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_NAME = 120
 
 
 class NoRoomError(RuntimeError):
-    """The recordings that are kept take all the room there is; the message says what to do."""
+    """The kept recordings use all available space; the message says what to do."""
 
 
 def visible_recordings(actor: Actor) -> models.QuerySet[Recording]:

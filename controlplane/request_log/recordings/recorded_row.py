@@ -29,7 +29,7 @@ class RecordedRow(TraceRow, frozen=True, omit_defaults=True):
 
 
 class Resalting:
-    """Names everything of one recording anew, under a salt that is thrown away with this object.
+    """Renames everything in one recording, under a salt that is discarded with this object.
 
     Equal ids stay equal within the recording; nothing links them to another one, to the fleet's keys or to a
     session or tenant.

@@ -1,4 +1,4 @@
-"""What a recording holds, in figures."""
+"""Figures about a recording's contents."""
 
 from __future__ import annotations
 

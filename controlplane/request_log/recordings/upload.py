@@ -1,4 +1,4 @@
-"""Reads an uploaded trace: every line is checked, and all that is wrong is told at once with its line number."""
+"""Reads an uploaded trace: checks every line, and reports all errors at once with their line numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadTraceError(ValueError):
-    """The upload is no trace; `problems` name lines and what is wrong there, at most MAX_PROBLEMS of them."""
+    """The upload is not a trace; `problems` lists lines with their errors, at most MAX_PROBLEMS."""
 
     def __init__(self, problems: list[FieldProblem], wrong_lines: int) -> None:
         lines = count(wrong_lines, "line")

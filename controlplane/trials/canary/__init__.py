@@ -1,1 +1,1 @@
-"""Policies on trial: what is heard of their arms, how a look at them is kept, and which arms a pool has."""
+"""Canaries: intake of their arms' results, stored evaluations, and the arms of a pool."""

@@ -1,4 +1,4 @@
-"""Hears what gateways count of each arm and keeps it in slices of time, until the jobs compare them."""
+"""Receives gateways' counts per arm, and keeps them in time slices until the jobs compare them."""
 
 from __future__ import annotations
 

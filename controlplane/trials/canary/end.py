@@ -22,7 +22,7 @@ from controlplane.trials.models.canary import Canary, CanaryState
 
 
 class CanaryOverError(ConflictError):
-    """The canary has ended, or cannot go where it was told to; the message says what to do."""
+    """The canary has ended, or cannot take the requested step; the message says what to do."""
 
 
 def locked_running(canary: Canary, expected: int | None) -> Canary:

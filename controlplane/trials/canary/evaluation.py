@@ -1,4 +1,4 @@
-"""One look at two arms as it is kept for people: figures, guards, and how they came to it."""
+"""One stored evaluation of two arms: figures, guardrails, and how they were obtained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks of a canary that it goes on by evidence: the dwell is over, requests are judged, and every guard holds."""
+"""Evidence that a canary needs to continue: its dwell is over, requests are judged, and every guardrail holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Evidence(StrEnum):
 
 
 class EvidenceMissingError(CanaryOverError):
-    """Nobody knows yet whether the canary does well; the message says what is missing."""
+    """It is not yet known whether the canary does well; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)

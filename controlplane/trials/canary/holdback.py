@@ -1,4 +1,4 @@
-"""Turns a pool's control slice; each change of who serves is told to the audit and published."""
+"""Changes the state of a pool's holdback; each change of who serves is audited and published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at the control slice of every pool that has one: is the policy better than the simple rule beside it?"""
+"""Evaluates the holdback of every pool that has one: is the policy better than the simple rule?"""
 
 from __future__ import annotations
 

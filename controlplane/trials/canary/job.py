@@ -1,4 +1,4 @@
-"""Looks at every running canary: observe both arms, plan, and step, promote or abort by the services."""
+"""Evaluates every running canary: observes both arms, plans, then steps, promotes, or aborts."""
 
 from __future__ import annotations
 

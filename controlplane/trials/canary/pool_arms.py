@@ -1,4 +1,4 @@
-"""Which arms a pool has beside its live version, as its snapshot says."""
+"""Arms of a pool next to its live version, as in its snapshot."""
 
 from __future__ import annotations
 

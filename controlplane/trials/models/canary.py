@@ -1,4 +1,4 @@
-"""What is on trial with a share of the sessions: a policy version beside the live one, or a pool beside others."""
+"""A trial on a share of the sessions: a policy version next to the live one, or a pool next to others."""
 
 from __future__ import annotations
 

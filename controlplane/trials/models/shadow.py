@@ -1,4 +1,4 @@
-"""A draft that decides beside a pool's live policy for a while, and what its gateways counted."""
+"""A draft that decides next to a pool's live policy for some time, and its gateways' counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question of what a policy would have done with recorded traffic, and its answer."""
+"""One what-if: a policy applied to recorded traffic, and the result."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shadows: what a draft would have decided beside the live policy."""
+"""Shadows: what a draft would have decided next to the live policy."""

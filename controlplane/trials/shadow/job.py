@@ -1,4 +1,4 @@
-"""Stores what gateways counted of their shadows, ends those that are due, and has observing pools compared."""
+"""Stores gateways' shadow counts, ends shadows that are due, and starts comparisons for observing pools."""
 
 from __future__ import annotations
 

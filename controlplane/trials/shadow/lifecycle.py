@@ -1,4 +1,4 @@
-"""Starts and ends shadows: drafts that decide beside a pool's live policy, of which nothing is carried out."""
+"""Starts and ends shadows: drafts that decide next to a pool's live policy, without effect."""
 
 from __future__ import annotations
 

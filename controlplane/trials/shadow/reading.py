@@ -1,4 +1,4 @@
-"""What a shadow's counts say, as figures."""
+"""Figures from a shadow's counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps what gateways counted of their shadows, and adds it up for whoever looks."""
+"""Stores gateways' shadow counts and sums them for display."""
 
 from __future__ import annotations
 

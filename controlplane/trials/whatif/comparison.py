@@ -1,4 +1,4 @@
-"""Makes the answer of a what-if from the reports of its runs and what happened. Pure."""
+"""Builds the result of a what-if from the reports of its runs and the recording. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a what-if found, in one line: judged only where all seeds agree."""
+"""A what-if's finding in one line: judged only if all seeds agree."""
 
 from __future__ import annotations
 

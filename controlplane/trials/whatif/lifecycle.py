@@ -1,4 +1,4 @@
-"""Asks what-ifs, and tells how they stand. The job controlplane.trials.whatif.job does the work."""
+"""Starts what-ifs and reads their state. The job controlplane.trials.whatif.job runs them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ KEPT = 1000
 
 
 class TooManyWaitError(ConflictError):
-    """So many what-ifs wait that another one would only wait longer."""
+    """Too many what-ifs are queued; another one would only wait longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfStanding:
-    """How a what-if stands."""
+    """State of a what-if."""
 
     whatif: WhatIf
     run: JobRun | None

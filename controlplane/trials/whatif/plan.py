@@ -1,4 +1,4 @@
-"""What a what-if has to run: one task per policy and seed, all on the same requests."""
+"""Runs of a what-if: one task per policy and seed, all on the same requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads from the database what a what-if needs to run."""
+"""Reads the inputs of a what-if from the database."""
 
 from __future__ import annotations
 

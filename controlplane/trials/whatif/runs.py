@@ -1,4 +1,4 @@
-"""Carries out the runs of a what-if, several at once in child processes, and makes its answer."""
+"""Executes the runs of a what-if, several at once in child processes, and builds its result."""
 
 from __future__ import annotations
 

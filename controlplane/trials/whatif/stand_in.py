@@ -1,4 +1,4 @@
-"""The simulated engine that stands in for a pool's engines: what their prefills and decodes take, and what fits."""
+"""The simulated engine that represents a pool's engines: its prefill and decode times, and its memory."""
 
 from __future__ import annotations
 

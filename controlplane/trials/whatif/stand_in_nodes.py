@@ -1,4 +1,4 @@
-"""The node managers that stand in for those of a pool: how much each keeps, and which engine has which."""
+"""The node managers that represent those of a pool: the size of each, and each engine's node."""
 
 from __future__ import annotations
 
