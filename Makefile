@@ -16,7 +16,7 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 # Tests often wait for browsers and processes, so use more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 
-# Programs that tests start would compile all modules anew each time.
+# Without bytecode, programs that tests start would compile all modules again each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -43,10 +43,10 @@ test-thorough: setup ## run the longest tests
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone"
 
-test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy and Envoy, installed where that is allowed
+test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy, and Envoy, installed if possible
 	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
 
-test-packages: setup ## run the tests of container image, compose, Kubernetes, systemd, monitoring, restore and wheels
+test-packages: setup ## run the tests of the container image, compose, Kubernetes, systemd, monitoring, restore, and wheels
 	@eval export $$(.ci/setup-proxies) && path="$$PYTHONPATH" && eval export $$(.ci/setup-packages) && export PYTHONPATH="$$PYTHONPATH:$$path" && \
 	  SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/deploy/packages tests/end_to_end/test_restore.py
 
@@ -59,7 +59,7 @@ test-mooncake: setup ## run the KV store's backend tests with the real Mooncake 
 fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
-check: setup ## run lint, types, import rules and house rules
+check: setup ## run linters, type checks, import contracts, and house rules
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
@@ -68,7 +68,7 @@ check: setup ## run lint, types, import rules and house rules
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q tests/house
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
 
-format: setup ## format all Python files and scripts of the console
+format: setup ## format all Python files and console scripts
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
 	@.ci/check-frontend format
 
@@ -85,24 +85,24 @@ bench-peers: setup ## compare with other products, installed into var/peers (nee
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence
 
-soak: setup ## kill random processes of a whole installation, SOAK_MINUTES per seed, and check every request and effect
+soak: setup ## kill random processes of a complete installation, SOAK_MINUTES per seed, and check every request and effect
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.installation.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
 	done; \
 	KILL_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/end_to_end/test_separate_processes.py || failed=1; \
 	exit $$failed
 
-soak-kv: setup ## kill node managers, fill disks and flip bits, SOAK_MINUTES per seed, and check every block that was read
+soak-kv: setup ## kill node managers, fill disks, and flip bits, SOAK_MINUTES per seed, and check every block that was read
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.kv.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/kv_soak-$$seed.json --log var/bench/kv_soak-$$seed.log || failed=1; \
 	done; exit $$failed
 
-soak-regions: setup ## cut, stall, reset and kill between three regions, one run per seed, and check the history of every request
+soak-regions: setup ## cut, stall, and reset links between three regions and kill gateways, one run per seed, and check the history of every request
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.regions.soak --seconds 60 --seed $$seed --json var/bench/region_soak-$$seed.json || failed=1; \
 	done; exit $$failed
 
-soak-sessions: ## simulate sessions with all systems and seeds anew (20 minutes), and fail where a committed figure differs
+soak-sessions: ## repeat the session simulations of all systems and seeds (20 minutes), and fail if a committed figure differs
 	@$(PYTHON) -m bench.evidence --measure session_loads session_limits session_agents session_priorities
 	@git diff --exit-code bench/results docs/evidence.md
 
