@@ -1,8 +1,8 @@
-"""The live wing alone: `python -m gateway --state-dir DIR --port P [--redis URL]`.
+"""Run one gateway alone: `python -m gateway --state-dir DIR --port P [--redis URL]`.
 
-It needs neither Django nor a database. With --redis (or REDIS_URL) it follows the control plane's
-snapshots live, and serves on the last one, which it keeps in DIR, while Redis is away. Without, the
-control plane writes `last-known-good.snapshot` into DIR; a newer file is taken over while it runs.
+It needs neither Django nor a database. With --redis (or REDIS_URL) it follows the control plane's snapshots. While
+Redis is down, it serves from the last one, which it keeps in DIR. Without Redis, the control plane writes
+`last-known-good.snapshot` into DIR, and the gateway loads a newer file while it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m deploy.nginx`: the agent beside nginx."""
+"""`python -m deploy.nginx`: the agent that updates nginx's upstreams and sends its reports."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from routing.advisories.call_graph import CallGraph
 class Command(BaseCommand):
     """Learns the call graph of requests that carry x-agent and x-workflow-id."""
 
-    help = "Learn from recorded requests which agents call which (docs/advisories.md#agents)."
+    help = "Learn from recorded requests which agents call which (docs/agents.md)."
     requires_system_checks = ()
 
     @override
