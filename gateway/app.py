@@ -1,7 +1,7 @@
 """The gateway's ASGI app: decision API, feedback, explanations, the OpenAI-compatible proxy, health, metrics.
 
-It stands in front of Django in the monolith (`handles` says which paths are its own) and runs alone
-when grown. It expects the Edge around it.
+With Django behind it, `handles` defines which paths are its own; without Django it runs alone. It expects the Edge
+around it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a rebalancing plan changes in one pool's router. All of it is bounded; an empty table undoes it.
 
-It stands beside the router, not in it: routing works without anybody who rebalances.
+It is separate from the router, which works without rebalancing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of live placements and queue orders: names with their constructors.
 
-Who may follow more hands in a table of its own, as the simulator does.
+A caller with more rules passes its own table, as the simulator does.
 """
 
 from __future__ import annotations

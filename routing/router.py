@@ -1,6 +1,7 @@
-"""The only door of the routing core: one Router per pool, driven live by the gateway and in virtual
-time by the simulator. Synchronous, deterministic and clock-free; it returns what to do and does none
-of it.
+"""Entry point of the routing core: one Router per pool.
+
+The gateway drives it live, the simulator in virtual time. It is synchronous, deterministic, and clock-free. It returns
+what to do and does none of it.
 """
 
 from __future__ import annotations

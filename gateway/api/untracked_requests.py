@@ -1,8 +1,8 @@
 """Requests whose callers get an engine and never report the result.
 
-A reservation that nobody ends stands until it expires, and until then the engine looks ever more behind with it, is
-avoided, and at last stands for a sick one. So a caller is believed to follow its requests once it has told of one;
-until then its requests are taken to go as estimated, and nothing is learned from them.
+A reservation without an end lasts until it expires. Until then the engine looks ever more loaded, is avoided, and
+finally looks sick. Therefore a caller is trusted to follow its requests only once it has reported one. Before that, its
+requests are assumed to end on estimate, and nothing is learned from them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How the parts of Switchyard tell each other things: last-value topics and stream topics.
+"""Communication between the parts of Switchyard: last-value topics and stream topics.
 
-gateway.bus.redis_bus takes the place of InProcessBus when the program is grown to several processes; both
-keep the same promises, and values are bytes so that nothing depends on sharing memory.
+gateway.bus.redis_bus replaces InProcessBus when there are several processes. Both give the same guarantees, and values
+are bytes, so that nothing depends on shared memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The bus of several processes, over Redis: the same promises as InProcessBus, kept while the server is away.
+"""The bus of several processes, over Redis: the same guarantees as InProcessBus, kept while the server is down.
 
-What this process publishes reaches its own subscribers at once, in the publisher's thread; what
-others publish arrives in the bus's own thread. Nothing waits for the server except a first look at a
-topic, and that for `wait_s` at most. After a loss each process goes on with what it knows, and when
-the server is back, even an empty one, they fill it again.
+Values that this process publishes reach its own subscribers at once, in the publisher's thread. Values of others arrive
+in the bus's own thread. Nothing waits for the server, except the first read of a topic, and that for at most `wait_s`.
+After a loss, each process continues with what it knows. When the server is back, even empty, the processes fill it
+again.
 """
 
 from __future__ import annotations

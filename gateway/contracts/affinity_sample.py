@@ -1,6 +1,6 @@
-"""Which prompts go where and why, as it crosses the bus: rings, shared prefixes, TTFT by part, hits as reported.
+"""Cache locality, as published on the bus: rings, shared prefixes, TTFT by part, hits as reported.
 
-It changes slowly and is read only by people who look, so it stands beside the FleetSample, not in it.
+It changes slowly and is read only by pages, so it is separate from the FleetSample.
 """
 
 from __future__ import annotations

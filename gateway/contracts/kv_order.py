@@ -1,7 +1,7 @@
-"""What became of orders that moved KV blocks between nodes, as gateways tell it.
+"""Results of orders that moved KV blocks between nodes, as gateways report them.
 
-A row is told when its transfer has ended, and again as its copy is loaded from and when it is judged; a later one of
-the same id replaces an earlier one.
+A row is sent when its transfer has ended, when its copy is loaded from, and when it is judged. A later row with the
+same id replaces an earlier one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The console's question to all gateways about recent decisions, and their answers. Neither contains a prompt.
 
-Both are told over the bus, not published: whoever is not there at that moment never hears them.
+Both are messages on the bus, not published values: a process that is not connected at that moment never gets them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Requests that ended at one gateway, as they travel to the request log: the shape of each, some with their decision.
+"""Requests that ended at one gateway, as sent to the request log: the shape of each, some with their decision.
 
-Batches go over the stream topic TOPIC as msgpack. Both lists travel packed: the log keeps the traffic as it is until
-somebody reads it, and unpacks the decisions to judge and to index them.
+Batches are sent over the stream topic TOPIC as msgpack. Both lists are packed: the log stores traffic as it is until it
+is read, and unpacks the decisions to judge and index them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The versioned snapshot that the control plane publishes and every gateway serves from.
 
-A snapshot is complete in itself (topology, policies, API keys) and replaces its predecessor whole,
-so that a decision never mixes two versions. It travels as msgpack over the bus and lies on disk as
-the last-known-good.
+A snapshot is complete (topology, policies, API keys) and replaces its predecessor as a whole, so that a decision never
+mixes two versions. It is sent as msgpack over the bus, and stored on disk as the last-known-good snapshot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Whether the gateway sends work to one engine: closed, open with a reason, half-open while it proves itself.
+"""Whether the gateway sends work to one engine: closed, open with a reason, or half-open while it is tested.
 
-The gateway is the health authority for its own traffic: it acts at once on what it sees itself, and
-also counts what probe reports say, so that an engine that dies while idle is noticed. Nothing here
-reads a clock; `now` is monotonic seconds.
+The gateway is the health authority for its own traffic. It acts at once on its own observations, and also counts probe
+reports, so that an engine that dies while idle is noticed. Nothing here reads a clock; `now` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One engine's progress on this gateway's requests: whether they advance, and how fast.
 
-Engine health judges by it (planning.engine_health.engine_health): an engine can answer /health and stand still.
+Engine health judges by it (planning.engine_health.engine_health): an engine can answer /health and be stalled.
 """
 
 from __future__ import annotations

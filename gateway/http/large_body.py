@@ -1,7 +1,8 @@
 """Limits the decoding cost of a large JSON body, checking it piece by piece over iterations of the event loop.
 
-The decoder works in one go, at a nanosecond per byte of text but thirty per byte of hostile numbers, so what
-lies outside of strings is counted before. A thread would not help: the decoder holds the interpreter.
+The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
+Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
+lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Contents of one node, from its pages and events to changes of the table that routing reads.
 
-A block is held while one payload of it lies on one medium: payloads of several ranks, and copies in DRAM and on SSD,
-have one routing key. It counts as lying in DRAM while one payload does. Events may repeat what a page showed, so that
-copies are a set and never counted.
+A block is held while one payload of it is on one medium: payloads of several ranks, and copies in DRAM and on SSD, have
+the same routing key. It counts as in DRAM while one payload is there. Events may repeat what a page showed, so copies
+are a set and are never counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Follows one node manager: reads its contents by pages, then its events, in a thread off the event loop.
 
-The connection that the pages came over is kept, and asked for a sign of life every second: it ends with the node's
-process, so that a node that started anew, or is gone, is never taken for the one whose blocks are known. Events that
-were missed are replayed; where the node keeps them no more, it is paged through again.
+The connection used for paging is kept, and a sign of life is requested every second. The connection ends with the
+node's process, so a restarted or lost node is never mistaken for the one whose blocks are known. Missed events are
+replayed. If the node no longer has them, its contents are read again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Copies that shrinks took from nodes, until it is known whether that was wrong.
+"""Copies that shrinks dropped from nodes, until it is known whether that was wrong.
 
-A copy goes because nobody asked for it for a while. Where a request comes within as long to an engine of that node, and
-lacks blocks that went, it loads them from elsewhere or computes them: the shrink was useless, whatever room it made.
+A copy is dropped after some time without a load. If, within the same time, a request goes to an engine of that node and
+lacks dropped blocks, it loads them from another node or computes them. The shrink was then useless.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Orders that move KV blocks ahead of their use: planned, carried out within limits, and judged by what they saved.
+"""Orders that move KV blocks ahead of their use: planned, executed within limits, and judged by what they saved.
 
-No request waits for an order. A request that waits for its engine has what it will load brought to the engine's own
-node (prefetch), and so has a session that announced its next request (advisory); leading blocks that are loaded from
-elsewhere again and again come to stay (replicate), until nobody loads them there any more (shrink). Orders run on
-threads of their own; everything else happens on the event loop's thread.
+No request waits for an order. While a request is queued, the blocks that it will load are moved to its engine's own
+node (prefetch). The same happens for a session that announced its next request (advisory). Leading blocks that are
+repeatedly loaded from another node are copied (replicate), until they are no longer loaded there (shrink). Orders run
+on separate threads; everything else runs on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which gateway decides for each pool: leases, elections, heartbeats, and the messages between owners and the others.
 
-A pool's owner holds its lease on the bus and an epoch above all that a peer has seen. While the bus is away the
-owner stays, and nobody is elected. Without peers there is no owner, and nothing here is on the way of a request.
+A pool's owner holds its lease on the bus, and an epoch above all that any peer has seen. While the bus is down, the
+owner stays and no election takes place. Without peers there is no owner, and this module adds nothing to the path of a
+request.
 """
 
 from __future__ import annotations

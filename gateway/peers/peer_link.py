@@ -1,7 +1,7 @@
-"""Direct connections between gateways, which need neither Redis nor a control plane: one websocket to each peer.
+"""Direct connections between gateways, without Redis or a control plane: one websocket to each peer.
 
-Whoever connects proves by HMAC that it holds the fleet secret; between hosts TLS with certificates of both sides lies
-below. A call is answered on the connection that brought it, a notice is not answered and may be lost.
+A connecting gateway proves by HMAC that it holds the fleet secret. Between hosts, mutual TLS is below. A call is
+answered on the connection on which it arrived. A notice has no answer and may be lost.
 """
 
 from __future__ import annotations

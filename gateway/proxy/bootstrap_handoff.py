@@ -1,7 +1,7 @@
-"""Carries out a decision for two of SGLang's engines, which get the request at the same time and find each other.
+"""Executes a decision for two SGLang engines, which get the request at the same time and find each other.
 
-The decode engine waits for the KV by itself, so that its answer may begin at any moment. It goes to the client once
-the prefill engine has answered too: until then a failure of either ends both, and the caller may pair anew.
+The decode engine waits for the KV, so its answer may begin at any time. It is passed to the client once the prefill
+engine has answered, too. Until then, a failure of either ends both, and the caller may choose another pair.
 """
 
 from __future__ import annotations

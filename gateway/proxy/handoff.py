@@ -1,7 +1,7 @@
 """Executes a decision for two engines: one computes the prompt, the other continues with its KV.
 
-The legs follow each other, so whichever runs is the one that a leaving client cancels. Until the first byte
-has gone out, a failure of either leg is returned, and the caller may pair the request anew.
+The legs run one after the other, so a disconnecting client cancels the leg that runs. Until the first byte is sent, a
+failure of either leg is returned, and the caller may choose another pair.
 """
 
 from __future__ import annotations

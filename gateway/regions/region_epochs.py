@@ -1,9 +1,9 @@
 """Which gateway serves each region's engines: epochs, and which gateway may take over a dead region.
 
-A region serves its own engines. Where its gateways have ended (their addresses refuse connections; silence proves
-nothing) the nearest living region claims the next epoch, which most of the other regions must grant. The region's
-own gateway takes the epoch after that when it is back; of two claims the one with the higher number holds. Odd numbers
-are the region's own, which needs nobody's grant; even ones are granted. So none has two holders.
+A region serves its own engines. If its gateways have died (their addresses refuse connections; silence proves nothing),
+the nearest live region claims the next epoch, which a majority of the other regions must grant. When the region's own
+gateway is back, it takes the epoch after that. Of two claims, the higher number wins. Odd numbers belong to the region
+itself and need no grant; even numbers are granted. Therefore no number has two holders.
 """
 
 from __future__ import annotations

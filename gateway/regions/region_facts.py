@@ -1,7 +1,7 @@
 """Messages between gateways of different regions: the heartbeat request every 100 ms, and the heartbeat.
 
-Whoever wants to know asks, and dates the answer by the moment of its question: an answer that a stalled connection
-held back is as old as it is, and both ways of the connection are known to work.
+The requester dates the answer by the time of its request. An answer that was delayed by a stalled connection therefore
+has its true age, and an answer proves both directions of the connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The first stage of routing: whether a request stays in its region or goes to another one, now or while it is queued.
 
-The pool's region rule chooses between its own engines and other regions. Where it chooses an engine or that the
-request waits, the pool's own placement and queue go on. A waiting request is asked about again with each heartbeat.
-Why a request went elsewhere is `Hop.reason`: a rule in routing/regions says it, routing/values/reasons.py names it.
+The pool's region rule chooses between local engines and other regions. If it chooses a local engine, or that the
+request waits, the pool's own placement and queue continue. A queued request is evaluated again at each heartbeat.
+`Hop.reason` is the reason for a hop, as returned by a rule in routing/regions and named in routing/values/reasons.py.
 """
 
 from __future__ import annotations

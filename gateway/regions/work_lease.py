@@ -1,13 +1,13 @@
 """How long work for another gateway may continue without a message from it.
 
-A request is forwarded under a lease that both ends know. Each heartbeat carries a stamp of whoever answers, on its own
-clock; the question after it, and each forwarded request, brings the newest stamp back. Whoever serves the request ends
-it SILENCE_S after the last stamp that came back. Its first contact takes it back LEASE_MARGIN_S later, counted from
-when it got that stamp, which was after it was made: by then the work has ended, whichever way of the connection is
-broken, and no clocks are compared.
+A request is forwarded under a lease that both ends know. Each heartbeat carries a timestamp on the responder's own
+clock. The next heartbeat request, and each forwarded request, return the newest timestamp. The serving gateway ends the
+work SILENCE_S after the last timestamp that was returned to it. The first contact takes the request back LEASE_MARGIN_S
+later, counted from its receipt of that timestamp, which is after its creation. By then the work has ended, whichever
+direction of the connection is broken, and no clocks are compared.
 
-A process that is held up ends nothing in time. What has begun to wait before therefore asks once more when it gets an
-engine, and a stamp that comes after the lease was over renews it for later work alone.
+A stalled process ends nothing in time. Therefore work that was queued before a stall checks the lease again when it
+gets an engine, and a timestamp that arrives after the lease has expired renews it only for later work.
 """
 
 from __future__ import annotations

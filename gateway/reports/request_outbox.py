@@ -1,9 +1,9 @@
 """Sends ended requests to the request log: the shape of each, and the decisions of some in full.
 
-The end of a request packs its row, while the processor still has the record in its cache. Every interval takes what has
-ended, notes where TTFT went, makes the decisions that are to be kept in full (decision_sampling), notes what their hits
-came to (index_trust), and puts rows and decisions on the bus. What can be told of these later is told there: regret,
-index rows, statistics.
+A request's row is packed when the request ends, while its record is still in the CPU cache. Every interval takes the
+ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_sampling), adds their
+hits (index_trust), and puts rows and decisions on the bus. Everything that can be computed later is computed by the
+receiver: regret, index rows, statistics.
 """
 
 from __future__ import annotations

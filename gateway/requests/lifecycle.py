@@ -1,7 +1,7 @@
 """Places one request and follows it to its end; shared by the decision API and the proxy.
 
-Every request that gets here ends in exactly one of completed, failed, refused, cancelled or
-client_error. The record says where it stands; the listeners hear each change, once.
+Every request that gets here ends in exactly one of completed, failed, refused, cancelled or client_error. The record
+holds its state; the listeners get each change once.
 """
 
 from __future__ import annotations

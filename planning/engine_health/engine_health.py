@@ -1,9 +1,9 @@
 """Judges the engines of a pool by their progress, not by their /health.
 
-Each engine is healthy, suspect, quarantined or in probation. A fault (see planning.engine_health.health_signs) that has
-lasted quarantines an engine; so does being worse than the rest, but of a tenth of the pool at most
-(one at least), and not while fewer than half are well: then the engines are not the cause. The n-th
-quarantine in a row lasts n terms. Who comes back gets a small share of its load at first.
+Each engine is healthy, suspect, quarantined, or in probation. A lasting fault (planning.engine_health.health_signs)
+quarantines an engine. So does being worse than the rest, but only for a tenth of the pool (at least one engine), and
+not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row lasts n times as
+long. A returning engine starts with a small share of its load.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Queue-driven prefetch: while a request waits for its engine, what it will load comes to that engine's own node.
+"""Queue-driven prefetch: while a request is queued, the blocks that it will load move to the engine's own node.
 
-Mooncake §5.2 moves a queued request's KV from the slower tier meanwhile; here a slower place is another node, or the
-SSD of the engine's own. The load that is left when the prefill begins comes from the DRAM beside the engine.
+Mooncake §5.2 moves a queued request's KV up from the slower tier. Here, a slower place is another node, or the SSD of
+the engine's own node. When the prefill begins, the remaining load comes from DRAM on the engine's own machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many copies a prefix should have, and which to add or drop: Mooncake's `change_replica` (§3.2.2).
 
-Hot prefixes get one more copy (planning.kv_orders.replication); a copy that an order made and nobody loads from any
-more goes, so that its room is not taken from blocks that lie nowhere else. A node would drop them by its own eviction
-too, but it cannot know which of its blocks another node has.
+Hot prefixes get one more copy (planning.kv_orders.replication). A copy that an order made and that is no longer loaded
+is dropped, so that it takes no space from blocks without another copy. A node's own eviction would also drop it, but a
+node does not know which of its blocks other nodes have.
 """
 
 from __future__ import annotations

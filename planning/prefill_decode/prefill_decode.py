@@ -1,8 +1,8 @@
 """Keeps prefill and decode engines in proportion to their loads (Mooncake §5.1).
 
-Driving the imbalance factor straight to 1 would oscillate: an engine changes its role only when the factor has
-been out of a band for a while, one bounded step at a time, never so far that the other side would be out of it,
-and turning back takes more than going on.
+Driving the imbalance factor straight to 1 would oscillate. Therefore an engine changes its role only if the factor has
+been outside a band for some time, one bounded step at a time, and never so far that the other side would leave the
+band. Reversing the last change takes more than continuing.
 """
 
 from __future__ import annotations

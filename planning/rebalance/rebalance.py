@@ -1,9 +1,9 @@
 """Relieves engines that stay hot: more engines for their hot prefixes, and queued requests moved away.
 
-Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps
-its engines hot however queued requests migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more
-candidate at a time, as the ring gives them, and gives them back in calm times. A low coefficient of variation alone
-is no goal: while much is computed again that another engine holds, nothing is spread further.
+Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps its engines hot
+however queued requests migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more candidate at a time, in ring
+order, and returns them in calm times. A low coefficient of variation alone is not a goal: while many tokens are
+recomputed that another engine holds, no prefix is widened further.
 """
 
 from __future__ import annotations

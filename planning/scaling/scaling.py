@@ -1,9 +1,9 @@
 """Decides how many engines a pool should have (DualMap §3.4, A.3.3).
 
-It adds several at once where objectives are widely missed, where the queue will be too long by the time
-a new engine is up, or where a forecast says that load is coming; it drains one step at a time, and only
-after a calm in which fewer engines would have been enough with room to spare. Sizes follow from the work that is
-asked for, which an overloaded pool cannot hide: engines = demand / utilisation.
+It adds several engines at once if objectives are widely missed, if the queue will be too long by the time a new engine
+is up, or if a forecast expects load. It drains one step at a time, and only after a calm period in which fewer engines
+would have been enough with a reserve. Sizes follow from demand, which an overloaded pool cannot hide: engines = demand
+/ utilization.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Compares the observed results of two arms: is one worse than the other by more than it may be?
+"""Compares the observed results of two arms: is one worse than the other by more than its threshold?
 
-Both arms share engines and moments, so that what hits one hits the other; the doubt in a difference is therefore
-taken from how it varies from slice to slice of time, and never below what independent requests would give. A look
-comes every other second and the looks are many, so a line counts as crossed only DOUBT standard errors beyond it.
+Both arms share engines and time, so an event that affects one affects the other. The standard error of a difference
+therefore comes from its variation between time slices, and is never below that of independent requests. Evaluations run
+every other second and are many, so a threshold counts as crossed only at DOUBT standard errors beyond it.
 
-Long prompts take long in either arm. What their lengths explain of the times to first token is taken out before the
-arms are compared (regression adjustment, as CUPED does with what is known before a trial: Deng, Xu, Kohavi and Walker
-2013), so that an arm is not blamed for its prompts, and fewer requests tell a difference.
+Long prompts take long in either arm. The part of the times to first token that prompt lengths explain is removed before
+the comparison (regression adjustment, as CUPED does with data from before a trial: Deng, Xu, Kohavi and Walker 2013),
+so that an arm is not blamed for its prompts, and fewer requests reveal a difference.
 """
 
 from __future__ import annotations

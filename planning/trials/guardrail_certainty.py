@@ -1,7 +1,8 @@
-"""Tells what is known of each guard: that it holds, that it is broken, or not yet, and when it can be known.
+"""State of each guardrail: it holds, is broken, or is not yet known, and when it will be known.
 
-The comparison aborts on what is broken beyond doubt. To go on takes the opposite: that the whole interval lies within
-the threshold. Between them more requests are needed, and their number follows from how the interval narrows.
+The comparison aborts on guardrails that are broken beyond doubt. Continuing requires the opposite: the whole interval
+must be within the threshold. Between the two, more requests are needed; their number follows from how fast the interval
+narrows.
 """
 
 from __future__ import annotations

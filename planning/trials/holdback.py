@@ -1,7 +1,7 @@
-"""Keeps a policy beside a simple rule: the rule takes over while the policy loses, and gives back by itself.
+"""Holdback: a simple rule takes over while the policy does worse, and returns control automatically.
 
-Flapping is bounded: losing must last, each loss soon after a return doubles the time to the next try, and a try
-gives the policy a small share only.
+Flapping is bounded: the policy must do worse for some time, each relapse soon after a return doubles the time to the
+next attempt, and an attempt gives the policy only a small share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Turns what a gateway observes of its requests into samples of prefill and decode times.
 
-The seconds from dispatch to first token are a prefill's only where the engine had no other prefill of ours
-meanwhile. Decodes beside it are not excluded: under load there always are some, and the time that they
-add is what the next request will meet too.
+The time from dispatch to first token is a prefill time only if the engine had no other prefill of ours at the same
+time. Concurrent decodes are not excluded: under load there are always some, and the next request will also wait for
+them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Engines that make no first token because decodes hold their memory (DualMap A.8).
+"""Engines that produce no first token because decodes fill their memory (DualMap A.8).
 
-Prefill goes first on a co-located engine until its KV memory is full; then prefills stand until decodes
-end. How long cannot be known, so the time without a first token stands in for it: D = now − the last
-first token, once that is T or more while prefills stand there. D is added to the TTFT estimate of newcomers
-and of the requests that wait there, which migrate where that makes them late (A.8.3). Beyond the paper, an
-engine that reports free memory is not held up by decodes, however slow it is.
+On a co-located engine, prefill has priority until the KV memory is full; then prefills wait until decodes end. The
+length of this wait is unknown, so the time without a first token is used as its estimate: D = now − the last first
+token, if that is at least T while prefills are waiting there. D is added to the TTFT estimate of new requests and of
+the requests queued there, which migrate if that makes them late (A.8.3). Beyond the paper, an engine that reports free
+memory is not considered blocked by decodes, however slow it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decode work promised to engines: the second leg of each request whose prefill runs on another engine.
 
-A leg stands from the dispatch, so that decode engines are charged for work that is still in prefill, until the
-request ends, expires, or its engine is gone; releasing twice is harmless.
+A leg exists from the dispatch until the request ends, expires, or its engine is lost, so decode engines are charged for
+work that is still in prefill. Releasing a leg twice is harmless.
 """
 
 from __future__ import annotations

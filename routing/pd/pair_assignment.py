@@ -1,8 +1,8 @@
-"""Gives each request that was given a prefill engine its decode engine, and keeps the second leg's account.
+"""Assigns a decode engine to each request with a prefill engine, and accounts for the second leg.
 
-Only pools with roles have it; the router makes it when the first prefill or decode engine comes. The decode
-engine is chosen at the dispatch, when the prefill begins, because loads are known best then; admission looks at
-the same figures before (Mooncake Alg. 1, lines 17 to 19).
+Only pools with roles have it; the router creates it when the first prefill or decode engine joins. The decode engine is
+chosen at dispatch, when the prefill begins, because loads are known best then. Admission evaluates the same figures
+earlier (Mooncake Alg. 1, lines 17 to 19).
 """
 
 from __future__ import annotations

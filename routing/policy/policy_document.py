@@ -1,8 +1,8 @@
 """The routing half of a policy: which stages of the pipeline are on, and with which settings.
 
-Every field carries a title, its range and a sentence; x-unit is its unit, x-usual the range that
-most pools stay in and x-group the part of the form it stands in. The same types are the schema of the
-console's form, of the API, of the simulator and of the gateway.
+Every field has a title, its range, and a description. x-unit is its unit, x-usual the range that most pools use, and
+x-group its section of the form. The same types are the schema of the console's form, of the API, of the simulator, and
+of the gateway.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Rejects a request at once if the fleet cannot serve it within its objectives (Mooncake §4.3).
 
-The load of a stage is an expected time over its objective: that of prefill the expected TTFT on the
-chosen engine over the TTFT objective, that of decode the time of a decode step over the TBT objective.
-A request is rejected where either passes the policy's threshold, before its prefill costs anything.
+The load of a stage is an expected time divided by its objective: for prefill, the expected TTFT on the chosen engine
+over the TTFT objective; for decode, the time of a decode step over the TBT objective. A request is rejected if either
+exceeds the policy's threshold, before its prefill costs anything.
 
-`early` (§4.3.2) takes the decode load as it is; it lags behind what prefill has under way, so that the
-two swing against each other (§4.3.3). `predictive_system` (§4.3.4) takes it as of the moment t at which
-the request's own decode begins: prefills that end until t are added, decodes that have then run for
-the uniform time t_d are taken off, and the mean over the pool counts. `predictive_instance` does the same
-for the chosen engine alone. Beyond the paper, where t_d is not given, decodes are taken off at the rate at
-which they have ended of late.
+`early` (§4.3.2) uses the current decode load. That load lags behind the running prefills, so the two oscillate in
+antiphase (§4.3.3). `predictive_system` (§4.3.4) uses the load at the moment t at which the request's own decode begins:
+prefills that end before t are added, decodes that have then run for the uniform time t_d are subtracted, and the mean
+over the pool counts. `predictive_instance` does the same for the chosen engine only. Beyond the paper, if t_d is not
+set, decodes are subtracted at the rate at which they have recently ended.
 """
 
 from __future__ import annotations

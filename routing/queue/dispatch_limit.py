@@ -1,9 +1,9 @@
-"""Selective pushing: whether an engine is to be given another request now (SkyWalker §3.3).
+"""Selective pushing: whether an engine may get another request now (SkyWalker §3.3).
 
-`pending` (SP-P) looks at what the engine reports: a request that it has accepted and not started says
-that its batch is full. Our own requests with a token are none of those, whatever an older report says, and
-free KV memory tells beforehand that a prompt would be pending. A report that is too old says nothing;
-the prefill window alone then decides, so that an engine is never blocked by silence.
+`pending` (SP-P) uses the engine's report: an accepted request that has not started means that the batch is full. Our
+own requests with a first token are not pending, whatever an older report says, and too little free KV memory predicts
+that a prompt would be pending. A report that is too old is ignored; the prefill window alone then decides, so that a
+silent engine is never blocked.
 """
 
 from __future__ import annotations

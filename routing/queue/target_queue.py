@@ -1,7 +1,6 @@
 """Requests queued at one place: for one target, or unbound for the whole pool.
 
-Which goes next is the order's to say; around it, whatever the order, stand fairness between tenants and
-the bound on how long a queued request may be overtaken.
+The order decides which request is next. Fairness between tenants and the starvation limit apply to every order.
 """
 
 from __future__ import annotations

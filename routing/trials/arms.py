@@ -1,8 +1,8 @@
 """Arms of a comparison: other placements that choose for a share of the sessions, next to the live one.
 
-All arms of a pool see one fleet, one index, one ledger and one queue, so that they are compared under the same
-load. What belongs to the queue (its order, when it pushes, whom it admits) belongs to the live policy alone: an
-arm chooses engines. While nothing is tried, a decision looks at one None.
+All arms of a pool share one fleet view, index, ledger, and queue, so they are compared under the same load. The queue's
+settings (order, dispatch limits, admission) come from the live policy only: an arm only chooses engines. Without a
+trial, the cost per decision is one check for None.
 """
 
 from __future__ import annotations

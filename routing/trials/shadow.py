@@ -1,7 +1,7 @@
-"""What another policy would choose for a request, on the same view at the same moment, without carrying it out.
+"""What another policy would choose for a request, on the same view at the same moment, without executing it.
 
-Each comparison stands alone: engines, loads and caches are those that the live policy's choices made. What
-a policy makes of a fleet that follows it is asked of a what-if, not of a shadow.
+Each comparison is independent: engines, loads, and caches are those that the live policy produced. How a policy does on
+a fleet that follows its own choices is the question of a what-if, not of a shadow.
 """
 
 from __future__ import annotations
