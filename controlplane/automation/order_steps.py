@@ -1,8 +1,8 @@
 """The next step of one order: the call to the actuator, and the changes that its answer makes.
 
-A step claims the order by a conditional update, asks the actuator outside any transaction, and stores the answer by
-another conditional update together with what it means for the topology. A process that dies in between has changed
-nothing here; the order comes up again after CLAIM, and the actuator knows it by its key.
+A step claims the order by a conditional update, calls the actuator outside any transaction, and stores the answer by
+another conditional update, together with its effects on the topology. A process that dies in between has changed
+nothing here. The order is retried after CLAIM, and the actuator recognizes it by its key.
 """
 
 from __future__ import annotations

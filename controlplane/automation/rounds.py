@@ -1,8 +1,8 @@
-"""One round of an automation for one pool: taken under a lease, planned, and stored with its effects in one piece.
+"""One round of an automation for one pool: taken under a lease, planned, and stored atomically with its effects.
 
-Everything that a round does is rows of the database, written in the transaction that moves its own job run on
-under the lease's fencing token. Whoever dies before that has done nothing, whoever dies after it has done
-all; nobody does it twice. What reaches beyond the database is carried out afterwards, order by order
+All effects of a round are database rows, written in the transaction that advances its own job run under the lease's
+fencing token. A process that dies before that transaction has done nothing; one that dies after it has done everything.
+Nothing is done twice. Effects outside the database are carried out afterwards, order by order
 (controlplane.automation.jobs.engine_orders).
 """
 

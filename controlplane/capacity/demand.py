@@ -1,4 +1,4 @@
-"""Demand per region from the request log, in engines that are busy all the time."""
+"""Demand per region from the request log, in fully utilized engines."""
 
 from __future__ import annotations
 

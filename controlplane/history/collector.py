@@ -1,4 +1,4 @@
-"""Folds this process's view of the live samples into ten-second columns, until the roll-up job has stored them."""
+"""Folds this process's view of the live samples into ten-second buckets, until the roll-up job has stored them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Creates, changes, and deletes objects in one way: validated, audited, published.
 
-Roles are the callers' part: each verb knows which one it needs. Models with `in_snapshot` are published.
+Callers check roles: each action knows which one it needs. Models with `in_snapshot` are published.
 """
 
 from __future__ import annotations

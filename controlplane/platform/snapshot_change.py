@@ -1,6 +1,6 @@
 """Changes to the contents of a snapshot: each raises the snapshot's version in its own transaction.
 
-`committed` is sent after the transaction; `controlplane.publication` hears it and publishes.
+`committed` is sent after the transaction; `controlplane.publication` receives it and publishes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes, publishes and rolls back policies. Nothing is overwritten: each change is a new version.
+"""Writes, publishes, and rolls back policies. Nothing is overwritten: each change is a new version.
 
-Whoever operates one of a policy's pools may draft; what goes live touches all of its pools, so that
-publishing needs the role in each.
+Operators of one of a policy's pools may draft. A version that goes live affects all of the policy's pools, so
+publishing requires the role in each of them.
 """
 
 from __future__ import annotations

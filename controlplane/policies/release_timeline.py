@@ -1,4 +1,4 @@
-"""The journey of a version from draft to live and out of force again, as steps that are done or to come. Pure."""
+"""Release timeline of a version, from draft to live and replaced, as steps that are done or pending. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Publishes topology, policies, and API keys as one complete, versioned snapshot.
 
-A change raises the version inside its own transaction, and a snapshot is read under a lock on that
-row, so that a version always stands for one committed state. Gateways take what is on the bus and
-keep it on disk as their last-known-good.
+A change raises the version inside its own transaction, and a snapshot is read under a lock on that row, so each version
+represents one committed state. Gateways take the snapshot from the bus and keep it on disk as their last-known-good.
 """
 
 from __future__ import annotations

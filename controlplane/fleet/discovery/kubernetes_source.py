@@ -1,7 +1,7 @@
 """Engines of a Kubernetes cluster: pods by a label selector, or those of a Gateway API InferencePool.
 
-Pods are listed anew at each look, from the API server's cache: a list needs no memory of what came before, so
-that no missed event can leave a pod behind.
+Each read lists all pods again, from the API server's cache. A list depends on no earlier state, so a missed event
+cannot leave a pod behind.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Leases on job runs: which process may act now, decided by conditional updates of one row.
 
-A holder acts only until the end that it wrote itself; whoever comes later takes the row over by
-raising the fencing token. No two holders believe in their lease at one time as long as their clocks
-agree, and an update with an old token changes nothing at any time.
+A holder acts only until the end that it wrote itself. A later process takes over the row by raising the fencing token.
+While clocks agree, two holders never believe in their lease at the same time. An update with an old token never changes
+anything.
 
-Cancelling is cooperative: a run that somebody asked to end cannot be renewed or taken any more, so its
-holder stops as it does when the lease is lost, and the run ends as cancelled.
+Cancellation is cooperative: a run that a person asked to cancel cannot be renewed or taken any more. Its holder stops
+as if the lease were lost, and the run ends as cancelled.
 """
 
 from __future__ import annotations

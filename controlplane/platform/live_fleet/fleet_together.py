@@ -1,4 +1,4 @@
-"""The fleet as several gateways see it, as one sample."""
+"""Merges the samples of several gateways into one view of the fleet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brings two changes of the same policy together: what only one side changed merges, the rest is asked.
+"""Merges two changes of the same policy: changes of one side are merged, conflicts are left to the user.
 
-Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one
-value, because parameters belong to their rule; under one name they merge one by one.
+Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one value, because
+parameters belong to their rule. Under one name, parameters merge one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gateway process: owns the public port and needs no Django, so that it is back soon after its death."""
+"""The gateway process: owns the public port and needs no Django, so it restarts quickly."""
 
 from __future__ import annotations
 

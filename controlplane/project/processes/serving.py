@@ -1,7 +1,7 @@
-"""Runs gateway, web and jobs as processes of their own; this process supervises them and keeps the local bus.
+"""Runs gateway, web, and jobs as separate processes; this process supervises them and runs the local bus.
 
-The gateway owns the public port. Its socket stays open here, so that who connects while a gateway starts anew waits
-for it. Web and jobs run at a lower priority. Whichever of the three dies is started again.
+The gateway owns the public port. Its socket stays open here, so connections wait while a gateway restarts. Web and jobs
+run at a lower priority. If one of the three dies, it is restarted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Owns every child process of this program: starts, restarts and ends them.
+"""Owns every child process of this program: starts, restarts, and ends them.
 
-Start it from the main thread: Linux tells a child of its parent's death when the *thread* that
-started it ends. Children get process groups of their own, so that Ctrl-C reaches only the supervisor,
-which then ends them in order.
+Start it from the main thread: Linux notifies a child of its parent's death when the *thread* that started it ends.
+Children have their own process groups, so Ctrl-C reaches only the supervisor, which then ends them in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One request of a recording: a row in Mooncake's form, and what became of it in fields that other tools ignore."""
+"""One request of a recording: a row in Mooncake's format, with its outcome in fields that other tools ignore."""
 
 from __future__ import annotations
 

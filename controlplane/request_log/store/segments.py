@@ -1,7 +1,7 @@
 """Stores request batches as segments, and reads them: one decision, or the traffic of a time span.
 
-A batch's segments and the index rows of its decisions are written in one transaction, and a row leaves with its
-segment: whichever process reads finds all of a batch or nothing.
+A batch's segments and the index rows of its decisions are written in one transaction, and a row is deleted with its
+segment. Every reader finds all of a batch or nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ends a canary: aborted by hand or by `job` where guardrails break, promoted (`lifecycle`), or ended with its policy.
+"""Ends a canary: aborted manually or by `job` if guardrails break, promoted (`lifecycle`), or ended with its policy.
 
 When guardrails break: planning/trials/canary.py.
 """

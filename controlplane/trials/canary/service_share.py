@@ -1,8 +1,8 @@
-"""A pool on trial: the share of its service that it gets, and the pools that it is compared with.
+"""A pool on trial: its share of its service, and the pools that it is compared with.
 
 A service is the pools of one region that serve one model; each request goes to one of them by their weights
-(gateway/pool/service.py). The pool on trial has no weight of its own: what its share comes to stands in the snapshot
-as long as the trial runs, so that its end, however it comes, takes the share back.
+(gateway/pool/service.py). The pool on trial has weight 0. While the trial runs, the snapshot contains the weight of its
+share, so every end of the trial takes the share back.
 """
 
 from __future__ import annotations
