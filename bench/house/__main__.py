@@ -59,7 +59,9 @@ def _room(tree: Path, room: str, paths: Sequence[Path], graph: grimp.ImportGraph
         PER_FEATURE: folders_per_feature(names) if room in WITH_FEATURES else "",
         "mutual pairs": str(len(_mutual(imports, graph))),
         "circles": _circles(imports, graph),
-        "words": str(sum(len(found) for _, found in broken_words(tree, (room, f"templates/{room}")))),
+        "words": str(
+            sum(len(found) for _, found in broken_words(tree, (room, "templates") if room == "web" else (room,)))
+        ),
     }
 
 
