@@ -1,0 +1,50 @@
+"""The measures of the house, on trees that are made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from bench.house.features import folders_per_feature
+from bench.house.words import broken_words
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOM = {
+    "gateway/__init__.py": "",
+    "gateway/one/__init__.py": "",
+    "gateway/one/a.py": "import gateway.two.b\n\n\ndef longer() -> int:\n    return 1\n",
+    "gateway/one/c.py": "import gateway.one.a\n\n\ndef short() -> int:\n    return 1\n",
+    "gateway/two/__init__.py": "",
+    "gateway/two/b.py": "import gateway.one.c\n# A ticket that is refused; `max_tickets` stays.\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in ROOM.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_pairs_circles_sizes_and_words_are_counted(tree: Path) -> None:
+    # A process of its own: no room may have been imported where another tree's imports are read.
+    command = [sys.executable, "-m", "bench.house", str(tree), str(tree)]
+    table = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
+    (row,) = [line for line in table if line.startswith("| gateway |")]
+    before = [cell.partition(" → ")[0].strip("| ") for cell in row.split(" | ")]
+    assert before == ["gateway", "6", "12", "5", "2 · 2", "2 (one/)", "1", "1 (3 files)", "2"]
+
+
+def test_words_are_told_with_their_lines(tree: Path) -> None:
+    assert list(broken_words(tree, ["gateway"])) == [("gateway/two/b.py:2", ["ticket", "refused"])]
+
+
+def test_a_feature_by_layer_has_a_folder_per_layer_and_one_by_feature_has_one() -> None:
+    layers = ["services/canaries.py", "services/pools.py", "models/canary.py", "models/pool.py", "canaries/step.py"]
+    features = ["trials/models/canary.py", "trials/canary/step.py", "trials/start.py", "fleet/pools.py"]
+    assert folders_per_feature([PurePosixPath(each) for each in layers]) == "fleet 2, trials 3"
+    assert folders_per_feature([PurePosixPath(each) for each in features]) == "fleet 1, trials 1"
