@@ -248,7 +248,7 @@ class Dispatcher:
         self.reservations.refresh_overdue(target, now)
         # Asked with no tokens first: where nothing fits, the order need not be worked out.
         while waiting.has(target) and self.dispatch_limit.may_dispatch(target, 0, 0, now):
-            pick = waiting.next(target, self.view, max(now, self.reservations.free_at(target)))
+            pick = waiting.next(target, self.view, self.reservations.starts_at(target, now))
             reservation = self.reservations.get(pick.queued.request.request_id) if pick is not None else None
             if pick is None or reservation is None:
                 break

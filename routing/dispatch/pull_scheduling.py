@@ -95,8 +95,7 @@ class Pulling:
         return self._waiting.unbound_s() / speed if speed else 0.0
 
     def _pick(self, target: int, now: float) -> Pick | None:
-        at_s = max(now, self._reservations.free_at(target))
-        return self._waiting.pull(target, self._view, at_s)
+        return self._waiting.pull(target, self._view, self._reservations.starts_at(target, now))
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
         """Return the targets that can take work and have no request bound to them, the one idle for longest first."""

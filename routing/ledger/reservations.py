@@ -17,6 +17,9 @@ from routing.values.inference_request import InferenceRequest
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 
+_OVERRUN_WEIGHT = 0.125
+"""Of the newest first token in the mean by which first tokens come later than expected."""
+
 _OVERRUN = 0.5
 """A prefill past its estimate is expected to need this share of the time it has taken already."""
 
@@ -33,18 +36,21 @@ class Reservation(msgspec.Struct, gc=False):
     """Keys of the prompt's blocks that the target gets through this request."""
     dispatched_s: float = 0.0
     phase: str = WAITING
+    due_s: float = 0.0
+    """When its prefill was expected to end, once dispatched."""
 
 
 class _TargetWork:
     """Sums over one target's reservations."""
 
-    __slots__ = ("decoding", "delay_s", "free_at", "late_last_s", "prefilling", "waiting", "waiting_s")
+    __slots__ = ("decoding", "delay_s", "free_at", "late_last_s", "overrun_s", "prefilling", "waiting", "waiting_s")
 
     def __init__(self) -> None:
         self.free_at = 0.0
         self.delay_s = 0.0
         self.waiting_s = 0.0
         self.late_last_s = 0.0
+        self.overrun_s = 0.0
         self.waiting = 0
         self.decoding = 0
         self.prefilling: dict[str, Reservation] = {}
@@ -139,6 +145,8 @@ class Reservations:
         if reservation is None or reservation.phase is not PREFILLING:
             return None
         work = self._work[reservation.target]
+        late_s = now - reservation.due_s
+        work.overrun_s += _OVERRUN_WEIGHT * ((late_s if late_s > 0.0 else 0.0) - work.overrun_s)
         self._leave_prefill(reservation, work, now)
         reservation.phase = DECODING
         work.decoding += reservation.request.sequences
@@ -196,6 +204,15 @@ class Reservations:
         """
         work = self._work[target]
         return max(work.free_at - now, 0.0) + work.delay_s
+
+    def starts_at(self, target: int, now: float) -> float:
+        """Return the start of the next prefill as far as its first token is concerned.
+
+        First tokens of real engines come later than the prefill's cost says: prompts are tokenized, steps are shared
+        with decodes. The mean of that lateness counts as part of the wait.
+        """
+        work = self._work[target]
+        return (work.free_at if work.free_at > now else now) + work.overrun_s
 
     def dispatched(self, target: int) -> int:
         """Return the prefills and the decoded answers that run on the target."""
@@ -269,7 +286,7 @@ class Reservations:
 
     def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
         free_at = work.free_at
-        free_at = work.free_at = (free_at if free_at > now else now) + reservation.compute_s
+        free_at = work.free_at = reservation.due_s = (free_at if free_at > now else now) + reservation.compute_s
         work.prefilling[reservation.request.request_id] = reservation
         if work.waiting or work.delay_s:
             self._refresh(reservation.target, work, now)
