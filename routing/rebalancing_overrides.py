@@ -24,7 +24,6 @@ class KeepsPrefixes(Protocol):
 
     def prefix_of(self, request: InferenceRequest) -> int:
         """Return the key that gives a request its candidates by now."""
-        ...
 
 
 class TooManyWidenedError(ValueError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from planning.documents.health_document import HealthDocument
 from planning.documents.holdback_document import SliceDocument
@@ -17,6 +16,7 @@ from planning.documents.ratio_document import RatioDocument
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.documents.scaling_document import ScalingDocument
 from routing.policy.schema_versions import SchemaLine
+from routing.policy.setting import about, number
 
 SCHEMA_VERSION = 1
 AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION)
@@ -26,35 +26,25 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How one pool steers itself."""
 
     schema_version: Annotated[
-        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Schema version of this document.")
+        int, about("Schema", "Schema version of this document."), number(ge=1, le=SCHEMA_VERSION)
     ] = SCHEMA_VERSION
     health: Annotated[
-        HealthDocument,
-        Meta(title="Engine health", description="Quarantines unhealthy engines and returns them with slow start."),
+        HealthDocument, about("Engine health", "Quarantines unhealthy engines and returns them with slow start.")
     ] = HealthDocument()
     rebalance: Annotated[
         RebalanceDocument,
-        Meta(
-            title="Rebalancing",
-            description="Gives hot prefixes more engines and moves queued requests off hot engines.",
-        ),
+        about("Rebalancing", "Gives hot prefixes more engines and moves queued requests off hot engines."),
     ] = RebalanceDocument()
     scaling: Annotated[
-        ScalingDocument,
-        Meta(title="Scaling", description="Adds engines when objectives are missed and drains them at low load."),
+        ScalingDocument, about("Scaling", "Adds engines when objectives are missed and drains them at low load.")
     ] = ScalingDocument()
     ratio: Annotated[
-        RatioDocument,
-        Meta(
-            title="Prefill/decode ratio", description="Changes engine roles as load shifts between prefill and decode."
-        ),
+        RatioDocument, about("Prefill/decode ratio", "Changes engine roles as load shifts between prefill and decode.")
     ] = RatioDocument()
     control_slice: Annotated[
         SliceDocument,
-        Meta(
-            title="Holdback",
-            description="Keeps a small share of sessions on a simple rule, and falls back to it while the policy "
-            "loses.",
+        about(
+            "Holdback", "Keeps a small share of sessions on a simple rule, and falls back to it while the policy loses."
         ),
     ] = SliceDocument()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from planning.documents.guardrail_document import GuardDocument
+from routing.policy.setting import about, number
 
 
 class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,67 +15,40 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     share: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=0.1,
-            title="Holdback share",
-            description="Share of sessions that the simple rule places, for a constant comparison with the policy; 0: "
-            "no holdback.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0, 0.05]},
+        about(
+            "Holdback share",
+            "Share of sessions that the simple rule places, for a constant comparison with the policy; 0: no holdback.",
         ),
+        number("share", ge=0, le=0.1, usual=(0, 0.05)),
     ] = 0.0
     placement: Annotated[
         Literal["least_loaded", "round_robin"],
-        Meta(title="Simple rule", description="Places the holdback's requests without regard to caches."),
+        about("Simple rule", "Places the holdback's requests without regard to caches."),
     ] = "least_loaded"
     fall_back: Annotated[
         bool,
-        Meta(
-            title="Fall back",
-            description="Lets the simple rule place all sessions while the policy loses to it; off: compare only.",
-        ),
+        about("Fall back", "Lets the simple rule place all sessions while the policy loses to it; off: compare only."),
     ] = True
     guards: Annotated[
-        GuardDocument,
-        Meta(title="Guardrails", description="How much worse than the simple rule the policy must be to lose."),
+        GuardDocument, about("Guardrails", "How much worse than the simple rule the policy must be to lose.")
     ] = GuardDocument()
     hold_s: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=3600,
-            title="Fall back after",
-            description="Time the policy must lose before the simple rule takes over.",
-            extra_json_schema={"x-unit": "s", "x-usual": [10, 120]},
-        ),
+        about("Fall back after", "Time the policy must lose before the simple rule takes over."),
+        number("s", ge=0, le=3600, usual=(10, 120)),
     ] = 20.0
     cool_down_s: Annotated[
         float,
-        Meta(
-            ge=10,
-            le=86_400,
-            title="Cooldown",
-            description="Time until the policy gets a share again; doubles after each loss, up to 16 times.",
-            extra_json_schema={"x-unit": "s", "x-usual": [60, 1800]},
-        ),
+        about("Cooldown", "Time until the policy gets a share again; doubles after each loss, up to 16 times."),
+        number("s", ge=10, le=86_400, usual=(60, 1800)),
     ] = 300.0
     probe_share: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=0.5,
-            title="Probe share",
-            description="Share of sessions that the policy gets after the cooldown.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.2]},
-        ),
+        about("Probe share", "Share of sessions that the policy gets after the cooldown."),
+        number("share", gt=0, le=0.5, usual=(0.05, 0.2)),
     ] = 0.1
     probe_s: Annotated[
         float,
-        Meta(
-            ge=1,
-            le=86_400,
-            title="Probe time",
-            description="Time without a loss until the policy gets all sessions back.",
-            extra_json_schema={"x-unit": "s", "x-usual": [30, 600]},
-        ),
+        about("Probe time", "Time without a loss until the policy gets all sessions back."),
+        number("s", ge=1, le=86_400, usual=(30, 600)),
     ] = 60.0

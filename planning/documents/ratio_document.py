@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from planning.documents.automation_mode import ADVISE, Mode
+from routing.policy.setting import about, number
 
 
 class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,98 +15,51 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     mode: Annotated[
         Mode,
-        Meta(
-            title="Prefill/decode ratio",
-            description="off: nothing. advise: show plans. act: drain engines and restart them in the other role.",
+        about(
+            "Prefill/decode ratio",
+            "off: nothing. advise: show plans. act: drain engines and restart them in the other role.",
         ),
     ] = ADVISE
     window_s: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=86_400,
-            title="Window",
-            description="Window of load samples to average, without the highest and lowest 10 %.",
-            extra_json_schema={"x-unit": "s", "x-usual": [30, 600]},
-        ),
+        about("Window", "Window of load samples to average, without the highest and lowest 10 %."),
+        number("s", gt=0, le=86_400, usual=(30, 600)),
     ] = 60.0
     min_samples: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=100_000,
-            title="Min samples",
-            description="Samples of each role in the window needed for a plan.",
-            extra_json_schema={"x-unit": "samples", "x-usual": [10, 100]},
-        ),
+        about("Min samples", "Samples of each role in the window needed for a plan."),
+        number("samples", ge=1, le=100_000, usual=(10, 100)),
     ] = 20
     band: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=10,
-            title="Tolerance",
-            description="No change while the imbalance factor is between 1/(1 + this) and 1 + this.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.5]},
-        ),
+        about("Tolerance", "No change while the imbalance factor is between 1/(1 + this) and 1 + this."),
+        number("share", gt=0, le=10, usual=(0.1, 0.5)),
     ] = 0.2
     hysteresis: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=10,
-            title="Reversal hysteresis",
-            description="Extra imbalance needed to reverse the last role change.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.3]},
-        ),
+        about("Reversal hysteresis", "Extra imbalance needed to reverse the last role change."),
+        number("share", ge=0, le=10, usual=(0.05, 0.3)),
     ] = 0.1
     hold_s: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=86_400,
-            title="Persistence",
-            description="Time the imbalance must last before an engine changes its role.",
-            extra_json_schema={"x-unit": "s", "x-usual": [15, 300]},
-        ),
+        about("Persistence", "Time the imbalance must last before an engine changes its role."),
+        number("s", ge=0, le=86_400, usual=(15, 300)),
     ] = 30.0
     max_step: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=100,
-            title="Max changes at once",
-            description="Maximum role changes per plan.",
-            extra_json_schema={"x-unit": "engines", "x-usual": [1, 2]},
-        ),
+        about("Max changes at once", "Maximum role changes per plan."),
+        number("engines", ge=1, le=100, usual=(1, 2)),
     ] = 1
     min_prefill: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=10_000,
-            title="Min prefill engines",
-            description="This automation never leaves fewer prefill engines.",
-            extra_json_schema={"x-unit": "engines", "x-usual": [1, 4]},
-        ),
+        about("Min prefill engines", "This automation never leaves fewer prefill engines."),
+        number("engines", ge=1, le=10_000, usual=(1, 4)),
     ] = 1
     min_decode: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=10_000,
-            title="Min decode engines",
-            description="This automation never leaves fewer decode engines.",
-            extra_json_schema={"x-unit": "engines", "x-usual": [1, 4]},
-        ),
+        about("Min decode engines", "This automation never leaves fewer decode engines."),
+        number("engines", ge=1, le=10_000, usual=(1, 4)),
     ] = 1
     cool_down_s: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86_400,
-            title="Cooldown",
-            description="Time between role changes.",
-            extra_json_schema={"x-unit": "s", "x-usual": [60, 1800]},
-        ),
+        float, about("Cooldown", "Time between role changes."), number("s", ge=0, le=86_400, usual=(60, 1800))
     ] = 120.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
@@ -35,14 +36,12 @@ class AgentHints(msgspec.Struct, Generic[Session], frozen=True):
     invalidate: tuple[Session, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class _Workflow(Generic[Session]):
     """One workflow: each agent's session, and whose advisories stand."""
 
-    __slots__ = ("advised", "sessions")
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        self.advised: dict[str, Session] = {}
+    sessions: dict[str, Session] = field(default_factory=dict)
+    advised: dict[str, Session] = field(default_factory=dict)
 
 
 class AgentWorkflows(Generic[Session]):

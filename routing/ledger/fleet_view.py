@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -56,34 +57,29 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
 
 
+@dataclass(slots=True, eq=False)
 class Roster:
     """Which engines there are, and what they are like. Lists are indexed by target; the fleet table keeps them."""
 
-    __slots__ = (
-        "accepting", "accepting_mask", "alike", "costs", "decode_costs", "engine_ids", "speeds",
-        "transfers_possible", "trusts", "uniform", "version", "widened",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.version = 0
-        """Grows with each change of the engines."""
-        self.accepting: tuple[int, ...] = ()
-        """Targets that take new work, in the order of their engine ids."""
-        self.accepting_mask = 0
-        self.engine_ids: list[str] = []
-        self.costs: list[PrefillCost | None] = []
-        """Learned costs; None: the policy's."""
-        self.decode_costs: list[DecodeCost | None] = []
-        self.speeds: list[float] = []
-        self.trusts: list[float] = []
-        self.alike = True
-        """All accepting targets have the same cost, the same speed and the same trust."""
-        self.uniform = True
-        """All accepting targets have the same cost and the same speed."""
-        self.transfers_possible = False
-        """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
-        self.widened: Mapping[int, int] = {}
-        """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
+    version: int = 0
+    """Grows with each change of the engines."""
+    accepting: tuple[int, ...] = ()
+    """Targets that take new work, in the order of their engine ids."""
+    accepting_mask: int = 0
+    engine_ids: list[str] = field(default_factory=list)
+    costs: list[PrefillCost | None] = field(default_factory=list)
+    """Learned costs; None: the policy's."""
+    decode_costs: list[DecodeCost | None] = field(default_factory=list)
+    speeds: list[float] = field(default_factory=list)
+    trusts: list[float] = field(default_factory=list)
+    alike: bool = True
+    """All accepting targets have the same cost, the same speed and the same trust."""
+    uniform: bool = True
+    """All accepting targets have the same cost and the same speed."""
+    transfers_possible: bool = False
+    """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
+    widened: Mapping[int, int] = field(default_factory=dict)
+    """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
 
     def copy(self) -> Roster:
         """Return another roster of the same lists."""
@@ -93,33 +89,28 @@ class Roster:
         return other
 
 
+@dataclass(slots=True, eq=False)
 class FleetLoad:
     """Each target's load by the gateway's own account, which reservations update. Lists are indexed by target."""
 
-    __slots__ = (
-        "active_blocks", "decisions", "in_flight_requests", "in_flight_tokens", "pending_requests", "ready_at",
-        "ready_order", "sending_until", "sent_blocks",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.decisions = 0
-        """Decisions made so far."""
-        self.ready_at: list[float] = []
-        """When the target is expected to have prefilled all its work; NEVER where it takes none."""
-        self.ready_order: ReadyOrder | None = None
-        """The targets by `ready_at`; None where there are few."""
-        self.in_flight_tokens: list[int] = []
-        """Uncached prompt tokens of queued requests bound to the target and of prefills there."""
-        self.in_flight_requests: list[int] = []
-        """Queued requests bound to the target and dispatched requests that are not complete."""
-        self.pending_requests: list[int] = []
-        """Queued requests bound to the target and prefills there: requests that have no token yet."""
-        self.active_blocks: list[int] = []
-        """Prompt blocks of all in-flight requests, cached or not."""
-        self.sent_blocks: list[int] = []
-        """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
-        self.sending_until: list[float] = []
-        """When the transfers that other engines were promised from the target are expected to be over."""
+    decisions: int = 0
+    """Decisions made so far."""
+    ready_at: list[float] = field(default_factory=list)
+    """When the target is expected to have prefilled all its work; NEVER where it takes none."""
+    ready_order: ReadyOrder | None = None
+    """The targets by `ready_at`; None where there are few."""
+    in_flight_tokens: list[int] = field(default_factory=list)
+    """Uncached prompt tokens of queued requests bound to the target and of prefills there."""
+    in_flight_requests: list[int] = field(default_factory=list)
+    """Queued requests bound to the target and dispatched requests that are not complete."""
+    pending_requests: list[int] = field(default_factory=list)
+    """Queued requests bound to the target and prefills there: requests that have no token yet."""
+    active_blocks: list[int] = field(default_factory=list)
+    """Prompt blocks of all in-flight requests, cached or not."""
+    sent_blocks: list[int] = field(default_factory=list)
+    """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
+    sending_until: list[float] = field(default_factory=list)
+    """When the transfers that other engines were promised from the target are expected to be over."""
 
     def grow(self) -> None:
         """Make room for one more target, which has nothing to do."""

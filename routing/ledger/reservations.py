@@ -8,6 +8,7 @@ an expiry; releasing twice is harmless.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -40,20 +41,18 @@ class Reservation(msgspec.Struct, gc=False):
     """When its prefill was expected to end, once dispatched."""
 
 
+@dataclass(slots=True, eq=False)
 class _TargetWork:
     """Sums over one target's reservations."""
 
-    __slots__ = ("decoding", "delay_s", "free_at", "late_last_s", "overrun_s", "prefilling", "waiting", "waiting_s")
-
-    def __init__(self) -> None:
-        self.free_at = 0.0
-        self.delay_s = 0.0
-        self.waiting_s = 0.0
-        self.late_last_s = 0.0
-        self.overrun_s = 0.0
-        self.waiting = 0
-        self.decoding = 0
-        self.prefilling: dict[str, Reservation] = {}
+    free_at: float = 0.0
+    delay_s: float = 0.0
+    waiting_s: float = 0.0
+    late_last_s: float = 0.0
+    overrun_s: float = 0.0
+    waiting: int = 0
+    decoding: int = 0
+    prefilling: dict[str, Reservation] = field(default_factory=dict)
 
 
 class Reservations:

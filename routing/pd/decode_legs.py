@@ -7,6 +7,7 @@ work that is still in prefill. Releasing a leg twice is harmless.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -25,19 +26,17 @@ class DecodeLeg(msgspec.Struct, gc=False):
     """Answers that it decodes."""
 
 
+@dataclass(slots=True, eq=False)
 class _Work:
     """Sums over one target's legs, and the memory that its last report leaves."""
 
-    __slots__ = ("context_tokens", "decoding", "fresh", "promised", "reported_room", "unseen_tokens")
-
-    def __init__(self) -> None:
-        self.promised = 0
-        self.decoding = 0
-        self.context_tokens = 0
-        self.unseen_tokens = 0
-        self.reported_room: int | None = None
-        self.fresh: dict[str, DecodeLeg] = {}
-        """Legs that began to decode since the last report."""
+    promised: int = 0
+    decoding: int = 0
+    context_tokens: int = 0
+    unseen_tokens: int = 0
+    reported_room: int | None = None
+    fresh: dict[str, DecodeLeg] = field(default_factory=dict)
+    """Legs that began to decode since the last report."""
 
 
 class DecodeLegs:

@@ -9,10 +9,10 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import candidate
+from routing.policy.setting import about, number
 from routing.rings.affinity_key import affinity_key
 from routing.values import reasons
 from routing.values.decision import Choice
@@ -24,13 +24,8 @@ class CacheAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key_blocks: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=64,
-            title="Key length",
-            description="Leading prompt blocks that determine the engine.",
-            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
-        ),
+        about("Key length", "Leading prompt blocks that determine the engine."),
+        number("blocks", ge=1, le=64, usual=(1, 4)),
     ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

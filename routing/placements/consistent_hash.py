@@ -8,10 +8,10 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import candidate
+from routing.policy.setting import about, number
 from routing.rings.affinity_key import affinity_key
 from routing.rings.hash_ring import HashRing
 from routing.rings.ring_plan import RingPlan
@@ -25,33 +25,18 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     load_bound: Annotated[
         float,
-        Meta(
-            ge=1,
-            le=1000,
-            title="Load bound",
-            description="Maximum in-flight requests per engine, as a multiple of the mean.",
-            extra_json_schema={"x-unit": "× mean", "x-usual": [1.1, 2]},
-        ),
+        about("Load bound", "Maximum in-flight requests per engine, as a multiple of the mean."),
+        number("× mean", ge=1, le=1000, usual=(1.1, 2)),
     ] = 1.25
     virtual_nodes: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=1000,
-            title="Virtual nodes",
-            description="Points per engine on the ring; more points distribute keys more evenly.",
-            extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
-        ),
+        about("Virtual nodes", "Points per engine on the ring; more points distribute keys more evenly."),
+        number("points", ge=1, le=1000, usual=(50, 200)),
     ] = 100
     key_blocks: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=64,
-            title="Key length",
-            description="Leading prompt blocks that determine the position on the ring.",
-            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
-        ),
+        about("Key length", "Leading prompt blocks that determine the position on the ring."),
+        number("blocks", ge=1, le=64, usual=(1, 4)),
     ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -10,10 +10,10 @@ from random import Random
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.placements.candidate_scores import KEPT
+from routing.policy.setting import about, number
 from routing.rings.affinity_key import affinity_key
 from routing.rings.candidate_targets import CandidateTargets
 from routing.rings.hash_ring import CandidateRings
@@ -32,67 +32,45 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     selection: Annotated[
         Literal["slo", "affinity", "least_loaded", "min_ttft"],
-        Meta(
-            title="Selection",
-            description="Which candidate wins. slo: the longer match while it meets the TTFT objective. affinity: "
-            "always the longer match. least_loaded: the less loaded. min_ttft: the lowest TTFT.",
+        about(
+            "Selection",
+            "Which candidate wins. slo: the longer match while it meets the TTFT objective. affinity: always the "
+            "longer match. least_loaded: the less loaded. min_ttft: the lowest TTFT.",
         ),
     ] = "slo"
     d: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=8,
-            title="Candidates",
-            description="Engines that each prefix can go to; the paper uses two.",
-            extra_json_schema={"x-unit": "engines", "x-usual": [2, 4]},
-        ),
+        about("Candidates", "Engines that each prefix can go to; the paper uses two."),
+        number("engines", ge=1, le=8, usual=(2, 4)),
     ] = 2
     virtual_nodes: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=1000,
-            title="Virtual nodes",
-            description="Points per engine on each ring; more points distribute keys more evenly.",
-            extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
-        ),
+        about("Virtual nodes", "Points per engine on each ring; more points distribute keys more evenly."),
+        number("points", ge=1, le=1000, usual=(50, 200)),
     ] = 100
     key_blocks: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=64,
-            title="Key length",
-            description="Leading prompt blocks that determine the candidates; the minimum with adaptive keys.",
-            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
-        ),
+        about("Key length", "Leading prompt blocks that determine the candidates; the minimum with adaptive keys."),
+        number("blocks", ge=1, le=64, usual=(1, 4)),
     ] = 2
     adaptive_key: Annotated[
         bool,
-        Meta(
-            title="Adaptive key",
-            description="Lengthens the key below a prefix with more than its share of traffic, so that its requests "
-            "spread over more engines.",
+        about(
+            "Adaptive key",
+            "Lengthens the key below a prefix with more than its share of traffic, so that its requests spread over "
+            "more engines.",
         ),
     ] = True
     hotness_window: Annotated[
         int,
-        Meta(
-            ge=10,
-            le=100_000,
-            title="Hotness window",
-            description="Window, in requests, for a prefix's share of traffic.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [500, 5000]},
-        ),
+        about("Hotness window", "Window, in requests, for a prefix's share of traffic."),
+        number("requests", ge=10, le=100_000, usual=(500, 5000)),
     ] = 1000
     rebalance: Annotated[
         bool,
-        Meta(
-            title="Migration",
-            description=(
-                "Moves queued requests to their other candidate when all candidates of a new request are overloaded."
-            ),
+        about(
+            "Migration",
+            "Moves queued requests to their other candidate when all candidates of a new request are overloaded.",
         ),
     ] = True
 

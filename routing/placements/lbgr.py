@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
 from routing.placements.ewma_load import DecayingLoad
 from routing.placements.residual_model import ResidualModel
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
@@ -31,15 +32,13 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
     at_s: float
 
 
+@dataclass(slots=True, eq=False)
 class _Engine:
     """What is learned about one engine. Mutable."""
 
-    __slots__ = ("load", "model", "sent")
-
-    def __init__(self, load: DecayingLoad, model: ResidualModel) -> None:
-        self.load = load
-        self.model = model
-        self.sent: dict[str, _Sent] = {}
+    load: DecayingLoad
+    model: ResidualModel
+    sent: dict[str, _Sent] = field(default_factory=dict)
 
 
 class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
@@ -51,78 +50,42 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     uncached_s: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Cost of uncached tokens",
-            description="Time per 1,000 uncached prompt tokens (α_miss); the paper uses 1.",
-            extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0.05, 1]},
-        ),
+        about("Cost of uncached tokens", "Time per 1,000 uncached prompt tokens (α_miss); the paper uses 1."),
+        number("s per 1,000 tok", ge=0, le=1000, usual=(0.05, 1)),
     ] = 1.0
     cached_s: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Cost of cached tokens",
-            description="Time per 1,000 cached prompt tokens (α_cached); the paper uses 0.",
-            extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0, 0.01]},
-        ),
+        about("Cost of cached tokens", "Time per 1,000 cached prompt tokens (α_cached); the paper uses 0."),
+        number("s per 1,000 tok", ge=0, le=1000, usual=(0, 0.01)),
     ] = 0.0
     decay: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=1,
-            title="Load decay",
-            description="Factor (ρ) by which the load decays in each interval; 1: no decay.",
-            extra_json_schema={"x-unit": "×", "x-usual": [0.9, 1]},
-        ),
+        about("Load decay", "Factor (ρ) by which the load decays in each interval; 1: no decay."),
+        number("×", gt=0, le=1, usual=(0.9, 1)),
     ] = 31 / 32
     decay_interval_s: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=3600,
-            title="Decay interval",
-            description="How often the load decays (Δt).",
-            extra_json_schema={"x-unit": "s", "x-usual": [0.01, 1]},
-        ),
+        float, about("Decay interval", "How often the load decays (Δt)."), number("s", gt=0, le=3600, usual=(0.01, 1))
     ] = 0.020
     keep_standing: Annotated[
-        bool,
-        Meta(
-            title="Keep pending load",
-            description="Does not decay the load of requests without a first token; not in the paper.",
-        ),
+        bool, about("Keep pending load", "Does not decay the load of requests without a first token; not in the paper.")
     ] = False
     residual: Annotated[
         Literal["full", "bias"],
-        Meta(
-            title="Residual",
-            description="Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: "
-            "the constant only.",
+        about(
+            "Residual",
+            "Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: the constant "
+            "only.",
         ),
     ] = "full"
     forgetting: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=1,
-            title="Forgetting factor",
-            description="Weight (λ) that an observation keeps per newer one; 0.95 adapts faster.",
-            extra_json_schema={"x-unit": "×", "x-usual": [0.95, 1]},
-        ),
+        about("Forgetting factor", "Weight (λ) that an observation keeps per newer one; 0.95 adapts faster."),
+        number("×", gt=0, le=1, usual=(0.95, 1)),
     ] = 0.992
     prior: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=1e6,
-            title="Prior variance",
-            description="Initial variance of the regression's weights.",
-            extra_json_schema={"x-unit": "s²", "x-usual": [1, 100]},
-        ),
+        about("Prior variance", "Initial variance of the regression's weights."),
+        number("s²", gt=0, le=1e6, usual=(1, 100)),
     ] = 10.0
 
     def __post_init__(self) -> None:

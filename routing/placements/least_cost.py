@@ -10,12 +10,12 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
 from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
@@ -29,13 +29,8 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     beta: Annotated[
         float,
-        Meta(
-            ge=0.01,
-            le=1000,
-            title="β, compute weight",
-            description="Seconds of waiting that equal one second of recomputation.",
-            extra_json_schema={"x-unit": "s per s", "x-usual": [4, 12]},
-        ),
+        about("β, compute weight", "Seconds of waiting that equal one second of recomputation."),
+        number("s per s", ge=0.01, le=1000, usual=(4, 12)),
     ] = 8.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -11,12 +11,12 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView, tie_salt
 from routing.ledger.node_loads import Loadable
 from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
 from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice, Fetch
 from routing.values.inference_request import InferenceRequest
@@ -27,41 +27,22 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     threshold: Annotated[
         float,
-        Meta(
-            ge=1,
-            le=100,
-            title="Balancing threshold",
-            description="Fetches blocks if the best match is more than this many times the engine's own.",
-            extra_json_schema={"x-unit": "×", "x-usual": [1, 2]},
-        ),
+        about("Balancing threshold", "Fetches blocks if the best match is more than this many times the engine's own."),
+        number("×", ge=1, le=100, usual=(1, 2)),
     ] = 1.2
     bytes_per_token: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            title="KV bytes per token",
-            description="Bytes of one token's KV in all layers of the served model.",
-            extra_json_schema={"x-unit": "B per tok", "x-usual": [20_000, 400_000]},
-        ),
+        about("KV bytes per token", "Bytes of one token's KV in all layers of the served model."),
+        number("B per tok", ge=1, le=100_000_000, usual=(20_000, 400_000)),
     ] = 57_344
     bandwidth_gbps: Annotated[
         float,
-        Meta(
-            gt=0,
-            le=10_000,
-            title="Transfer bandwidth",
-            description="Send bandwidth of one engine.",
-            extra_json_schema={"x-unit": "Gbit/s", "x-usual": [25, 800]},
-        ),
+        about("Transfer bandwidth", "Send bandwidth of one engine."),
+        number("Gbit/s", gt=0, le=10_000, usual=(25, 800)),
     ] = 100.0
 
     congestion: Annotated[
-        bool,
-        Meta(
-            title="Sender queues",
-            description="Counts a sender's current transfers, and fetches from the least busy holder.",
-        ),
+        bool, about("Sender queues", "Counts a sender's current transfers, and fetches from the least busy holder.")
     ] = False
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

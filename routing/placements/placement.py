@@ -21,7 +21,6 @@ class Placement(Protocol):
         The target is CENTRAL where the request had better wait unbound; the first candidate is then
         where it goes if it cannot wait. Only looks: what was chosen comes back as a feedback event.
         """
-        ...
 
 
 @runtime_checkable
@@ -30,7 +29,6 @@ class LearningPlacement(Placement, Protocol):
 
     def learn(self, event: FeedbackEvent) -> None:
         """Take note of one feedback event."""
-        ...
 
 
 def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:

@@ -10,10 +10,10 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice
 from routing.values.inference_request import InferenceRequest
@@ -24,13 +24,8 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pending_limit: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=10_000,
-            title="Pending limit",
-            description="Maximum requests without a first token at an engine that still accepts another.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [0, 8]},
-        ),
+        about("Pending limit", "Maximum requests without a first token at an engine that still accepts another."),
+        number("requests", ge=0, le=10_000, usual=(0, 8)),
     ] = 0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

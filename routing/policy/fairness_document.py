@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from routing.policy.setting import about, number
+
 MAX_TENANTS = 1000
 
 TenantId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -18,38 +20,27 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     enabled: Annotated[
         bool,
-        Meta(
-            title="Fair to tenants",
-            description="Dispatches alternate between waiting tenants by weight, and follow the queue order within a "
-            "tenant. Live pools turn it on once two tenants have API keys.",
+        about(
+            "Fair to tenants",
+            "Dispatches alternate between waiting tenants by weight, and follow the queue order within a tenant. Live "
+            "pools turn it on once two tenants have API keys.",
         ),
     ] = False
     weights: Annotated[
         dict[TenantId, Weight],
-        Meta(
-            max_length=MAX_TENANTS,
-            title="Weights",
-            description="By tenant id. Twice the weight gets twice the prefill time while both wait.",
-        ),
+        about("Weights", "By tenant id. Twice the weight gets twice the prefill time while both wait."),
+        Meta(max_length=MAX_TENANTS),
     ] = {}
     default_weight: Annotated[
         float,
-        Meta(
-            ge=0.001,
-            le=1_000_000,
-            title="Default weight",
-            description="Weight of tenants that are not listed.",
-            extra_json_schema={"x-unit": "×", "x-usual": [1, 10]},
-        ),
+        about("Default weight", "Weight of tenants that are not listed."),
+        number("×", ge=0.001, le=1_000_000, usual=(1, 10)),
     ] = 1.0
     max_share: Annotated[
         float,
-        Meta(
-            ge=0.01,
-            le=1,
-            title="Max share",
-            description="Maximum share of prefill time per tenant while others wait. Waiting tenants split the "
-            "remainder evenly.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 1]},
+        about(
+            "Max share",
+            "Maximum share of prefill time per tenant while others wait. Waiting tenants split the remainder evenly.",
         ),
+        number("share", ge=0.01, le=1, usual=(0.3, 1)),
     ] = 1.0

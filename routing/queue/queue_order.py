@@ -36,11 +36,9 @@ class OrderedQueue(Protocol):
 
     def add(self, queued: QueuedRequest) -> None:
         """Take a queued request in; its request's id is new here."""
-        ...
 
     def remove(self, queued: QueuedRequest) -> None:
         """Let a queued request go that was added."""
-        ...
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
         """Return the request to dispatch to `target`, whose prefill would start at `at_s`; never asked while empty.
@@ -48,20 +46,16 @@ class OrderedQueue(Protocol):
         None, of unbound requests only: what waits had better go elsewhere. Only looks: the same question
         has the same answer until a queued request comes or goes or time passes.
         """
-        ...
 
     def given_up(self) -> list[str]:
         """Return the ids of queued requests that go last from now on, each told once; some may be gone."""
-        ...
 
     @property
     def late_last_s(self) -> float:
         """Estimated prefill seconds of the requests that any newcomer is dispatched before, as far as is known."""
-        ...
 
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""
-        ...
 
 
 class QueueOrder(Protocol):
@@ -69,7 +63,6 @@ class QueueOrder(Protocol):
 
     def queue(self) -> OrderedQueue:
         """Return an empty queue in this order."""
-        ...
 
 
 @runtime_checkable
@@ -78,4 +71,3 @@ class PullingOrder(QueueOrder, Protocol):
 
     def pool_queue(self) -> OrderedQueue:
         """Return an empty queue for the unbound requests of the whole pool."""
-        ...

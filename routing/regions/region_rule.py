@@ -13,8 +13,6 @@ class RegionRule(Protocol):
     @property
     def look_ahead(self) -> int:
         """How many waiting requests are considered: 1 is first come, first served, with a blocking head."""
-        ...
 
     def choose(self, view: RegionView) -> RegionChoice:
         """Return an engine with room, a peer with room, or that the request waits."""
-        ...

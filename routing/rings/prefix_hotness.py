@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 GROW, SHRINK = 2.0, 1.0
 """Shares of one engine above which a prefix is hot, and below which it is no longer."""
 
 
+@dataclass(slots=True, eq=False)
 class _Prefix:
     """One prefix: how many requests of the window reached it, and its children once it was hot."""
 
-    __slots__ = ("children", "count", "key", "parent")
-
-    def __init__(self, key: int, parent: _Prefix | None) -> None:
-        self.key = key
-        self.parent = parent
-        self.count = 0
-        self.children: dict[int, _Prefix] | None = None
+    key: int
+    parent: _Prefix | None
+    count: int = 0
+    children: dict[int, _Prefix] | None = None
 
 
 _Looked = tuple[Sequence[int] | None, _Prefix | None, int]

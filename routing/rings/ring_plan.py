@@ -37,11 +37,9 @@ class OnRings(Protocol):
 
     def ring_plan(self) -> RingPlan:
         """Return how its rings are made."""
-        ...
 
     def key_length(self, keys: Sequence[int]) -> int:
         """Return how many blocks of a prompt make its key by now; only looks."""
-        ...
 
 
 def candidates_on(rings: Sequence[HashRing], key: int) -> list[int]:

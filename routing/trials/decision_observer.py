@@ -15,8 +15,6 @@ class DecisionObserver(Protocol):
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
         """Take note that the placement chose this on this view; the choice is about to be bound."""
-        ...
 
     def learn(self, event: FeedbackEvent) -> None:
         """Take note of what really happened, as learning placements do."""
-        ...

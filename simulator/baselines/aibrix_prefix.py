@@ -7,10 +7,10 @@ from statistics import fmean, pstdev
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -21,23 +21,13 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     spread: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=100_000,
-            title="Spread",
-            description="Difference between most and fewest requests above which only load counts.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
-        ),
+        about("Spread", "Difference between most and fewest requests above which only load counts."),
+        number("requests", ge=0, le=100_000, usual=(4, 64)),
     ] = 16
     deviations: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=100,
-            title="Load limit",
-            description="Skips a holder with this many standard deviations more requests than the mean.",
-            extra_json_schema={"x-unit": "σ", "x-usual": [1, 3]},
-        ),
+        about("Load limit", "Skips a holder with this many standard deviations more requests than the mean."),
+        number("σ", ge=0, le=100, usual=(1, 3)),
     ] = 2.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

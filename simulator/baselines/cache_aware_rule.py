@@ -10,23 +10,18 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
 
 RelativeSpread = Annotated[
     float,
-    Meta(
-        ge=1,
-        le=1000,
-        title="Relative spread",
-        description="Loads are far apart only if the most requests are more than this many times the fewest.",
-        extra_json_schema={"x-unit": "×", "x-usual": [1, 2]},
-    ),
+    about("Relative spread", "Loads are far apart only if the most requests are more than this many times the fewest."),
+    number("×", ge=1, le=1000, usual=(1, 2)),
 ]
 
 
@@ -35,23 +30,13 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     threshold: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            title="Match threshold",
-            description="Cached share of the prompt from which the longest match decides.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
-        ),
+        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
     absolute_spread: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=100_000,
-            title="Absolute spread",
-            description="Loads are far apart only if most and fewest requests differ by more than this.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [16, 128]},
-        ),
+        about("Absolute spread", "Loads are far apart only if most and fewest requests differ by more than this."),
+        number("requests", ge=0, le=100_000, usual=(16, 128)),
     ] = 32
     relative_spread: RelativeSpread
 

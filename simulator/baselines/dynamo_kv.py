@@ -7,10 +7,10 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, candidate, least
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
 from routing.values.inference_request import InferenceRequest
@@ -21,23 +21,13 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     weight: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Prefill weight",
-            description="Weight of a block to prefill relative to an active one.",
-            extra_json_schema={"x-unit": "×", "x-usual": [0.5, 4]},
-        ),
+        about("Prefill weight", "Weight of a block to prefill relative to an active one."),
+        number("×", ge=0, le=1000, usual=(0.5, 4)),
     ] = 1.0
     temperature: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=100,
-            title="Temperature",
-            description="0 takes the lowest cost; higher values spread the choice over engines of similar cost.",
-            extra_json_schema={"x-unit": "× spread", "x-usual": [0, 1]},
-        ),
+        about("Temperature", "0 takes the lowest cost; higher values spread the choice over engines of similar cost."),
+        number("× spread", ge=0, le=100, usual=(0, 1)),
     ] = 0.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -10,15 +10,13 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, candidate
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
-
-_WEIGHT = {"x-unit": "×", "x-usual": [0, 5]}
 
 
 class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,43 +24,21 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     prefix_weight: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Prefix weight",
-            description="Weight of the cached share of the prompt.",
-            extra_json_schema=_WEIGHT,
-        ),
+        about("Prefix weight", "Weight of the cached share of the prompt."),
+        number("×", ge=0, le=1000, usual=(0, 5)),
     ] = 3.0
     queue_weight: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Queue weight",
-            description="Weight of a short queue: 1 for the shortest in the pool, 0 for the longest.",
-            extra_json_schema=_WEIGHT,
-        ),
+        about("Queue weight", "Weight of a short queue: 1 for the shortest in the pool, 0 for the longest."),
+        number("×", ge=0, le=1000, usual=(0, 5)),
     ] = 2.0
     kv_weight: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="KV weight",
-            description="Weight of the free share of the KV cache.",
-            extra_json_schema=_WEIGHT,
-        ),
+        float, about("KV weight", "Weight of the free share of the KV cache."), number("×", ge=0, le=1000, usual=(0, 5))
     ] = 2.0
     kv_blocks: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            title="KV cache size",
-            description="KV cache size of one engine, in blocks.",
-            extra_json_schema={"x-unit": "blocks", "x-usual": [1000, 100_000]},
-        ),
+        about("KV cache size", "KV cache size of one engine, in blocks."),
+        number("blocks", ge=1, le=100_000_000, usual=(1000, 100_000)),
     ] = 1953
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -6,10 +6,10 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least, least_ttft
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -20,13 +20,8 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     threshold: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            title="Match threshold",
-            description="Cached share of the prompt from which the longest match decides.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
-        ),
+        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        number("share", ge=0, le=1, usual=(0.3, 0.7)),
     ] = 0.5
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

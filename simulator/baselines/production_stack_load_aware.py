@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -21,13 +21,8 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
 
     beta: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="β, load weight",
-            description="Cost of a load of twice the mean, in fully cached prompts.",
-            extra_json_schema={"x-unit": "×", "x-usual": [0.5, 2]},
-        ),
+        about("β, load weight", "Cost of a load of twice the mean, in fully cached prompts."),
+        number("×", ge=0, le=1000, usual=(0.5, 2)),
     ] = 1.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

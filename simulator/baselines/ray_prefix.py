@@ -6,11 +6,11 @@ from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import blocks_held, least
 from routing.placements.power_of_two import two_choices
+from routing.policy.setting import about, number
 from routing.values import reasons
 from routing.values.decision import Choice
 from routing.values.inference_request import InferenceRequest
@@ -21,23 +21,13 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     spread: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=100_000,
-            title="Spread",
-            description="Difference between most and fewest requests above which caches do not count.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
-        ),
+        about("Spread", "Difference between most and fewest requests above which caches do not count."),
+        number("requests", ge=0, le=100_000, usual=(4, 64)),
     ] = 10
     threshold: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            title="Match threshold",
-            description="Cached share of the prompt from which the longest match decides.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.5]},
-        ),
+        about("Match threshold", "Cached share of the prompt from which the longest match decides."),
+        number("share", ge=0, le=1, usual=(0.05, 0.5)),
     ] = 0.1
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:

@@ -10,6 +10,7 @@ import msgspec
 from planning.trials.arm_comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardrailReading
 from planning.trials.canary import guardrail_words
 from routing.values.prepared_struct import prepared
+from simulator.text_table import text_table
 
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("requests", "requests", lambda value: f"{value:.0f}"),
@@ -45,17 +46,10 @@ def _canary(canary: dict[str, Any], seed: str) -> list[str]:
         for _, key, words in _COLUMNS:
             cells.append("–" if arm[key] is None else words(arm[key]))
         rows.append(cells)
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    table = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
     readings = msgspec.convert(canary["comparison"]["readings"], prepared(tuple[GuardrailReading, ...]))
     return [
         f"Canary with {canary['share'] * 100:.3g} % of the sessions{seed}",
-        *table,
+        *text_table(rows),
         "What its guards say (their mean is the geometric one):",
         *(f"  {guardrail_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
     ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import Any
+
+import msgspec
 
 
 class OptionValues:
@@ -45,6 +48,20 @@ class OptionValues:
             return value
         self.problem(f"{_option(name)}: {text!r} is not a number above 0")
         return None
+
+    def pairs(self, name: str) -> dict[str, Any]:
+        """Return the KEY=VALUE pairs of an option, values as JSON or as plain text; a faulty one is a problem."""
+        found: dict[str, Any] = {}
+        for pair in getattr(self._arguments, name):
+            key, equals, text = pair.partition("=")
+            if not key or not equals:
+                self.problem(f"{_option(name)}: {pair!r} is not KEY=VALUE")
+                continue
+            try:
+                found[key] = msgspec.json.decode(text)
+            except msgspec.DecodeError:
+                found[key] = text
+        return found
 
     def from_zero(self, name: str) -> float | None:
         """Return a number of at least 0; None where it is not given, or wrong (a problem then)."""

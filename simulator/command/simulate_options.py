@@ -246,7 +246,7 @@ def _policies(
             policy = msgspec.structs.replace(
                 file_policy, placement=placement, order=order, ttft_slo_s=slo_s or file_policy.ttft_slo_s
             )
-        policy, problems = set_parameters(policy, _parameters(arguments.param, values), lenient=arguments.all)
+        policy, problems = set_parameters(policy, _parameters(values), lenient=arguments.all)
         for problem in [*problems, *stage_problems(policy, PLACEMENTS)]:
             values.problem(problem)
         policies.append(policy)
@@ -273,19 +273,11 @@ def _named(name: str | None, base: Stage) -> Stage:
     return base if name is None or name == base.name else Stage(name=name)
 
 
-def _parameters(pairs: list[str], values: OptionValues) -> dict[str, Parameter]:
+def _parameters(values: OptionValues) -> dict[str, Parameter]:
     parameters: dict[str, Parameter] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not key or not equals:
-            values.problem(f"--param: {pair!r} is not KEY=VALUE")
-            continue
-        try:
-            value = msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            value = text
-        if not isinstance(value, bool | int | float | str):
+    for key, value in values.pairs("param").items():
+        if isinstance(value, bool | int | float | str):
+            parameters[key] = value
+        else:
             values.problem(f"--param: {key} must be a number, a word, true or false")
-            continue
-        parameters[key] = value
     return parameters

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any, get_args
 
-import msgspec
-
 from simulator.command.option_values import OptionValues
 from simulator.workloads.arrival_pattern import ArrivalPattern, Kind
 from simulator.workloads.registry import WORKLOADS, WrongWorkloadError, shape_of
@@ -45,16 +43,7 @@ def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str
     if name not in WORKLOADS:
         values.problem(f"TRACE: {name}: no such file, and no workload; workloads are {', '.join(sorted(WORKLOADS))}")
         return None
-    settings: dict[str, Any] = {}
-    for pair in arguments.workload_param:
-        key, equals, text = pair.partition("=")
-        if not key or not equals:
-            values.problem(f"--workload-param: {pair!r} is not KEY=VALUE")
-            continue
-        try:
-            settings[key] = msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            settings[key] = text
+    settings = values.pairs("workload_param")
     try:
         shape_of(name, settings)
     except WrongWorkloadError as error:

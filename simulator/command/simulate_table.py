@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simulator.text_table import text_table
+
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("QPS", "qps", lambda value: f"{value:.1f}"),
     ("on time", "slo_share", lambda value: f"{value:.1%}"),
@@ -62,10 +64,4 @@ def render(reports: Sequence[dict[str, Any]]) -> str:
             value = report.get(key)
             cells.append("–" if value is None else words(value))
         rows.append(cells)
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    )
+    return "\n".join(text_table(rows))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
+@dataclass(slots=True, eq=False)
 class BlockTree:
     """The blocks of one cache; the cache and its eviction rule share it.
 
@@ -14,12 +16,9 @@ class BlockTree:
     sequence holds is a prefix, so a pinned block has a pinned parent.
     """
 
-    __slots__ = ("capacity_blocks", "parents", "pins")
-
-    def __init__(self, capacity_blocks: int) -> None:
-        self.capacity_blocks = capacity_blocks
-        self.parents: dict[int, int | None] = {}
-        self.pins: dict[int, int] = {}
+    capacity_blocks: int
+    parents: dict[int, int | None] = field(default_factory=dict)
+    pins: dict[int, int] = field(default_factory=dict)
 
 
 class LeafEviction(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from xxhash import xxh3_64_intdigest
 
 from simulator.engine_models.block_pool import BlockPool
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.free_blocks import Block
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class BlockTable:

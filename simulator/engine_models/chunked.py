@@ -10,9 +10,11 @@ the step that fills it, whether a prompt or an answer filled it; a prompt's part
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
+from heapq import heappush
+
+from typing_extensions import override
 
 from simulator.engine_models.block_pool import BlockPool
 from simulator.engine_models.block_table import BlockTable
@@ -27,22 +29,21 @@ from simulator.engine_models.engine_events import (
     Token,
 )
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.free_blocks import free_blocks
+from simulator.engine_models.queued_engine import QueuedEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
+@dataclass(slots=True, eq=False)
 class _Work:
     """A sequence in the engine: its blocks, the tokens made until it last joined the batch, the chunk under way."""
 
-    __slots__ = ("cached_tokens", "chunk", "generated", "order", "sequence", "table")
-
-    def __init__(self, sequence: PromptSequence, order: int, table: BlockTable) -> None:
-        self.sequence = sequence
-        self.order = order
-        self.table = table
-        self.generated = 0
-        self.chunk = 0
-        self.cached_tokens = -1
+    sequence: PromptSequence
+    order: int
+    table: BlockTable
+    generated: int = 0
+    chunk: int = 0
+    cached_tokens: int = -1
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -60,17 +61,11 @@ class _Work:
         return self.sequence.prompt_tokens + self.generated
 
 
-_Waiting = tuple[int, int, _Work]
+class ChunkedEngine(QueuedEngine[_Work]):
+    """Mutable state beside the queue's: `_prefilling` and `_decoding` (by id) with `_batch`, and the pool.
 
-
-class ChunkedEngine:
-    """A simulated engine; times are seconds of one clock that never runs backwards.
-
-    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of priority,
-    order, work), `_prefilling` and `_decoding` (by id) with `_batch`, `_growing` (decoding ones that
-    need a block before their next token), the pool, `_busy_until` (end of the step or run of steps
-    under way, None: idle), `_free_at` (end of the last one), `_live` (ids in the engine), `_preempted`
-    (whether this step's start took blocks away) and the counter `preemptions`.
+    Besides `_growing` (decoding ones that need a block before their next token), `_live` (ids in the engine),
+    `_preempted` (whether this step's start took blocks away) and the counter `preemptions`.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
@@ -79,32 +74,21 @@ class ChunkedEngine:
                 f"max_running {profile.max_running} is over max_batched_tokens {profile.max_batched_tokens}: "
                 "each running sequence takes one token of a step"
             )
-        self.profile = profile
+        super().__init__(profile)
         self.preemptions = 0
         self._emit_tokens = emit_tokens
         self._pool = BlockPool(profile.num_blocks, free_blocks(profile))
         self._batch = DecodeBatch(profile)
-        self._arrivals: deque[tuple[float, _Waiting]] = deque()
-        self._waiting: list[_Waiting] = []
         self._prefilling: dict[str, _Work] = {}
         self._decoding: dict[str, _Work] = {}
         self._growing: dict[str, _Work] = {}
         self._live: set[str] = set()
-        self._order = 0
         self._preempted = False
-        self._busy_until: float | None = None
-        self._free_at = 0.0
-        self._now = 0.0
 
     @property
     def running(self) -> int:
         """Sequences that prefill or decode."""
         return len(self._prefilling) + len(self._decoding)
-
-    @property
-    def waiting(self) -> int:
-        """Sequences that have not started, or have to start again."""
-        return len(self._waiting) + len(self._arrivals)
 
     @property
     def cached_blocks(self) -> int:
@@ -135,28 +119,9 @@ class ChunkedEngine:
         self._order += 1
         self._live.add(sequence.request_id)
         table = BlockTable(self._pool, sequence, self._order, self.profile.block_tokens)
-        self._arrivals.append((now, (sequence.priority, self._order, _Work(sequence, self._order, table))))
+        self._enqueue(sequence, _Work(sequence, self._order, table), now)
         if self._busy_until is not None:
             self._busy_until = self._batch.cut_run(now, self._busy_until)
-
-    def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while the engine is empty."""
-        return self._next_start() if self._busy_until is None else self._busy_until
-
-    def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order."""
-        self._forward(now)
-        events: list[EngineEvent] = []
-        while True:
-            if self._busy_until is None:
-                start = self._next_start()
-                if start is None or start > now:
-                    return events
-                self._start_step(start, events)
-            elif self._busy_until > now:
-                return events
-            else:
-                self._finish_step(self._busy_until, events)
 
     def abort(self, request_id: str, now: float) -> bool:
         """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
@@ -173,8 +138,7 @@ class ChunkedEngine:
         self._stop(work)
         work.table.release()
         if not self.running:
-            self._busy_until = None
-            self._free_at = max(self._free_at, now)
+            self._stop_operation(now)
         return True
 
     def held_blocks(self, keys: Sequence[int]) -> int:
@@ -200,9 +164,7 @@ class ChunkedEngine:
         self._pool.check()
         self._batch.check()
         running = [*self._prefilling.values(), *self._decoding.values()]
-        ids = [entry[2].sequence.request_id for entry in self._waiting]
-        ids += [entry[1][2].sequence.request_id for entry in self._arrivals]
-        ids += [work.sequence.request_id for work in running]
+        ids = self._queued_ids() + [work.sequence.request_id for work in running]
         if len(ids) != len(self._live) or set(ids) != self._live:
             raise AssertionError("a request is lost or counted twice")
         if self.running > self.profile.max_running:
@@ -219,19 +181,13 @@ class ChunkedEngine:
         if self._busy_until is not None and not running:
             raise AssertionError("the engine works on nothing")
 
-    def _forward(self, now: float) -> None:
-        if now < self._now:
-            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
-        self._now = now
+    @override
+    def _resumes(self) -> bool:
+        return bool(self._prefilling or self._decoding)
 
-    def _next_start(self) -> float | None:
-        if self._prefilling or self._decoding or self._waiting:
-            return self._free_at
-        return max(self._free_at, self._arrivals[0][0]) if self._arrivals else None
-
-    def _start_step(self, at_s: float, events: list[EngineEvent]) -> None:
-        while self._arrivals and self._arrivals[0][0] <= at_s:
-            heappush(self._waiting, self._arrivals.popleft()[1])
+    @override
+    def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._see_arrivals(at_s)
         self._preempted = False
         for work in _by_rank(self._growing):
             if work.sequence.request_id in self._growing and self._claim(work, 1, at_s, events):
@@ -269,7 +225,7 @@ class ChunkedEngine:
         """Start waiting sequences while budget, places and memory last; returns the tokens loaded from the cache."""
         loaded = 0
         while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
-            work = self._waiting[0][2]
+            work = self._waiting[0][3]
             size, hits = self.profile.block_tokens, work.table.hits(work.wanted)
             came = max(0, min(work.loaded_blocks, (work.wanted - 1) // size) - hits)
             hit_tokens = (hits + came) * size
@@ -277,7 +233,7 @@ class ChunkedEngine:
             removed = work.table.open(hits, came, chunk)
             if removed is None:
                 break
-            heappop(self._waiting)
+            self._next_waiting()
             if removed:
                 events.append(BlocksRemoved(at_s, tuple(removed)))
             if came:
@@ -310,7 +266,7 @@ class ChunkedEngine:
         self._preempted = True
         self._stop(work)
         work.table.release()
-        heappush(self._waiting, (*work.rank, work))
+        heappush(self._waiting, (*work.rank, work.sequence.request_id, work))
 
     def _stop(self, work: _Work) -> None:
         name = work.sequence.request_id
@@ -320,9 +276,8 @@ class ChunkedEngine:
             del self._decoding[name]
             work.generated += self._batch.leave(name)
 
-    def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
-        self._busy_until = None
-        self._free_at = at_s
+    @override
+    def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
         if self._emit_tokens:
             events.extend(
@@ -382,11 +337,6 @@ class ChunkedEngine:
         self._live.discard(work.sequence.request_id)
         work.table.release()
         events.append(Finished(work.sequence.request_id, at_s, work.generated))
-
-    def _unqueue(self, request_id: str) -> None:
-        self._waiting = [entry for entry in self._waiting if entry[2].sequence.request_id != request_id]
-        heapify(self._waiting)
-        self._arrivals = deque(entry for entry in self._arrivals if entry[1][2].sequence.request_id != request_id)
 
 
 def _rank(work: _Work) -> tuple[int, int]:

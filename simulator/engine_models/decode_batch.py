@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil, sqrt
 
 from simulator.engine_models.engine_profile import EngineProfile
 
 
+@dataclass(slots=True, eq=False)
 class _Member:
     """A sequence of the batch: the tokens it attended to when it joined, the step it joined at, and when it is due."""
 
-    __slots__ = ("context_tokens", "due", "joined", "order")
-
-    def __init__(self, context_tokens: int, joined: int, order: int) -> None:
-        self.context_tokens = context_tokens
-        self.joined = joined
-        self.order = order
-        self.due = 0
+    context_tokens: int
+    joined: int
+    order: int
+    due: int = 0
 
 
 class DecodeBatch:

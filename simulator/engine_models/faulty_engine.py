@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, Token
-from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+from simulator.engine_models.fifo_engine import EngineModel
+from simulator.engine_models.simulated_engine import PromptSequence
 
 FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage", "frozen", "frozen_hang"]
 """frozen: it serves, and its metrics say what they said when it began; frozen_hang: it hangs besides."""

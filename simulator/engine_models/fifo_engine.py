@@ -14,13 +14,11 @@ prefill's start to its end, and a prefill that does not fit waits (DualMap A.8's
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
 
-import msgspec
+from typing_extensions import override
 
-from simulator.engine_cache.prefix_cache import PrefixCache
+from simulator.engine_models.cached_engine import CachedEngine
 from simulator.engine_models.decode_batch import DecodeBatch
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
@@ -32,31 +30,16 @@ from simulator.engine_models.engine_events import (
     Token,
 )
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
-class PromptSequence(msgspec.Struct, frozen=True, gc=False):
-    """One request as the engine sees it: chained keys of its prompt blocks, and lengths in tokens."""
-
-    request_id: str
-    keys: tuple[int, ...]
-    prompt_tokens: int
-    output_tokens: int = 1
-    priority: int = 0
-    """Lower goes first, as in vLLM."""
-    loaded_blocks: int = 0
-    """Leading blocks that were loaded for it. The engine has them until the prefill starts, whatever else it computes
-    meanwhile: vLLM too loads into blocks that are the request's own."""
-
-
+@dataclass(slots=True, eq=False)
 class Admitted:
     """A sequence that left the queue: its cache hit and the blocks it holds."""
 
-    __slots__ = ("cached_tokens", "pinned", "sequence")
-
-    def __init__(self, sequence: PromptSequence, cached_tokens: int, pinned: int) -> None:
-        self.sequence = sequence
-        self.cached_tokens = cached_tokens
-        self.pinned = pinned
+    sequence: PromptSequence
+    cached_tokens: int
+    pinned: int
 
     @property
     def memory(self) -> int:
@@ -64,51 +47,28 @@ class Admitted:
         return self.sequence.prompt_tokens + self.sequence.output_tokens
 
 
-_Waiting = tuple[int, int, PromptSequence]
+class EngineModel(CachedEngine):
+    """Mutable state beside the queue's and the cache: `_prefilling`, `_running` (decoding) with their `_batch`.
 
-
-class EngineModel:
-    """A simulated engine; times are seconds of one clock that never runs backwards.
-
-    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of
-    priority, order, sequence), `_prefilling`, `_running` (decoding) with their `_batch`, `_busy_until`
-    (end of the operation in progress, None: idle), `_free_at` (end of the last one), the cache,
-    `_memory` (device tokens taken) and `_live` (ids in the engine).
+    Besides `_memory` (device tokens taken) and `_live` (ids in the engine).
 
     With `emit_tokens` off there are no Token events, and all decode steps until something happens are
     one operation; its times then differ from the single steps' by rounding only.
     """
 
     def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
-        self.profile = profile
+        super().__init__(profile)
         self._emit_tokens = emit_tokens
-        self._cache = PrefixCache(profile.num_blocks, profile.eviction_rule)
-        self._arrivals: deque[tuple[float, _Waiting]] = deque()
-        self._waiting: list[_Waiting] = []
         self._prefilling: Admitted | None = None
         self._running: dict[str, Admitted] = {}
         self._batch = DecodeBatch(profile)
         self._live: set[str] = set()
-        self._order = 0
         self._memory = 0
-        self._busy_until: float | None = None
-        self._free_at = 0.0
-        self._now = 0.0
 
     @property
     def running(self) -> int:
         """Sequences that prefill or decode."""
         return len(self._running) + (self._prefilling is not None)
-
-    @property
-    def waiting(self) -> int:
-        """Sequences that have not started."""
-        return len(self._waiting) + len(self._arrivals)
-
-    @property
-    def cached_blocks(self) -> int:
-        """Blocks in the cache, in use or not."""
-        return len(self._cache)
 
     @property
     def kv_usage(self) -> float:
@@ -136,30 +96,9 @@ class EngineModel:
             raise ValueError(f"{memory} tokens can never fit into {self.profile.device_tokens}")
         self._order += 1
         self._live.add(sequence.request_id)
-        self._arrivals.append((now, (sequence.priority, self._order, sequence)))
+        self._enqueue(sequence, sequence, now)
         if self._prefilling is None and self._busy_until is not None:
             self._busy_until = self._batch.cut_run(now, self._busy_until)
-
-    def next_event_time(self) -> float | None:
-        """Return when `advance` has something to do; None while the engine is empty."""
-        if self._busy_until is not None:
-            return self._busy_until
-        return self._next_start()
-
-    def advance(self, now: float) -> list[EngineEvent]:
-        """Let time pass until `now` and return what happened, in order."""
-        self._forward(now)
-        events: list[EngineEvent] = []
-        while True:
-            if self._busy_until is None:
-                start = self._next_start()
-                if start is None or start > now:
-                    return events
-                self._start_operation(start, events)
-            elif self._busy_until > now:
-                return events
-            else:
-                self._finish_operation(self._busy_until, events)
 
     def abort(self, request_id: str, now: float) -> bool:
         """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
@@ -187,20 +126,6 @@ class EngineModel:
         """Return whether a request is in the engine, waiting or running."""
         return request_id in self._live
 
-    def held_blocks(self, keys: Sequence[int]) -> int:
-        """Return how many leading blocks of `keys` the cache holds."""
-        return self._cache.match(keys)
-
-    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
-        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
-        held = self._cache.match(keys)
-        removed = self._cache.insert(keys)
-        stored = tuple(keys[held : self._cache.match(keys)])
-        events: list[EngineEvent] = [BlocksRemoved(now, tuple(removed))] if removed else []
-        if stored:
-            events.append(BlocksStored("", now, held, stored, keys[held - 1] if held else None))
-        return events
-
     def reset_cache(self) -> bool:
         """Drop all cached blocks; returns False, and keeps them, while sequences run."""
         if self.running:
@@ -216,12 +141,10 @@ class EngineModel:
     def check(self) -> None:
         """Raise AssertionError unless queue, running set, pins and sums agree."""
         self._cache.check()
-        queued = [entry[2].request_id for entry in self._waiting]
-        queued += [entry[1][2].request_id for entry in self._arrivals]
         admitted = list(self._running.values())
         if self._prefilling is not None:
             admitted.append(self._prefilling)
-        ids = queued + [item.sequence.request_id for item in admitted]
+        ids = self._queued_ids() + [item.sequence.request_id for item in admitted]
         if len(ids) != len(self._live) or set(ids) != self._live:
             raise AssertionError("a request is lost or counted twice")
         if self.running > self.profile.max_running:
@@ -241,21 +164,13 @@ class EngineModel:
         if (self._busy_until is not None) and not admitted:
             raise AssertionError("the engine works on nothing")
 
-    def _forward(self, now: float) -> None:
-        if now < self._now:
-            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
-        self._now = now
+    @override
+    def _resumes(self) -> bool:
+        return bool(self._running)
 
-    def _next_start(self) -> float | None:
-        if self._running or self._waiting:
-            return self._free_at
-        if self._arrivals:
-            return max(self._free_at, self._arrivals[0][0])
-        return None
-
+    @override
     def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        while self._arrivals and self._arrivals[0][0] <= at_s:
-            heappush(self._waiting, self._arrivals.popleft()[1])
+        self._see_arrivals(at_s)
         if self._waiting and len(self._running) < self.profile.max_running and self._admit_head():
             self._start_prefill(at_s, events)
         else:
@@ -270,7 +185,7 @@ class EngineModel:
 
     def _admit_head(self) -> bool:
         """Pin what the cache holds of the first prompt; False where the rest does not fit beside running ones."""
-        sequence = self._waiting[0][2]
+        sequence = self._waiting[0][3]
         cache = self._cache
         device = self.profile.device_tokens
         if device and self._memory + sequence.prompt_tokens + sequence.output_tokens > device:
@@ -282,7 +197,7 @@ class EngineModel:
                 return False
         else:
             held = cache.pin(sequence.keys)
-        heappop(self._waiting)
+        self._next_waiting()
         hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
         self._prefilling = Admitted(sequence, hit, held)
         self._memory += self._prefilling.memory
@@ -299,26 +214,17 @@ class EngineModel:
 
     def _take_loaded(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         """Put what was loaded for a prompt into the cache where it is not there any more; its admission made room."""
-        sequence, held = admitted.sequence, admitted.pinned
+        sequence = admitted.sequence
         loaded = sequence.keys[: sequence.loaded_blocks]
-        if len(loaded) <= held:
-            return
-        removed = self._cache.insert(loaded)
-        admitted.pinned = self._cache.pin(loaded)
-        self._cache.unpin(loaded[:held])
-        admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
-        if removed:
-            events.append(BlocksRemoved(at_s, tuple(removed)))
-        stored, parent = loaded[held : admitted.pinned], loaded[held - 1] if held else None
-        if stored:
-            events.append(BlocksStored(sequence.request_id, at_s, held, stored, parent, loaded=True))
+        if len(loaded) > admitted.pinned:
+            self._hold(admitted, loaded, at_s, events, loaded=True)
+            admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
 
     def _prefill_s(self, admitted: Admitted) -> float:
         return self.profile.prefill_s(admitted.sequence.prompt_tokens, admitted.cached_tokens)
 
+    @override
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
-        self._busy_until = None
-        self._free_at = at_s
         if self._prefilling is not None:
             self._finish_prefill(self._prefilling, at_s, events)
         else:
@@ -327,7 +233,7 @@ class EngineModel:
     def _finish_prefill(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         self._prefilling = None
         sequence = admitted.sequence
-        self._store(admitted, at_s, events)
+        self._hold(admitted, sequence.keys, at_s, events)
         events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
         if sequence.output_tokens == 1:
             self._finish(admitted, at_s, events)
@@ -335,18 +241,19 @@ class EngineModel:
             self._running[sequence.request_id] = admitted
             self._batch.join(sequence.request_id, sequence.prompt_tokens + 1, sequence.output_tokens - 1)
 
-    def _store(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
-        sequence = admitted.sequence
-        keys = sequence.keys
+    def _hold(
+        self, admitted: Admitted, keys: tuple[int, ...], at_s: float, events: list[EngineEvent], *, loaded: bool = False
+    ) -> None:
+        """Put leading blocks of a prompt into the cache, for as long as it runs."""
         held = admitted.pinned
         removed = self._cache.insert(keys)
         admitted.pinned = self._cache.pin(keys)
         self._cache.unpin(keys[:held])
         if removed:
             events.append(BlocksRemoved(at_s, tuple(removed)))
-        if admitted.pinned > held:
+        if stored := keys[held : admitted.pinned]:
             parent = keys[held - 1] if held else None
-            events.append(BlocksStored(sequence.request_id, at_s, held, keys[held : admitted.pinned], parent))
+            events.append(BlocksStored(admitted.sequence.request_id, at_s, held, stored, parent, loaded))
 
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()
@@ -364,12 +271,3 @@ class EngineModel:
     def _release(self, item: Admitted) -> None:
         self._memory -= item.memory
         self._cache.unpin(item.sequence.keys[: item.pinned])
-
-    def _stop_operation(self, now: float) -> None:
-        self._busy_until = None
-        self._free_at = max(self._free_at, now)
-
-    def _unqueue(self, request_id: str) -> None:
-        self._waiting = [entry for entry in self._waiting if entry[2].request_id != request_id]
-        heapify(self._waiting)
-        self._arrivals = deque(entry for entry in self._arrivals if entry[1][2].request_id != request_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.engine_cache.leaf_eviction import BlockTree
@@ -17,14 +18,12 @@ from simulator.engine_cache.rlt_leaves import RltLeaves
 from simulator.engine_models.engine_profile import EngineProfile
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """A full block: its key and how many sequences hold it."""
 
-    __slots__ = ("holders", "key")
-
-    def __init__(self, key: int) -> None:
-        self.key = key
-        self.holders = 1
+    key: int
+    holders: int = 1
 
 
 class FreeBlocks(Protocol):

@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import Admitted, EngineModel, PromptSequence
+from simulator.engine_models.fifo_engine import Admitted, EngineModel
 from simulator.engine_models.kv_link import KvLink
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class HeldPrompt(msgspec.Struct, frozen=True, gc=False):

@@ -16,8 +16,9 @@ from typing_extensions import override
 from simulator.engine_models.colocated import DEVICE_TOKENS
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.kv_link import KvLink
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False):

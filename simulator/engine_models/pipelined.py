@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from simulator.engine_models.engine_events import EngineEvent, PrefillStarted
+from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.reference import ReferenceEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 def chunk_seconds(profile: EngineProfile, prompt_tokens: int, hit_tokens: int) -> list[float]:
@@ -64,9 +64,11 @@ class PipelinedEngine(ReferenceEngine):
     @override
     def next_event_time(self) -> float | None:
         """Return when the next prefill ends or can start; None while the engine is empty."""
-        moments = [self._under_way[0].ends_s] if self._under_way else []
         start_s = self._next_start()
-        return min([*moments, start_s], default=None) if start_s is not None else min(moments, default=None)
+        if not self._under_way:
+            return start_s
+        ends_s = self._under_way[0].ends_s
+        return ends_s if start_s is None else min(ends_s, start_s)
 
     @override
     def advance(self, now: float) -> list[EngineEvent]:
@@ -75,11 +77,9 @@ class PipelinedEngine(ReferenceEngine):
         while (due_s := self.next_event_time()) is not None and due_s <= now:
             if self._under_way and self._under_way[0].ends_s <= due_s:
                 ended = self._under_way.popleft()
-                first_stage_s, self._hit_tokens, self._ends_s = self._free_at, ended.hit_tokens, ended.ends_s
-                self._finish(ended.sequence, events)
-                self._free_at = first_stage_s
+                self._finish(ended.sequence, ended.hit_tokens, ended.ends_s, events)
             else:
-                self._start(now, events)
+                self._start_operation(due_s, events)
         return events
 
     @override
@@ -100,20 +100,17 @@ class PipelinedEngine(ReferenceEngine):
             raise AssertionError("a prompt or a stage has overtaken the one before it")
 
     @override
-    def _start(self, now: float, events: list[EngineEvent]) -> bool:
+    def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         """Let the first prompt enter the first stage."""
-        if not super()._start(now, events):
-            return False
-        sequence, self._current = self._current, None
-        started = events[-1]
-        if sequence is None or not isinstance(started, PrefillStarted):
-            raise AssertionError("a prefill started without its event")
-        count, ends_s = len(self._stages), started.at_s
+        super()._start_operation(at_s, events)
+        sequence, self._current, self._busy_until = self._current, None, None
+        if sequence is None:
+            raise AssertionError("no prompt entered")
+        count, ends_s = len(self._stages), at_s
         for seconds in chunk_seconds(self.profile, sequence.prompt_tokens, self._hit_tokens):
-            done_s = started.at_s
+            done_s = at_s
             for stage, free_s in enumerate(self._stages):
                 done_s = self._stages[stage] = max(free_s, done_s) + seconds / count
             ends_s = done_s
         self._free_at = self._stages[0]
         self._under_way.append(_Prefill(sequence, self._hit_tokens, ends_s))
-        return True

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from simulator.engine_models.engine_events import EngineEvent
-from simulator.engine_models.fifo_engine import PromptSequence
+
+
+class PromptSequence(msgspec.Struct, frozen=True, gc=False):
+    """One request as the engine sees it: chained keys of its prompt blocks, and lengths in tokens."""
+
+    request_id: str
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    output_tokens: int = 1
+    priority: int = 0
+    """Lower goes first, as in vLLM."""
+    loaded_blocks: int = 0
+    """Leading blocks that were loaded for it. The engine has them until the prefill starts, whatever else it computes
+    meanwhile: vLLM too loads into blocks that are the request's own."""
 
 
 class SimulatedEngine(Protocol):
@@ -14,43 +29,34 @@ class SimulatedEngine(Protocol):
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
         """Queue a sequence that arrives at `now` (seconds); raises ValueError on one that can never run."""
-        ...
 
     def next_event_time(self) -> float | None:
         """Return when `advance` has something to do; None while the engine is empty."""
-        ...
 
     def advance(self, now: float) -> list[EngineEvent]:
         """Let time pass until `now` and return what happened, in order, with exact times."""
-        ...
 
     def abort(self, request_id: str, now: float) -> bool:
         """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
-        ...
 
     @property
     def running(self) -> int:
         """Sequences that prefill or decode."""
-        ...
 
     @property
     def waiting(self) -> int:
         """Sequences that have not started."""
-        ...
 
     @property
     def cached_blocks(self) -> int:
         """Blocks in the cache, in use or not."""
-        ...
 
     @property
     def kv_usage(self) -> float:
         """Share of the blocks that running sequences hold, 0..1."""
-        ...
 
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""
-        ...
 
 
 @runtime_checkable
@@ -60,7 +66,6 @@ class SizedEngine(SimulatedEngine, Protocol):
     @property
     def kv_tokens(self) -> int:
         """Tokens that fit into the memory."""
-        ...
 
 
 @runtime_checkable
@@ -69,8 +74,6 @@ class TransferringEngine(Protocol):
 
     def held_blocks(self, keys: Sequence[int]) -> int:
         """Return how many leading blocks of `keys` the cache really holds at this moment."""
-        ...
 
     def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
         """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
-        ...

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from simulator.engine_models.tokenizer import detokenize, tokenize
 from simulator.engine_server import kv_transfer, sglang
@@ -35,6 +37,7 @@ from simulator.engine_server.request_bodies import (
 from simulator.engine_server.settings import VERSION
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 _MESSAGES = "/v1/messages"
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -54,35 +57,36 @@ class EngineApp:
             "/v1/completions": ("POST", self._generation.completions),
             "/v1/responses": ("POST", self._generation.responses),
             _MESSAGES: ("POST", self._generation.messages),
-            _MESSAGES + "/count_tokens": ("POST", self._count_tokens),
+            _MESSAGES + "/count_tokens": ("POST", _answering(CountTokensBody, self._count_tokens)),
             "/v1/embeddings": ("POST", pooling.embeddings),
             "/score": ("POST", pooling.score),
             "/v1/score": ("POST", pooling.score),
             "/rerank": ("POST", pooling.rerank),
             "/v1/rerank": ("POST", pooling.rerank),
-            "/v1/models": ("GET", self._models),
+            "/v1/models": ("GET", _telling(self._models)),
             "/health": ("GET", self._health),
             "/load": ("GET", self._load),
-            "/version": ("GET", self._version),
-            "/tokenize": ("POST", self._tokenize),
-            "/detokenize": ("POST", self._detokenize),
-            "/kv_event_sources": ("GET", self._kv_event_sources),
+            "/version": ("GET", _telling(lambda: {"version": VERSION})),
+            "/tokenize": ("POST", _answering(TokenizeBody, self._tokenize)),
+            "/detokenize": ("POST", _answering(DetokenizeBody, self._detokenize)),
+            "/kv_event_sources": ("GET", _telling(self.event_sources)),
             "/metrics": ("GET", self._metrics),
-            "/reset_prefix_cache": ("POST", self._reset_prefix_cache),
-            "/handoff_fault": ("POST", self._handoff_fault),
+            "/reset_prefix_cache": ("POST", _telling(lambda: {"success": self.runtime.reset_cache()})),
+            "/handoff_fault": ("POST", _answering(FaultBody, self._handoff_fault)),
         }
         if self._settings.flavor == "sglang":
             self._speak_sglang()
         if self._settings.faults:
-            self._routes["/fault"] = ("POST", self._fault)
+            self._routes["/fault"] = ("POST", _answering(EngineFaultBody, self._fault))
 
     def _speak_sglang(self) -> None:
         """Put SGLang's paths in place of those that vLLM alone has."""
-        for path in ("/load", "/version", "/kv_event_sources", "/reset_prefix_cache"):
+        reset = self._routes.pop("/reset_prefix_cache")
+        for path in ("/load", "/version", "/kv_event_sources"):
             del self._routes[path]
-        self._routes["/v1/loads"] = ("GET", self._loads)
-        self._routes["/server_info"] = ("GET", self._server_info)
-        self._routes["/flush_cache"] = ("POST", self._reset_prefix_cache)
+        self._routes["/v1/loads"] = ("GET", _telling(lambda: sglang.loads(self.runtime.model, self._settings)))
+        self._routes["/server_info"] = ("GET", _telling(lambda: sglang.server_info(self._settings)))
+        self._routes["/flush_cache"] = reset
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -117,7 +121,7 @@ class EngineApp:
         if key and scope["path"].startswith("/v1/") and told != f"Bearer {key}".encode():
             raise ApiError(401, "Unauthorized")
 
-    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _models(self) -> dict[str, Any]:
         names = (self._settings.served_model, *self._settings.aliases)
         model = {
             "object": "model",
@@ -127,7 +131,7 @@ class EngineApp:
             "parent": None,
             "max_model_len": self._settings.max_model_len,
         }
-        await send_json(send, 200, {"object": "list", "data": [{"id": name, **model} for name in names]})
+        return {"object": "list", "data": [{"id": name, **model} for name in names]}
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.runtime.closing:
@@ -137,17 +141,7 @@ class EngineApp:
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, b'{"server_load":%d}' % self.runtime.told_load)
 
-    async def _loads(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, sglang.loads(self.runtime.model, self._settings))
-
-    async def _server_info(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, sglang.server_info(self._settings))
-
-    async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, {"version": VERSION})
-
-    async def _tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = parse_body(await read_body(receive), TokenizeBody)
+    def _tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
         if body.messages:
             tokens = chat_tokens(body.messages)
@@ -156,20 +150,15 @@ class EngineApp:
         else:
             raise ApiError(400, "send a prompt or messages", "prompt")
         answer = {"count": len(tokens), "max_model_len": self._settings.max_model_len, "tokens": tokens.tolist()}
-        await send_json(send, 200, {**answer, "token_strs": None})
+        return {**answer, "token_strs": None}
 
-    async def _detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = parse_body(await read_body(receive), DetokenizeBody)
+    def _detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
-        await send_json(send, 200, {"prompt": detokenize(body.tokens)})
+        return {"prompt": detokenize(body.tokens)}
 
-    async def _count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = parse_body(await read_body(receive), CountTokensBody)
+    def _count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
-        await send_json(send, 200, {"input_tokens": len(chat_tokens(messages_chat(body)))})
-
-    async def _kv_event_sources(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, self.event_sources())
+        return {"input_tokens": len(chat_tokens(messages_chat(body)))}
 
     def event_sources(self) -> dict[str, Any]:
         """Return where it publishes KV events, under the number of its rank; nothing where it does not."""
@@ -190,14 +179,28 @@ class EngineApp:
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, self.runtime.told_metrics(), METRICS_TYPE)
 
-    async def _handoff_fault(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.transfer.fault = parse_body(await read_body(receive), FaultBody).fault
-        await send_json(send, 200, {"fault": self.transfer.fault})
+    def _handoff_fault(self, body: FaultBody) -> dict[str, Any]:
+        self.transfer.fault = body.fault
+        return {"fault": body.fault}
 
-    async def _fault(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fault = parse_body(await read_body(receive), EngineFaultBody).fault
-        self.runtime.set_fault(fault)
-        await send_json(send, 200, {"fault": fault})
+    def _fault(self, body: EngineFaultBody) -> dict[str, Any]:
+        self.runtime.set_fault(body.fault)
+        return {"fault": body.fault}
 
-    async def _reset_prefix_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, {"success": self.runtime.reset_cache()})
+
+def _telling(value: Callable[[], object]) -> _Handler:
+    """Return a handler that answers with a value as JSON."""
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, value())
+
+    return handle
+
+
+def _answering(kind: type[_Body], answer: Callable[[_Body], object]) -> _Handler:
+    """Return a handler that answers a body of this kind with a value as JSON."""
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, answer(parse_body(await read_body(receive), kind)))
+
+    return handle

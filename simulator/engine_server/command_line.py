@@ -41,42 +41,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 def read_settings(options: argparse.Namespace) -> EngineSettings:
     """Return the settings that the parsed options describe; raises UnreadableProfileError, NoSecretError."""
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
-    profile = replace(profile, recompute_last_block=True)
-    if options.block_size is not None:
-        profile = replace(profile, block_tokens=options.block_size)
-    if options.num_blocks is not None:
-        profile = replace(profile, num_blocks=options.num_blocks)
-    if options.eviction is not None:
-        profile = replace(profile, eviction=options.eviction)
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
-    profile = replace(profile, eviction_seed=crc32(seed))
+    own = {"block_tokens": options.block_size, "num_blocks": options.num_blocks, "eviction": options.eviction}
+    told = {name: value for name, value in own.items() if value is not None}
+    profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **told)
     secret = shared_secret(os.environ) if options.kv_node else b""
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
-    return EngineSettings(
-        host=options.host,
-        port=options.port,
-        served_model=options.served_model_name[0],
-        aliases=tuple(options.served_model_name[1:]),
-        api_key=options.api_key,
-        max_model_len=min(options.max_model_len, fits),
-        max_queued=options.max_num_queued_reqs,
-        kv_events_port=options.kv_events_port,
-        kv_replay_port=options.kv_replay_port,
-        time_scale=options.time_scale,
-        stream_interval=options.stream_interval,
-        role=options.role,
-        hold_s=options.hold_s,
-        fetch_timeout_s=options.fetch_timeout_s,
-        handoff_fault=options.handoff_fault,
-        faults=options.faults,
-        flavor=options.flavor,
-        ranks=options.data_parallel_size,
-        kv_node=options.kv_node,
-        kv_secret=secret,
-        kv_bytes_per_token=options.kv_bytes_per_token,
-        seed=seed,
-        profile=profile,
-    )
+    named_alike = {name: told for name, told in vars(options).items() if name in EngineSettings.__struct_fields__}
+    others = {
+        "served_model": options.served_model_name[0],
+        "aliases": tuple(options.served_model_name[1:]),
+        "max_model_len": min(options.max_model_len, fits),
+        "max_queued": options.max_num_queued_reqs,
+        "ranks": options.data_parallel_size,
+        "kv_secret": secret,
+        "seed": seed,
+        "profile": profile,
+    }
+    return EngineSettings(**named_alike | others)
 
 
 def parser() -> argparse.ArgumentParser:

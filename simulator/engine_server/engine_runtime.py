@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -20,8 +21,8 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.handing import HandingEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import EngineMetrics
@@ -35,46 +36,21 @@ _STANDS_S = 0.1
 """While time stands, how often it is looked whether it goes on; seconds."""
 
 
+@dataclass(slots=True, eq=False)
 class _Live:
     """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
 
-    __slots__ = (
-        "arrived",
-        "first",
-        "last",
-        "loaded",
-        "order",
-        "reason",
-        "salt",
-        "sequence",
-        "started",
-        "stream",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        sequence: PromptSequence,
-        tokens: array[int],
-        stream: TokenStream,
-        reason: str,
-        now: float,
-        *,
-        loaded: bool,
-        salt: str,
-        order: KvOrder | None,
-    ) -> None:
-        self.sequence = sequence
-        self.tokens: array[int] | None = tokens
-        self.stream = stream
-        self.reason = reason
-        self.loaded = loaded
-        self.salt = salt
-        self.order = order
-        self.arrived = now
-        self.started = now
-        self.first = now
-        self.last = now
+    sequence: PromptSequence
+    tokens: array[int] | None
+    stream: TokenStream
+    reason: str
+    arrived: float
+    loaded: bool
+    salt: str
+    order: KvOrder | None
+    started: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
 
 
 class EngineRuntime:
@@ -120,7 +96,7 @@ class EngineRuntime:
 
     def set_fault(self, fault: Fault) -> None:
         """Do this wrong from now on; empty: be well again."""
-        self._dispatch(self.model.advance(self._clock.now()))
+        self._catch_up()
         self._told.begin(fault)
         self._clock.run_at(rate_under(fault))
         if self._timer is not None:
@@ -143,8 +119,7 @@ class EngineRuntime:
         `order` says how nodes keep its blocks. A prefill leg's prompt is held for others from its end on; a decode
         leg's has come from another engine.
         """
-        now = self._clock.now()
-        self._dispatch(self.model.advance(now))
+        now = self._catch_up()
         submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
@@ -158,8 +133,7 @@ class EngineRuntime:
         """Take a request out at once and break its stream off; harmless when it is gone already."""
         if request_id not in self._live:
             return
-        now = self._clock.now()
-        self._dispatch(self.model.advance(now))
+        now = self._catch_up()
         live = self._live.pop(request_id, None)
         if live is not None:
             self.model.abort(request_id, now)
@@ -168,7 +142,7 @@ class EngineRuntime:
 
     def reset_cache(self) -> bool:
         """Drop the prefix cache; published with the next batch, as vLLM does. False while requests run."""
-        self._dispatch(self.model.advance(self._clock.now()))
+        self._catch_up()
         done = self.model.reset_cache()
         self._clear_pending = self._clear_pending or done
         self._schedule()
@@ -176,8 +150,7 @@ class EngineRuntime:
 
     def take_in(self, keys: Sequence[int], tokens: array[int], salt: str) -> int:
         """Put leading blocks that came from a node into the cache and tell of them; returns how many are held then."""
-        now = self._clock.now()
-        self._dispatch(self.model.advance(now))
+        now = self._catch_up()
         for event in self.model.receive_blocks(keys, now):
             if isinstance(event, BlocksRemoved):
                 self._on_removed(event)
@@ -190,7 +163,7 @@ class EngineRuntime:
 
     def let_go(self, request_id: str) -> bool:
         """Hold a computed prompt no longer; False where none is held."""
-        self._dispatch(self.model.advance(self._clock.now()))
+        self._catch_up()
         done = self.model.let_go(request_id)
         self._schedule()
         return done
@@ -212,6 +185,12 @@ class EngineRuntime:
         if self.store is not None:
             self.store.close()
 
+    def _catch_up(self) -> float:
+        """Let the model's time pass until this moment, which is returned."""
+        now = self._clock.now()
+        self._dispatch(self.model.advance(now))
+        return now
+
     def _schedule(self) -> None:
         due = self.model.next_event_time()
         if self._timer is not None:
@@ -230,7 +209,7 @@ class EngineRuntime:
     def _wake(self) -> None:
         self._clock.has_come_to(self._timer_at)
         self._timer = None
-        self._dispatch(self.model.advance(self._clock.now()))
+        self._catch_up()
         self._schedule()
 
     def _dispatch(self, events: list[EngineEvent]) -> None:

@@ -10,15 +10,16 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from kvstore.connector.engine_params import FIELD, KvOutcome
 from kvstore.keys.block_keys import key_seed, token_block_keys
-from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import PromptSequence
+from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, usage
 from simulator.engine_server.answers.messages_answer import MessagesAnswer
-from simulator.engine_server.answers.openai_answer import Answer, AnswerShape, usage
+from simulator.engine_server.answers.openai_answer import Answer
 from simulator.engine_server.answers.output_text import answer_text, natural_tokens
 from simulator.engine_server.answers.responses_answer import ResponsesAnswer
 from simulator.engine_server.answers.token_stream import TokenStream
@@ -49,6 +50,7 @@ from simulator.engine_server.request_bodies import (
 )
 
 Leg = Literal["", "prefill", "decode"]
+_Body = TypeVar("_Body", bound=GenerationBody)
 _Shape = Callable[[str, str, int], AnswerShape]
 
 _DEFAULT_COMPLETION_TOKENS = 16
@@ -67,12 +69,13 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     leg: Leg = ""
     outcome: KvOutcome | None = None
 
-    def told(self, offered: KvTransferParams | None = None) -> dict[str, Any] | None:
-        """Return the answer's kv_transfer_params; None: it has none."""
+    def whole(self, end: int, offered: KvTransferParams | None = None) -> WholeAnswer:
+        """Return the answer of so many tokens; its kv_transfer_params tell what came of loads, and what is offered."""
         said = {} if offered is None else dict(msgspec.to_builtins(offered))
         if self.outcome is not None:
             said[FIELD] = msgspec.to_builtins(self.outcome)
-        return said or None
+        counts = usage(self.prompt_tokens, end, self.stream.cached_tokens)
+        return WholeAnswer(answer_text(self.voice, 0, end), self.reason, counts, said or None)
 
 
 class _Loaded(msgspec.Struct, frozen=True, gc=False):
@@ -100,30 +103,32 @@ class Generation:
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/completions."""
-        body = parse_body(await read_body(receive), CompletionBody)
-        self.require_model(body.model)
+        body = await self._body(receive, CompletionBody)
         wanted = body.wanted_tokens or _DEFAULT_COMPLETION_TOKENS
         await self._generate(scope, receive, send, body, completion_tokens(body.prompt), wanted, _completion)
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/chat/completions."""
-        body = parse_body(await read_body(receive), ChatBody)
-        self.require_model(body.model)
+        body = await self._body(receive, ChatBody)
         await self._generate(scope, receive, send, body, chat_tokens(body.messages), body.wanted_tokens, _chat)
 
     async def responses(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/responses."""
-        body = parse_body(await read_body(receive), ResponsesBody)
-        self.require_model(body.model)
+        body = await self._body(receive, ResponsesBody)
         tokens = chat_tokens(responses_chat(body))
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _response)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer Anthropic's /v1/messages."""
-        body = parse_body(await read_body(receive), MessagesBody)
-        self.require_model(body.model)
+        body = await self._body(receive, MessagesBody)
         tokens = chat_tokens(messages_chat(body))
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
+
+    async def _body(self, receive: Receive, kind: type[_Body]) -> _Body:
+        """Read a body; raises ApiError where it is wrong, or this engine does not serve its model."""
+        body = parse_body(await read_body(receive), kind)
+        self.require_model(body.model)
+        return body
 
     def require_model(self, model: str | None) -> None:
         """Raise ApiError 404 unless this engine serves `model`."""
@@ -275,9 +280,7 @@ async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
         text = answer_text(job.voice, first, end)
         chunk = answer.opening() if first == 0 else b""
         if stream.finished:
-            counts = usage(job.prompt_tokens, end, stream.cached_tokens)
-            everything = answer_text(job.voice, 0, end)
-            chunk += answer.ending(text, everything, job.reason, counts, with_usage=with_usage, transfer=job.told())
+            chunk += answer.ending(text, job.whole(end), with_usage=with_usage)
             await send({"type": "http.response.body", "body": chunk})
             return
         await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
@@ -290,12 +293,8 @@ async def _answer(send: Send, job: _Job, transfer: KvTransfer, room: int | None)
             break
     if stream.broken:
         raise ApiError(503, "the engine stopped before the answer was complete")
-    offered = None
-    if job.leg == "prefill":
-        offered = transfer.offer(stream.request_id, room)
-    text = answer_text(job.voice, 0, stream.generated)
-    counts = usage(job.prompt_tokens, stream.generated, stream.cached_tokens)
-    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, job.told(offered)))
+    offered = transfer.offer(stream.request_id, room) if job.leg == "prefill" else None
+    await send_bytes(send, 200, job.answer.whole(job.whole(stream.generated, offered)))
 
 
 async def _break_off_when_gone(receive: Receive, runtime: EngineRuntime, request_id: str) -> None:

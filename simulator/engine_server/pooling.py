@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvstore.keys.block_keys import key_seed, token_block_keys
-from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import Receive, Scope, Send, read_body, send_json, while_connected

@@ -6,7 +6,8 @@ has ended it is the decode engine's, which starts on it once the KV has come ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from typing_extensions import override
 
@@ -17,12 +18,9 @@ from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import DecodeRole, Handover, PrefillRole
 from simulator.engine_models.simulated_engine import SimulatedEngine
-from simulator.fleet.block_transfer import BlockTransfers
 from simulator.fleet.engine_slots import Station
-from simulator.fleet.event_log import EventLog
-from simulator.fleet.fleet_changes import EngineJoins, FleetChange
+from simulator.fleet.fleet_changes import EngineJoins
 from simulator.fleet.fleet_simulation import FleetSimulation
-from simulator.fleet.load_samples import LoadSamples
 from simulator.fleet.request_record import RequestRecord
 from simulator.workloads.arrivals import ArrivalSource
 
@@ -45,27 +43,11 @@ class DisaggregatedFleet(FleetSimulation):
         source: ArrivalSource,
         profile: EngineProfile,
         roles: Mapping[str, Role],
-        *,
-        changes: Iterable[FleetChange] = (),
-        transfers: BlockTransfers | None = None,
-        samples: LoadSamples | None = None,
-        uncounted: int = 0,
-        report_age_s: float = 0.0,
-        log: EventLog | None = None,
+        **options: Any,
     ) -> None:
+        """The options are FleetSimulation's."""
         build = role_builder(profile)
-        super().__init__(
-            router,
-            source,
-            lambda: build("prefill"),
-            (),
-            changes=changes,
-            transfers=transfers,
-            samples=samples,
-            uncounted=uncounted,
-            report_age_s=report_age_s,
-            log=log,
-        )
+        super().__init__(router, source, lambda: build("prefill"), (), **options)
         self._pairs: dict[str, str] = {}
         self.stations.build_role = build
         for engine_id, role in roles.items():

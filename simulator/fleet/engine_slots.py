@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from planning.facts.fleet_facts import Role
@@ -21,30 +22,26 @@ class LoadReport(NamedTuple):
     kv_usage: float
 
 
+@dataclass(slots=True, eq=False)
 class Station:
     """One incarnation of one engine. Mutable: `due_s`, `live` (on it, not done), `accepts`, `load_share`, `alive`."""
 
-    __slots__ = (
-        "_sized", "accepts", "alive", "due_s", "engine", "engine_id", "incarnation", "live", "load_share", "role",
-        "speed",
-    )  # fmt: skip
+    engine_id: str
+    incarnation: int
+    engine: SimulatedEngine
+    speed: float
+    role: Role = "mixed"
+    due_s: float | None = None
+    """The moment for which the engine stands in the agenda."""
+    live: dict[str, RequestRecord] = field(default_factory=dict)
+    accepts: bool = True
+    load_share: float = 1.0
+    """Share of its usual load that it is to get; 0: none."""
+    alive: bool = True
+    _sized: SizedEngine | None = field(init=False)
 
-    def __init__(
-        self, engine_id: str, incarnation: int, engine: SimulatedEngine, speed: float, role: Role = "mixed"
-    ) -> None:
-        self.engine_id = engine_id
-        self.role = role
-        self.incarnation = incarnation
-        self.engine = engine
-        self.speed = speed
-        self.due_s: float | None = None
-        """The moment for which the engine stands in the agenda."""
-        self.live: dict[str, RequestRecord] = {}
-        self.accepts = True
-        self.load_share = 1.0
-        """Share of its usual load that it is to get; 0: none."""
-        self.alive = True
-        self._sized = engine if isinstance(engine, SizedEngine) else None
+    def __post_init__(self) -> None:
+        self._sized = self.engine if isinstance(self.engine, SizedEngine) else None
 
     @property
     def load(self) -> LoadReport:

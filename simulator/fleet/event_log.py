@@ -10,4 +10,3 @@ class EventLog(Protocol):
 
     def note(self, at_s: float, kind: str, request_id: str, engine_id: str) -> None:
         """Something happened at this virtual moment; ids are empty where they do not apply."""
-        ...

@@ -25,8 +25,7 @@ from simulator.engine_models.engine_events import (
     FirstToken,
     PrefillStarted,
 )
-from simulator.engine_models.fifo_engine import PromptSequence
-from simulator.engine_models.simulated_engine import SimulatedEngine, TransferringEngine
+from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEngine, TransferringEngine
 from simulator.fleet.block_transfer import BlockTransfers, land
 from simulator.fleet.cost_learning import CostLearning
 from simulator.fleet.engine_slots import LoadReport, Station, Stations
@@ -94,7 +93,7 @@ class FleetSimulation:
         """Where set, it turns requests away after their prefill: what early rejection avoids (Mooncake §4.3.2)."""
         self.samples = samples if samples is not None else LoadSamples()
         self._source, self._transfers = source, transfers
-        self._stations = Stations(build_engine)
+        self.stations = Stations(build_engine)
         router.view.roster.transfers_possible = transfers is not None
         self.nodes = None if nodes is None else nodes(lambda at_s, do: self.call_at(at_s, lambda _: do()))
         router.follow_nodes(None if self.nodes is None else self.nodes.ledger)
@@ -108,7 +107,7 @@ class FleetSimulation:
         self._wake_s: float | None = None
         self._next_probe_s = 0.0
         for engine_id in engine_ids:
-            self._stations.join(engine_id, 1.0)
+            self.stations.join(engine_id, 1.0)
         self.deliver(router.set_engines(self._facts(), 0.0))
         for change in sorted(changes, key=lambda each: each.at_s):
             self._put(change.at_s, _CHANGE, change)
@@ -143,27 +142,18 @@ class FleetSimulation:
             else:
                 self.deliver(self.router.tick(now))
 
-    @property
-    def stations(self) -> Stations:
-        """The engines and what stands there; for reading."""
-        return self._stations
-
     def call_at(self, at_s: float, happening: Happening) -> None:
         """Do something at a moment to come, with the changes of the fleet; it does not keep the run going."""
         self._put(max(at_s, self.now), _CHANGE, happening)
 
     def stir(self, engine_id: str) -> None:
         """Look again at when an engine is due: it was changed from outside."""
-        self._schedule(self._stations.of(engine_id))
-
-    def change(self, change: FleetChange) -> None:
-        """Let something happen to the fleet now, whatever moment it names."""
-        self._change(change)
+        self._schedule(self.stations.of(engine_id))
 
     def check(self) -> None:
         """Raise AssertionError unless router, engines and records agree."""
         self.router.check()
-        self._stations.check()
+        self.stations.check()
         if self.nodes is not None:
             self.nodes.check()
         standing = sum(record.finished_s is None and record.status == "unfinished" for record in self.records.values())
@@ -191,7 +181,7 @@ class FleetSimulation:
         self._next_probe_s = self.now + PROBE_INTERVAL_S
         if self._learning.due(self.now):
             self.deliver(self.router.set_engines(self._facts(), self.now))
-        for station in self._stations:
+        for station in self.stations:
             self._report(station, probed=True)
 
     def _report(self, station: Station, *, probed: bool = False) -> None:
@@ -210,7 +200,7 @@ class FleetSimulation:
         self.deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
 
     def _facts(self) -> list[EngineFacts]:
-        facts = self._stations.facts()
+        facts = self.stations.facts()
         if self.nodes is not None:
             self.nodes.set_engines([each.engine_id for each in facts])
         return self._learning.facts(facts)
@@ -235,7 +225,7 @@ class FleetSimulation:
         elif callable(what):
             what(self)
         else:
-            self._change(what)
+            self.change(what)
 
     def _schedule(self, station: Station) -> None:
         due = station.engine.next_event_time()
@@ -289,10 +279,10 @@ class FleetSimulation:
         record.dispatched_s, record.compute_s = self.now, decision.compute_s
         self._learning.dispatched(decision, self.now)
         self._note("granted", record.request.request_id, engine_id)
-        station = self._stations.of(engine_id)
+        station = self.stations.of(engine_id)
         station.live[record.request.request_id] = record
         if decision.fetch is not None and self._transfers is not None:
-            sender = self._stations.get(decision.fetch.source_engine_id)
+            sender = self.stations.get(decision.fetch.source_engine_id)
             transfer = self._transfers.start(decision.fetch, record.request, sender, station, self.now)
             if transfer is not None:
                 self._put(transfer.lands_s, _LANDING, (station, record, transfer.blocks))
@@ -408,7 +398,8 @@ class FleetSimulation:
 
     # -- the fleet
 
-    def _change(self, change: FleetChange) -> None:
+    def change(self, change: FleetChange) -> None:
+        """Let something happen to the fleet now, whatever moment it names."""
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
             self._learning.adopt(change.policy)
@@ -416,13 +407,13 @@ class FleetSimulation:
             return
         orphans: list[RequestRecord] = []
         if isinstance(change, EngineJoins):
-            orphans = self._stations.join(change.engine_id, change.speed, change.role)
+            orphans = self.stations.join(change.engine_id, change.speed, change.role)
         elif isinstance(change, EngineDrains):
-            self._stations.drain(change.engine_id)
+            self.stations.drain(change.engine_id)
         elif isinstance(change, EngineDies):
-            orphans = self._stations.die(change.engine_id)
+            orphans = self.stations.die(change.engine_id)
         elif isinstance(change, EngineWeighs):
-            self._stations.weigh(change.engine_id, change.load_share)
+            self.stations.weigh(change.engine_id, change.load_share)
             orphans = self._withdrawn(change.engine_id) if change.rescue else []
         self._note(type(change).__name__, "", change.engine_id)
         self.deliver(self.router.set_engines(self._facts(), self.now))
@@ -431,7 +422,7 @@ class FleetSimulation:
 
     def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
         """Take back from an engine the requests that have no first token yet, and return them."""
-        station = self._stations.of(engine_id)
+        station = self.stations.of(engine_id)
         records = [each for each in station.live.values() if each.first_token_s is None]
         for record in records:
             station.engine.abort(record.request.request_id, self.now)

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from routing.values.inference_request import InferenceRequest
 
 UNFINISHED, FINISHED, REJECTED, FAILED = "unfinished", "finished", "refused", "failed"
 
 
+@dataclass(slots=True, eq=False)
 class RequestRecord:
     """One request's story; times in virtual seconds, None where that never happened. Mutable."""
 
-    __slots__ = (
-        "compute_s",
-        "dispatched_s",
-        "engine_id",
-        "finished_s",
-        "first_bound",
-        "first_token_s",
-        "hit_tokens",
-        "load_s",
-        "migrations",
-        "output_tokens",
-        "request",
-        "status",
-        "transferred_tokens",
-    )  # fmt: skip
-
-    def __init__(self, request: InferenceRequest, output_tokens: int) -> None:
-        self.request = request
-        self.output_tokens = output_tokens
-        self.status = UNFINISHED
-        self.engine_id = ""
-        """The engine it is bound or dispatched to."""
-        self.dispatched_s: float | None = None
-        self.compute_s = 0.0
-        """Seconds that its prefill was estimated to take when it was dispatched."""
-        self.first_token_s: float | None = None
-        self.finished_s: float | None = None
-        self.hit_tokens: int | None = None
-        """Prompt tokens found in the engine's cache when the prefill started."""
-        self.transferred_tokens = 0
-        """Prompt tokens that came from another engine's cache, or from a node manager."""
-        self.load_s = 0.0
-        """Seconds that it waited for blocks from a node manager."""
-        self.migrations = 0
-        """Times it changed engines while it waited."""
+    request: InferenceRequest
+    output_tokens: int
+    status: str = UNFINISHED
+    engine_id: str = ""
+    """The engine it is bound or dispatched to."""
+    dispatched_s: float | None = None
+    compute_s: float = 0.0
+    """Seconds that its prefill was estimated to take when it was dispatched."""
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    hit_tokens: int | None = None
+    """Prompt tokens found in the engine's cache when the prefill started."""
+    transferred_tokens: int = 0
+    """Prompt tokens that came from another engine's cache, or from a node manager."""
+    load_s: float = 0.0
+    """Seconds that it waited for blocks from a node manager."""
+    migrations: int = 0
+    """Times it changed engines while it waited."""
 
     @property
     def ttft_s(self) -> float | None:

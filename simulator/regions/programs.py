@@ -17,11 +17,9 @@ class Program(Protocol):
 
     def first(self) -> RegionRequest:
         """Return the request with which it starts."""
-        ...
 
     def following(self, answered: RegionRequest) -> list[RegionRequest]:
         """Return what follows an answer; nothing is in flight and nothing follows where the program is over."""
-        ...
 
 
 class Conversation:

@@ -144,37 +144,24 @@ def simulation_of(
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
     kv_nodes = spec.kv_nodes
+    options = {
+        "changes": spec.changes,
+        "transfers": transfers,
+        "samples": LoadSamples(spec.sample_every_s, keep=spec.keep_series),
+        "uncounted": spec.warmup,
+        "report_age_s": spec.report_age_s,
+        "log": log,
+    }
     if spec.prefill:
-        return DisaggregatedFleet(
-            router,
-            incoming,
-            profile,
-            roles_of(spec),
-            changes=spec.changes,
-            transfers=transfers,
-            samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
-            uncounted=spec.warmup,
-            report_age_s=spec.report_age_s,
-            log=log,
-        )
+        return DisaggregatedFleet(router, incoming, profile, roles_of(spec), **options)
     kind: Callable[..., FleetSimulation] = FleetSimulation
     if spec.gateways > 1:
         kind = UnownedPool
     if spec.gateways > 1 and spec.owner:
         kind = partial(OwnedPool, gateways=spec.gateways, rtt_s=spec.owner_rtt_s, seed=spec.seed)
-    return kind(
-        router,
-        incoming,
-        lambda: build_engine(spec.engine_model, next(profiles)),
-        engine_names(spec.engines),
-        changes=spec.changes,
-        transfers=transfers,
-        nodes=None if kv_nodes is None else lambda at: FleetNodes(kv_nodes, profile, at),
-        samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
-        uncounted=spec.warmup,
-        report_age_s=spec.report_age_s,
-        log=log,
-    )
+    nodes = None if kv_nodes is None else lambda at: FleetNodes(kv_nodes, profile, at)
+    engines = (lambda: build_engine(spec.engine_model, next(profiles))), engine_names(spec.engines)
+    return kind(router, incoming, *engines, nodes=nodes, **options)
 
 
 def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:

@@ -16,12 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from routing.policy.policy_document import RoutingPolicy
 from routing.values.prepared_struct import prepared
-from simulator.engine_models.engine_profile import EngineProfile
 from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask
-from simulator.runs.simulation_run import RunSpec
 from simulator.runs.whatif_messages import Done, Failure, Message, Progress
 
 _LOOK_EVERY_S = 0.1
@@ -36,48 +33,6 @@ class WhatIfCancelledError(WhatIfError):
     """The caller asked for it to end."""
 
 
-def whatif(
-    recording: Path,
-    policy_document: RoutingPolicy,
-    engines: int,
-    profile: EngineProfile,
-    *,
-    engine_model: str = "reference",
-    qps: float | None = None,
-    requests: int | None = None,
-    warmup: int = 0,
-    max_input: int | None = None,
-    slo_tbt_s: float | None = None,
-    seed: int = 0,
-    max_s: float = 900.0,
-    on_progress: Callable[[float], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
-) -> RunReport:
-    """Return what the policy, as it stands, would have made of the recorded requests (a trace's rows).
-
-    `on_progress` hears the share of the requests that have arrived, 0..1; `cancelled` is asked ten times a
-    second. Raises WhatIfCancelledError, or WhatIfError on a bad recording or policy, on a child that died
-    and after `max_s` seconds.
-    """
-    task = RunTask(
-        trace=str(recording.resolve()),
-        requests=requests,
-        max_input=max_input,
-        goodput=False,
-        spec=RunSpec(
-            policy=policy_document,
-            engines=engines,
-            qps=qps,
-            warmup=warmup,
-            engine_model=engine_model,
-            profile=profile,
-            slo_tbt_s=slo_tbt_s,
-            seed=seed,
-        ),
-    )
-    return run_in_child(task, max_s=max_s, on_progress=on_progress, cancelled=cancelled)
-
-
 def run_in_child(
     task: RunTask,
     *,
@@ -85,9 +40,11 @@ def run_in_child(
     on_progress: Callable[[float], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> RunReport:
-    """Carry the task out in a child process and return its report; callbacks and errors as `whatif`'s.
+    """Carry the task out in a child process and return its report.
 
-    The child dies with the calling thread, which waits for it here.
+    `on_progress` hears the share of the requests that have arrived, 0..1; `cancelled` is asked ten times a
+    second. Raises WhatIfCancelledError, or WhatIfError on a bad recording or policy, on a child that died
+    and after `max_s` seconds. The child dies with the calling thread, which waits for it here.
     """
     command = [sys.executable, "-m", "simulator.runs.whatif_child", "--parent-pid", str(os.getpid())]
     child = subprocess.Popen(  # noqa: S603  # our own interpreter and module

@@ -30,8 +30,6 @@ class Client(Protocol):
 
     def sessions(self) -> list[Session]:
         """Return the sessions that have caches from the start."""
-        ...
 
     def next_turn(self) -> NextTurn:
         """Return the request after the one that was returned last, whose session has got its answer by then."""
-        ...

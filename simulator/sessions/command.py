@@ -16,6 +16,7 @@ from simulator.sessions.hardware import SERVED_MODELS
 from simulator.sessions.session_report import SessionReport
 from simulator.sessions.session_run import MEASURED_S, WORKLOADS, CacheOn, SessionSpec, run_sessions
 from simulator.sessions.systems import SYSTEMS
+from simulator.text_table import text_table
 
 _MOST_USERS = 100_000
 _COLUMNS = (
@@ -113,11 +114,4 @@ def _table(reports: Sequence[SessionReport]) -> str:
             [report.system, str(report.users), str(report.seed)]
             + [shape.format(figures[name]) for name, _, shape in _COLUMNS]
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(text_table(rows)) + "\n"

@@ -6,6 +6,7 @@ Prefetched caches are purged without any I/O, because lower tiers hold copies (S
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from simulator.sessions.links import Transfer
 
@@ -13,21 +14,20 @@ _FIRST_LAYERS = 0.5
 """Share of a prefetched cache that gives way only after the later layers of all others."""
 
 
+@dataclass(slots=True, eq=False)
 class Prefetched:
     """One session's cache that was brought ahead of its request. Mutable state: `held`, `transfer`."""
 
-    __slots__ = ("advised_s", "expected_s", "held", "priority", "session_id", "tokens", "transfer")
+    session_id: int
+    tokens: int
+    advised_s: float
+    expected_s: float
+    priority: bool = False
+    transfer: Transfer | None = None
+    held: int = field(init=False)
 
-    def __init__(
-        self, session_id: int, tokens: int, advised_s: float, expected_s: float, *, priority: bool = False
-    ) -> None:
-        self.session_id = session_id
-        self.tokens = tokens
-        self.held = tokens
-        self.advised_s = advised_s
-        self.expected_s = expected_s
-        self.priority = priority
-        self.transfer: Transfer | None = None
+    def __post_init__(self) -> None:
+        self.held = self.tokens
 
     @property
     def landed_tokens(self) -> int:

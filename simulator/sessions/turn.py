@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simulator.sessions.links import Transfer
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """A conversation. Mutable: `context_tokens` grows by each turn, `engine` is where it was served last.
 
     `disk_tokens` of its KV cache are on the disk of `disk_node`, the node where the session began.
     """
 
-    __slots__ = (
-        "context_tokens", "demoted", "disk_booked", "disk_node", "disk_tokens", "engine",
-        "planned_tokens", "priority", "session_id",
-    )  # fmt: skip
-
-    def __init__(self, session_id: int, context_tokens: int = 0) -> None:
-        self.session_id = session_id
-        self.context_tokens = context_tokens
-        self.planned_tokens = context_tokens
-        """What the client has asked for so far, the turn under way included."""
-        self.engine: int | None = None
-        self.disk_node = 0
-        self.disk_tokens = 0
-        self.disk_booked = 0
-        """Tokens on the disk once the writes under way have ended."""
-        self.priority = False
-        """Whether its requests go ahead of others' (SYMPHONY §3.6)."""
-        self.demoted = False
-        """Whether its cache lies on disk between turns, whatever room there is in DRAM."""
+    session_id: int
+    context_tokens: int = 0
+    planned_tokens: int = 0
+    """What the client has asked for so far, the turn under way included."""
+    engine: int | None = None
+    disk_node: int = 0
+    disk_tokens: int = 0
+    disk_booked: int = 0
+    """Tokens on the disk once the writes under way have ended."""
+    priority: bool = False
+    """Whether its requests go ahead of others' (SYMPHONY §3.6)."""
+    demoted: bool = False
+    """Whether its cache lies on disk between turns, whatever room there is in DRAM."""
 
 
 class Turn:

@@ -24,20 +24,16 @@ class ArrivalSource(Protocol):
 
     def next_time(self) -> float | None:
         """Return when the next request arrives (seconds); None while none is to come, as far as is known."""
-        ...
 
     @property
     def over(self) -> bool:
         """Whether no request will come any more, whatever ends."""
-        ...
 
     def take(self) -> Arrival:
         """Return the next request and move on; never called while `next_time` is None."""
-        ...
 
     def ended(self, request_id: str, now: float) -> None:
         """A request finished, failed or was rejected."""
-        ...
 
 
 class FixedArrivals:

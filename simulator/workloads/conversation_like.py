@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import log
@@ -47,26 +48,22 @@ class WorkloadShape(msgspec.Struct, frozen=True, kw_only=True):
     """Timestamps are rounded down to this; the real trace has 3,000."""
 
 
+@dataclass(slots=True, eq=False)
 class _Session:
     """A conversation: the ids of its full blocks, its length and the turns it still has."""
 
-    __slots__ = ("blocks", "length", "name", "turns_left")
-
-    def __init__(self, name: str, blocks: list[int], length: int, turns_left: int) -> None:
-        self.name = name
-        self.blocks = blocks
-        self.length = length
-        self.turns_left = turns_left
+    name: str
+    blocks: list[int]
+    length: int
+    turns_left: int
 
 
+@dataclass(slots=True, eq=False)
 class _Popular:
     """A document many sessions open with until `ends_s`."""
 
-    __slots__ = ("blocks", "ends_s")
-
-    def __init__(self, blocks: list[int], ends_s: float) -> None:
-        self.blocks = blocks
-        self.ends_s = ends_s
+    blocks: list[int]
+    ends_s: float
 
 
 def generate(rows: int, seed: int, shape: WorkloadShape | None = None) -> list[TraceRow]:

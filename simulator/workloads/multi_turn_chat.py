@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Annotated
@@ -38,16 +39,14 @@ class MultiTurnChatShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Mean time from a request to the next of its session."""
 
 
+@dataclass(slots=True, eq=False)
 class _Session:
     """One conversation: its name, the ids of its full blocks, what was said so far, the rounds it still has."""
 
-    __slots__ = ("blocks", "name", "rounds", "tokens")
-
-    def __init__(self, name: str, blocks: list[int], tokens: int, rounds: int) -> None:
-        self.name = name
-        self.blocks = blocks
-        self.tokens = tokens
-        self.rounds = rounds
+    name: str
+    blocks: list[int]
+    tokens: int
+    rounds: int
 
 
 def multi_turn_chat(seed: int, shape: MultiTurnChatShape) -> Iterator[TraceRow]:

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
+from routing.policy.setting import about, number
 from routing.queue.deadline_queue import DeadlineLine, Entry
 from routing.queue.orders.slack import SlackQueue
 from routing.queue.pull_choice import Fit, fit, least_compute_s
@@ -33,34 +33,22 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     regret: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Regret weight",
-            description="Weight of each second that a prefill takes longer here than on the best engine.",
-            extra_json_schema={"x-unit": "s per s", "x-usual": [1, 10]},
-        ),
+        about("Regret weight", "Weight of each second that a prefill takes longer here than on the best engine."),
+        number("s per s", ge=0, le=1000, usual=(1, 10)),
     ] = 6.0
     patience: Annotated[
         float,
-        Meta(
-            ge=0,
-            le=1,
-            title="Patience",
-            description="Leaves a request to an engine with a longer match if that engine would complete its prefill "
-            "within this share of the TTFT objective.",
-            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.9]},
+        about(
+            "Patience",
+            "Leaves a request to an engine with a longer match if that engine would complete its prefill within this "
+            "share of the TTFT objective.",
         ),
+        number("share", ge=0, le=1, usual=(0.3, 0.9)),
     ] = 0.7
     candidates: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=10_000,
-            title="Candidates",
-            description="Requests that an engine considers per pull, shortest prefill first.",
-            extra_json_schema={"x-unit": "requests", "x-usual": [32, 256]},
-        ),
+        about("Candidates", "Requests that an engine considers per pull, shortest prefill first."),
+        number("requests", ge=1, le=10_000, usual=(32, 256)),
     ] = 96
 
     def queue(self) -> SlackQueue:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from routing.ledger.fleet_view import FleetView
+from routing.policy.setting import about
 from routing.queue.queue_order import Pick, QueuedRequest
 from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
@@ -22,10 +22,10 @@ class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     forget_blocks: Annotated[
         bool,
-        Meta(
-            title="Forget blocks",
-            description="Stops counting the blocks of requests that are already late as in-flight: newer requests "
-            "overtake them and would not find the blocks.",
+        about(
+            "Forget blocks",
+            "Stops counting the blocks of requests that are already late as in-flight: newer requests overtake them "
+            "and would not find the blocks.",
         ),
     ] = False
 

@@ -4,61 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from typing_extensions import override
 
-_encode = msgspec.json.Encoder().encode
+from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, encode, typed_event
+
 _PLACE = {"output_index": 0, "content_index": 0}
 
 
-class ResponsesAnswer:
-    """One request's answer. Mutable: the number of the next event."""
+class ResponsesAnswer(AnswerShape):
+    """One request's answer; a stream's events tell its usage in any case. Mutable: the number of the next event."""
 
     def __init__(self, answer_id: str, model: str, created: int) -> None:
         self._head = {"id": answer_id, "object": "response", "created_at": created, "model": model}
         self._item_id = "msg_" + answer_id
         self._number = 0
 
-    def whole(self, text: str, reason: str, counts: dict[str, Any], transfer: object = None) -> bytes:
-        """Return the body of an answer that is not streamed; `transfer` goes out as its kv_transfer_params."""
-        return _encode({**self._response(text, reason, counts), "kv_transfer_params": transfer})
+    @override
+    def whole(self, answer: WholeAnswer) -> bytes:
+        return encode({**self._response(answer), "kv_transfer_params": answer.transfer})
 
+    @override
     def preamble(self) -> bytes:
         """Return the events that come before the engine has begun."""
         response = {**self._head, "status": "in_progress", "output": [], "usage": None, **_FIXED}
         return b"".join(self._event(kind, response=response) for kind in ("response.created", "response.in_progress"))
 
+    @override
     def opening(self) -> bytes:
-        """Return the events that come with the first text."""
         item = {**self._item(""), "status": "in_progress", "content": []}
         added = self._event("response.output_item.added", output_index=0, item=item)
         return added + self._event("response.content_part.added", item_id=self._item_id, part=_part(""), **_PLACE)
 
+    @override
     def piece(self, text: str) -> bytes:
-        """Return an event with text."""
         return self._event("response.output_text.delta", item_id=self._item_id, delta=text, logprobs=[], **_PLACE)
 
-    def ending(
-        self,
-        text: str,
-        everything: str,
-        reason: str,
-        counts: dict[str, Any],
-        *,
-        with_usage: bool,
-        transfer: object = None,
-    ) -> bytes:
-        """Return the last text and the events that end the stream, which tell its usage in any case."""
+    @override
+    def ending(self, text: str, answer: WholeAnswer, *, with_usage: bool) -> bytes:
         names = {"item_id": self._item_id, **_PLACE}
-        response = self._response(everything, reason, counts)
-        if transfer is not None:
-            response = {**response, "kv_transfer_params": transfer}
+        response = {**self._response(answer), **answer.more}
         end = "response.completed" if response["status"] == "completed" else "response.incomplete"
         return b"".join(
             (
                 self.piece(text),
-                self._event("response.output_text.done", text=everything, logprobs=[], **names),
-                self._event("response.content_part.done", part=_part(everything), **names),
-                self._event("response.output_item.done", output_index=0, item=self._item(everything)),
+                self._event("response.output_text.done", text=answer.text, logprobs=[], **names),
+                self._event("response.content_part.done", part=_part(answer.text), **names),
+                self._event("response.output_item.done", output_index=0, item=self._item(answer.text)),
                 self._event(end, response=response),
             )
         )
@@ -67,8 +58,8 @@ class ResponsesAnswer:
         head = {"id": self._item_id, "type": "message", "role": "assistant"}
         return {**head, "status": "completed", "content": [_part(text)]}
 
-    def _response(self, text: str, reason: str, counts: dict[str, Any]) -> dict[str, Any]:
-        cut = reason == "length"
+    def _response(self, answer: WholeAnswer) -> dict[str, Any]:
+        cut, counts = answer.reason == "length", answer.usage
         usage = {
             "input_tokens": counts["prompt_tokens"],
             "input_tokens_details": counts["prompt_tokens_details"],
@@ -80,15 +71,14 @@ class ResponsesAnswer:
             **self._head,
             "status": "incomplete" if cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [self._item(text)],
+            "output": [self._item(answer.text)],
             "usage": usage,
             **_FIXED,
         }
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._number = self._number, self._number + 1
-        value = {"type": kind, "sequence_number": number, **fields}
-        return b"event: " + kind.encode() + b"\ndata: " + _encode(value) + b"\n\n"
+        return typed_event(kind, {"sequence_number": number, **fields})
 
 
 _FIXED: dict[str, Any] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}

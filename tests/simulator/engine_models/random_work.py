@@ -15,7 +15,7 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import PromptSequence
 
 BLOCK = 16
 """Block size that the random prompts are cut into."""

@@ -17,7 +17,7 @@ from simulator.engine_models.engine_events import (
     Token,
 )
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import PromptSequence
 from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
 
 _LATE = 1e9

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.registry import ENGINE_MODELS
-from simulator.engine_models.simulated_engine import SimulatedEngine, TransferringEngine
+from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEngine, TransferringEngine
 
 _PROFILE = EngineProfile(num_blocks=60, device_tokens=30_000, max_batched_tokens=2048, max_running=16)
 

@@ -5,7 +5,8 @@ import pytest
 from simulator.engine_models.engine_events import Finished, FirstToken
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import CRAWL_FACTOR, FaultyEngine
-from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+from simulator.engine_models.fifo_engine import EngineModel
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 def engine() -> FaultyEngine:

@@ -6,8 +6,8 @@ from random import Random
 
 from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.handing import HandingEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 
 PROFILE = EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=1 << 20)
 

@@ -4,9 +4,9 @@ import pytest
 
 from simulator.engine_models.engine_events import EngineEvent, FirstToken
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.pipelined import PipelinedEngine, chunk_seconds
 from simulator.engine_models.reference import ReferenceEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 
 
 def prompt(name: str, tokens: int, first: int = 0) -> PromptSequence:

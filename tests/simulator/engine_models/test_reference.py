@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from simulator.engine_models.engine_events import BlocksRemoved, BlocksStored, EngineEvent, FirstToken, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.reference import ReferenceEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 from tests.simulator.engine_models.random_work import MOVES, chained
 
 LATE = 1e9

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.settings import EngineSettings

@@ -3,8 +3,8 @@ import pytest
 from routing.values.decision import Fetch
 from simulator.engine_models.engine_events import EngineEvent
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.reference import ReferenceEngine
+from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.fleet.block_transfer import BlockTransfers, land
 from simulator.fleet.engine_slots import Station
 from tests.routing.pools import request

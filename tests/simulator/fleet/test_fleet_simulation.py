@@ -53,7 +53,7 @@ def test_the_router_expects_exactly_what_happens() -> None:
         simulation.run(until(simulation.now + 5))
         view, now = simulation.router.view, simulation.now
         for target in view.roster.accepting:
-            station = simulation._stations.of(view.roster.engine_ids[target])
+            station = simulation.stations.of(view.roster.engine_ids[target])
             if station.engine.running and not simulation.router.waiting.has(target):
                 assert view.load.ready_at[target] == pytest.approx(station.engine.next_event_time(), abs=1e-6)
     assert now > 0

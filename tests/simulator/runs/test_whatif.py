@@ -1,18 +1,22 @@
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from routing.policy.policy_document import RoutingPolicy, Stage
-from simulator.engine_models.engine_profile import EngineProfile
 from simulator.runs.run_report import report_of
+from simulator.runs.run_task import RunTask
 from simulator.runs.simulation_run import RunSpec, run
-from simulator.runs.whatif import WhatIfCancelledError, WhatIfError, whatif
+from simulator.runs.whatif import WhatIfCancelledError, WhatIfError, run_in_child
 from simulator.workloads.conversation_like import generate
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.trace import write_trace
 
-PROFILE = EngineProfile()
+
+def task(recording: Path, policy: RoutingPolicy, *, max_input: int | None = None, **spec: Any) -> RunTask:
+    run_spec = RunSpec(policy=policy, engines=3, **spec)
+    return RunTask(trace=str(recording), requests=None, max_input=max_input, goodput=False, spec=run_spec)
 
 
 @pytest.fixture
@@ -25,7 +29,7 @@ def recording(tmp_path: Path) -> Path:
 def test_it_reports_what_a_run_in_this_process_would(recording: Path) -> None:
     shares: list[float] = []
     policy = RoutingPolicy(order=Stage(name="slack"))
-    report = whatif(recording, policy, 3, PROFILE, qps=4.0, max_input=20_480, on_progress=shares.append)
+    report = run_in_child(task(recording, policy, qps=4.0, max_input=20_480), on_progress=shares.append)
     spec, workload = RunSpec(policy=policy, engines=3, qps=4.0), Workload.read(recording, max_input=20_480)
     here = report_of(spec, workload, run(spec, workload), 0.0)
     assert msgspec.structs.replace(report, wall_s=0.0) == here
@@ -43,20 +47,20 @@ def test_it_ends_when_it_is_cancelled(recording: Path) -> None:
 
     write_trace(recording, generate(20_000, 3))
     with pytest.raises(WhatIfCancelledError):
-        whatif(recording, RoutingPolicy(), 3, PROFILE, cancelled=cancelled)
+        run_in_child(task(recording, RoutingPolicy()), cancelled=cancelled)
 
 
 def test_it_ends_at_its_limit(recording: Path) -> None:
     with pytest.raises(WhatIfError, match="too long"):
-        whatif(recording, RoutingPolicy(), 3, PROFILE, max_s=0.0)
+        run_in_child(task(recording, RoutingPolicy()), max_s=0.0)
 
 
 def test_a_bad_recording_policy_or_model_is_told(recording: Path, tmp_path: Path) -> None:
     with pytest.raises(WhatIfError, match="no such file"):
-        whatif(tmp_path / "none.jsonl", RoutingPolicy(), 3, PROFILE)
+        run_in_child(task(tmp_path / "none.jsonl", RoutingPolicy()))
     with pytest.raises(WhatIfError, match=r"placement\.name: 'nearest'"):
-        whatif(recording, RoutingPolicy(placement=Stage(name="nearest")), 3, PROFILE)
+        run_in_child(task(recording, RoutingPolicy(placement=Stage(name="nearest"))))
     with pytest.raises(WhatIfError, match="engine model 'abacus'"):
-        whatif(recording, RoutingPolicy(), 3, PROFILE, engine_model="abacus")
+        run_in_child(task(recording, RoutingPolicy(), engine_model="abacus"))
     with pytest.raises(WhatIfError, match="leaves nothing"):
-        whatif(recording, RoutingPolicy(), 3, PROFILE, warmup=150)
+        run_in_child(task(recording, RoutingPolicy(), warmup=150))

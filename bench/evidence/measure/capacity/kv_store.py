@@ -14,8 +14,8 @@ from routing.policy.policy_document import Stage
 from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_models.engine_events import FirstToken
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.pd import DecodeRole, PrefillRole
+from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.kv_nodes.node_cache import NodeCache
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run

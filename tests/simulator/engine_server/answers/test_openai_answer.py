@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from simulator.engine_server.answers.openai_answer import Answer, usage
+from simulator.engine_server.answers.answer_shape import WholeAnswer, usage
+from simulator.engine_server.answers.openai_answer import DONE, Answer
 
 
 def _chunk(data: bytes) -> dict:
@@ -17,7 +18,8 @@ def _chunk(data: bytes) -> dict:
 @pytest.mark.parametrize("answer_id", ["cmpl-1", 'quote"\\', "\x00", "\\u0000"])
 def test_a_hot_chunk_equals_one_built_slowly_whatever_the_id(chat: bool, answer_id: str) -> None:
     answer = Answer(answer_id, "mo\x00del", 7, chat=chat)
-    piece, last = _chunk(answer.piece('te"xt')), _chunk(answer.last_piece('te"xt', "length"))
+    ending = answer.ending('te"xt', WholeAnswer('te"xt', "length", {}), with_usage=False)
+    piece, last = _chunk(answer.piece('te"xt')), _chunk(ending.removesuffix(DONE))
     last["choices"][0]["finish_reason"] = None
     assert piece == last
     assert piece["id"] == answer_id

@@ -1,0 +1,21 @@
+"""How a document declares a setting: `Annotated[float, about(title, help), number(unit, ge=…, le=…, usual=…)]`.
+
+The console's form, the API's schema and the errors all read what is said here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Meta
+
+
+def about(title: str, text: str, *, group: str = "") -> Meta:
+    """Return the title and the help text of a setting, and the part of the form it stands in."""
+    return Meta(title=title, description=text, extra_json_schema={"x-group": group} if group else None)
+
+
+def number(unit: str = "", *, usual: tuple[float, float] | None = None, group: str = "", **bounds: Any) -> Meta:
+    """Return the unit and the bounds (ge, gt, le, lt) of a number, the range that most pools stay in, and its group."""
+    extra: dict[str, Any] = {"x-unit": unit, "x-usual": list(usual or ()), "x-group": group}
+    return Meta(**bounds, extra_json_schema={name: value for name, value in extra.items() if value})

@@ -1,0 +1,105 @@
+"""What engine models have in common: a clock, operations one after another, and the queue of what has not started."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from simulator.engine_models.engine_events import EngineEvent
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.simulated_engine import PromptSequence
+
+Work = TypeVar("Work")
+
+
+class QueuedEngine(ABC, Generic[Work]):
+    """An engine that does one operation at a time; times are seconds of one clock that never runs backwards.
+
+    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of priority, order, id,
+    work), `_busy_until` (end of the operation in progress, None: idle) and `_free_at` (end of the last one).
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self.profile = profile
+        self._arrivals: deque[tuple[float, tuple[int, int, str, Work]]] = deque()
+        self._waiting: list[tuple[int, int, str, Work]] = []
+        self._order = 0
+        self._busy_until: float | None = None
+        self._free_at = 0.0
+        self._now = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started, or have to start again."""
+        return len(self._waiting) + len(self._arrivals)
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        return self._next_start() if self._busy_until is None else self._busy_until
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        self._forward(now)
+        events: list[EngineEvent] = []
+        while True:
+            if self._busy_until is None:
+                start = self._next_start()
+                if start is None or start > now:
+                    return events
+                self._start_operation(start, events)
+            elif self._busy_until > now:
+                return events
+            else:
+                self._free_at, self._busy_until = self._busy_until, None
+                self._finish_operation(self._free_at, events)
+
+    @abstractmethod
+    def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        """Start what comes next and set when it ends."""
+
+    @abstractmethod
+    def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        """Do what the end of the operation brings."""
+
+    def _resumes(self) -> bool:
+        """Return whether the engine has something to do without a new sequence."""
+        return False
+
+    def _next_start(self) -> float | None:
+        if self._waiting or self._resumes():
+            return self._free_at
+        return max(self._free_at, self._arrivals[0][0]) if self._arrivals else None
+
+    def _stop_operation(self, now: float) -> None:
+        self._busy_until = None
+        self._free_at = max(self._free_at, now)
+
+    def _forward(self, now: float) -> None:
+        if now < self._now:
+            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
+        self._now = now
+
+    def _enqueue(self, sequence: PromptSequence, work: Work, now: float) -> None:
+        self._arrivals.append((now, (sequence.priority, self._order, sequence.request_id, work)))
+
+    def _see_arrivals(self, at_s: float) -> None:
+        """Let the scheduler see what has arrived by now."""
+        while self._arrivals and self._arrivals[0][0] <= at_s:
+            heappush(self._waiting, self._arrivals.popleft()[1])
+
+    def _next_waiting(self) -> Work:
+        """Take the first by priority and then arrival out of the queue."""
+        return heappop(self._waiting)[3]
+
+    def _unqueue(self, request_id: str) -> bool:
+        """Take a sequence that has not started out of the queue; False where it is not there."""
+        before = self.waiting
+        self._waiting = [entry for entry in self._waiting if entry[2] != request_id]
+        heapify(self._waiting)
+        self._arrivals = deque(each for each in self._arrivals if each[1][2] != request_id)
+        return self.waiting < before
+
+    def _queued_ids(self) -> list[str]:
+        return [*(entry[2] for entry in self._waiting), *(each[1][2] for each in self._arrivals)]
