@@ -22,17 +22,23 @@ _OVERRUN = 0.5
 
 
 class Reservation(msgspec.Struct, gc=False):
-    """One request's claim on one target: bound and waiting, then in prefill, then decoding. Mutable."""
+    """One request's claim on one target: queued, then in prefill, then decoding. Mutable.
+
+    While it waits unbound, its target is CENTRAL and only the queue holds it.
+    """
 
     request: InferenceRequest
     target: int
     compute_s: float
+    """Of its prefill; on the best engine there is, while it is bound to none."""
     uncached_tokens: int
     expires_s: float = NEVER
     coming: Sequence[int] = ()
     """Keys of the prompt's blocks that the target gets through this request."""
     dispatched_s: float = 0.0
     phase: str = WAITING
+    excluded: frozenset[str] = frozenset()
+    """Engines that an unbound request goes to only if no other takes work."""
 
 
 class _TargetWork:
