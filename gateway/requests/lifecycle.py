@@ -263,6 +263,8 @@ class RequestLifecycle:
         record = earlier
         if record is None:
             record = _new_record(_no_decision(pool, request, rejected), pool, request, (), asked_s)
+            # Call graphs are learned from recordings, of calls that were served.
+            record.agent = record.workflow_id = ""
             self.recent.add(record)
             if unread:
                 # Recordings want the shape of a prompt, and leave it out.
