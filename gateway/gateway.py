@@ -14,7 +14,7 @@ import zmq.asyncio
 
 from gateway.access.key_quota import KeyQuotas
 from gateway.advisories.advisories import Advisories
-from gateway.advisories.advisory_exchange import AdvisoryExchange
+from gateway.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
 from gateway.advisories.advisory_tally import AdvisoryTally
 from gateway.advisories.agent_advisor import AgentAdvisor
 from gateway.base import background
@@ -22,9 +22,11 @@ from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.settings import GatewaySettings
-from gateway.bus.bus import Bus
+from gateway.bus.bus import Bus, hear_on_loop
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.engine_report import TOPIC_PREFIX, EngineReport, decode_report
+from gateway.contracts.kv_order import MAX_ROWS, encode_orders
+from gateway.contracts.kv_order import TOPIC as KV_ORDERS
 from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
@@ -47,12 +49,13 @@ from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
 from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
-from gateway.reports.kv_order_reports import KvOrderReports
 from gateway.reports.request_outbox import RequestOutbox
-from gateway.reports.shadow_reports import ShadowReports
+from gateway.reports.shadow_reports import tell_shadows
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""
+KV_ORDERS_S = 1.0
+"""Orders that move KV blocks are judged and told so often."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 
@@ -74,12 +77,9 @@ class Gateway:
         """Shared by proxy and adapters; made by `start`."""
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
-        self.key_usage = KeyUsage(bus, settings.key_usage_interval_s)
-        self.cost_reports = CostReports(
-            bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
-        )
-        self.shadow_reports = ShadowReports(bus, self.pools.values, settings.shadow_report_interval_s)
-        self.arm_results = ArmResults(bus, self.metrics, settings.arm_report_interval_s)
+        self.key_usage = KeyUsage(bus)
+        self.cost_reports = CostReports(bus, self.pools.values, self.metrics.cost_samples)
+        self.arm_results = ArmResults(bus, self.metrics)
         self.requests = RequestOutbox(
             bus,
             lambda: self.snapshot,
@@ -99,13 +99,11 @@ class Gateway:
         """Secret behind block keys and cache salts."""
         self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
         self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
-        self.kv_order_reports = KvOrderReports(bus, self.kv_orders)
         tally = AdvisoryTally(self.metrics, self.new_id.tag)
         self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag, decides=self.peering.decides)
         self.advisory_exchange = AdvisoryExchange(bus, self.advisories, self.new_id.tag)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._context: zmq.asyncio.Context | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._from_disk = False
         self._served_version = 0
         """Highest version that it has served, restarts included."""
@@ -121,8 +119,9 @@ class Gateway:
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
         self._share()
-        self._affinity = AffinitySampler(bus, self.pools.values, settings.affinity_interval_s)
-        self._health, self._sampler = self._make_watchers(bus)
+        self._affinity = AffinitySampler(bus, self.pools.values)
+        self._health = HealthWatch(self.pools.values, self.lag, stall_s=settings.breaker.stall_s)
+        self._sampler = self._make_sampler(bus)
 
     def _share(self) -> None:
         quotas = (self.key_quotas, self.feedback_quotas)
@@ -133,6 +132,18 @@ class Gateway:
             self._apply_again,
             quotas,
             self.advisories,
+        )
+
+    def _make_sampler(self, bus: Bus) -> FleetSampler:
+        return FleetSampler(
+            bus,
+            self.pools.values,
+            lambda: self.snapshot_version,
+            self.metrics,
+            self.settings,
+            self.lag,
+            self.peering.owners,
+            self.peering.region_samples,
         )
 
     @property
@@ -152,7 +163,6 @@ class Gateway:
 
     async def start(self) -> None:
         """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
-        self._loop = asyncio.get_running_loop()
         self.session = _make_session(self.settings)
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
@@ -166,30 +176,48 @@ class Gateway:
         self.peers.start()
         self.advisory_exchange.start()
         self._unsubscribe = [
-            self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
-            self._bus.subscribe(TOPIC_PREFIX, self._on_report),
-            self._bus.subscribe(REBALANCE_PREFIX, self._on_rebalance),
+            hear_on_loop(self._bus, SNAPSHOT_TOPIC, self._take_snapshot),
+            hear_on_loop(self._bus, TOPIC_PREFIX, self._take_report),
+            hear_on_loop(self._bus, REBALANCE_PREFIX, self._take_rebalance),
         ]
         self._tasks += self.peering.join()
         self._tasks += [
             background.start("loop lag", self.lag.run),
-            background.start("engine health", self._health.run),
-            background.start("fleet samples", self._sampler.run),
-            background.start("affinity", self._affinity.run),
             background.start("last-known-good", self._keep_confirmed),
-            background.start("key usage", self.key_usage.run),
-            background.start("learned costs", self.cost_reports.run),
-            background.start("shadow policies", self.shadow_reports.run),
-            background.start("results of arms", self.arm_results.run),
-            background.start("request log", self.requests.run),
-            background.start("KV orders", self.kv_order_reports.run),
-            background.start("advisories", self.advisory_exchange.run),
+            *self._reports(),
         ]
         await self._first_probes()
 
+    def _reports(self) -> list[asyncio.Task[None]]:
+        """Start what is looked at or told every interval."""
+        settings, every = self.settings, background.every
+        return [
+            every("engine health", settings.sample_interval_s, self._health.look),
+            every("fleet samples", settings.sample_interval_s, self._sampler.publish),
+            every("affinity", settings.affinity_interval_s, self._affinity.publish),
+            every("key usage", settings.key_usage_interval_s, self.key_usage.tell),
+            every("learned costs", settings.cost_report_interval_s, self.cost_reports.tell),
+            every("shadow policies", settings.shadow_report_interval_s, self._tell_shadows),
+            every("results of arms", settings.arm_report_interval_s, self.arm_results.tell),
+            every("request log", settings.request_interval_s, self.requests.flush),
+            every("KV orders", KV_ORDERS_S, self._judge_kv_orders),
+            every("advisories", SWEEP_S, self.advisory_exchange.tick),
+        ]
+
+    def _tell_shadows(self) -> None:
+        tell_shadows(self._bus, self.pools.values())
+
+    def _judge_kv_orders(self) -> None:
+        self.kv_orders.sweep()
+        self._tell_kv_orders()
+
+    def _tell_kv_orders(self) -> None:
+        rows = self.kv_orders.book.take_rows(MAX_ROWS)
+        if rows:
+            self._bus.append(KV_ORDERS, encode_orders(rows))
+
     async def stop(self) -> None:
         """End all tasks and connections; requests that wait are rejected."""
-        self._loop = None
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
@@ -200,10 +228,11 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
         self._tasks = []
-        self.shadow_reports.tell()
+        self.key_usage.tell()
+        self._tell_shadows()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
         await self.kv_orders.stop()
-        self.kv_order_reports.tell()
+        self._tell_kv_orders()
         await self.kv_nodes.stop()
         await self.requests.flush(last=True)
         self.pools.clear()
@@ -247,24 +276,7 @@ class Gateway:
             remedy="the API keys were not confirmed for too long; make Redis reachable",
         )
 
-    # -- what comes over the bus, in the publisher's thread
-
-    def _on_snapshot(self, _topic: str, value: bytes) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._take_snapshot, value)
-
-    def _on_report(self, _topic: str, value: bytes) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._take_report, value)
-
-    def _on_rebalance(self, _topic: str, value: bytes) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._take_rebalance, value)
-
-    # -- the same, on the loop's thread
+    # -- what comes over the bus
 
     def _take_snapshot(self, value: bytes) -> None:
         try:
@@ -354,21 +366,6 @@ class Gateway:
             nodes=self.kv_nodes,
             orders=self.kv_orders,
         )
-
-    def _make_watchers(self, bus: Bus) -> tuple[HealthWatch, FleetSampler]:
-        settings, pools = self.settings, self.pools.values
-        stall_s, interval_s = settings.breaker.stall_s, settings.sample_interval_s
-        sampler = FleetSampler(
-            bus,
-            pools,
-            lambda: self.snapshot_version,
-            self.metrics,
-            settings,
-            self.lag,
-            self.peering.owners,
-            self.peering.region_samples,
-        )
-        return HealthWatch(pools, self.lag, stall_s=stall_s, interval_s=interval_s), sampler
 
     def _apply_again(self) -> None:
         """Take up the engines of regions that this gateway serves from now on, and leave the others."""

@@ -17,8 +17,8 @@ from gateway.bus.bus import Bus
 from gateway.contracts.region_sample import RegionSample
 from gateway.contracts.snapshot import EngineEntry, Snapshot
 from gateway.owners.peer_directory import PeerDirectory
-from gateway.owners.pool_owners import PoolOwners
-from gateway.owners.quota_shares import QuotaShares
+from gateway.owners.pool_owners import TICK_S, PoolOwners
+from gateway.owners.quota_shares import TELL_S, QuotaShares
 from gateway.peers.peer_link import PeerIdentity, PeerLinks
 from gateway.pool.live_pool import LivePool
 from gateway.regions.regions import Regions
@@ -116,8 +116,8 @@ class Peering:
             return []
         self.owners.directory.start(self._address)
         return [
-            background.start("pool owners", self.owners.run),
-            background.start("quota shares", self._quota_shares.run),
+            background.every("pool owners", TICK_S, self.owners.tick),
+            background.every("quota shares", TELL_S, self._quota_shares.tick),
         ]
 
     async def leave(self) -> None:

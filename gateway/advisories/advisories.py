@@ -219,7 +219,7 @@ class Advisories(RequestListener):
         _keep(self._told, request_id, stored)
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         tally, ttft_s = self.tally.pool(record.decision.pool_id), record.ttft_s
         if record.load is not None and record.load.loaded_blocks:
             tally.loads += 1

@@ -6,14 +6,13 @@ advisories on over the bus. One that is lost, late or overtaken costs nothing bu
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
 
 from gateway.advisories.advisories import Advisories
 from gateway.base.event_log import log_event
-from gateway.bus.bus import Bus
+from gateway.bus.bus import Bus, hear_on_loop
 from gateway.contracts.advisory import (
     FORWARDED,
     PEER_TOPIC,
@@ -36,28 +35,23 @@ class AdvisoryExchange:
 
     def __init__(self, bus: Bus, advisories: Advisories, tag: str, wall: Callable[[], float] = time.time) -> None:
         self._bus, self.advisories, self._tag, self._wall = bus, advisories, tag, wall
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ticks = 0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Hear the other gateways."""
-        self._loop = asyncio.get_running_loop()
-        self._unsubscribe = self._bus.subscribe(PEER_TOPIC, self._on_message)
+        self._unsubscribe = hear_on_loop(self._bus, PEER_TOPIC, self._take)
 
     def stop(self) -> None:
         """Hear nobody any more."""
-        self._loop = None
         self._unsubscribe()
 
-    async def run(self) -> None:
-        """End advisories whose time is over, and tell the console, until cancelled."""
-        ticks = 0
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            self.advisories.sweep()
-            ticks += 1
-            if ticks % TALLY_TICKS == 0:
-                self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
+    def tick(self) -> None:
+        """End advisories whose time is over, and tell the console now and then."""
+        self.advisories.sweep()
+        self._ticks += 1
+        if self._ticks % TALLY_TICKS == 0:
+            self._bus.publish(TALLY_TOPIC, encode_tallies(self.advisories.tallies()))
 
     def advise(self, advisory: Advisory) -> str:
         """Act on an advisory here, or let the others hear of it; returns its state."""
@@ -77,11 +71,6 @@ class AdvisoryExchange:
 
     def _tell(self, advisory: Advisory, *, withdrawn: bool = False) -> None:
         self._bus.append(PEER_TOPIC, encode_peer(PeerAdvisory(self._tag, advisory, self._wall(), withdrawn)))
-
-    def _on_message(self, _topic: str, value: bytes) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._take, value)
 
     def _take(self, value: bytes) -> None:
         try:

@@ -19,9 +19,9 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.requests.gateway_request import gateway_request
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
-from gateway.requests.wanted import Wanted
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -97,13 +97,13 @@ class ObserveApi:
             return
         engine_id = engine_named(pool, observed.engine)
         now, asked = monotonic(), observed.request
-        wanted = Wanted(
-            decision_id, caller.tenant_id, now, asked.ttft_slo_s, asked.max_tokens or 0, asked.session_id or "",
-            asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
-            reporter=reporter_of(caller, pool),
-        )  # fmt: skip
         try:
-            record = None if engine_id is None else self._lifecycle.observed(pool, wanted, keyed, engine_id)
+            request = gateway_request(
+                pool.entry, keyed, decision_id, caller.tenant_id, now, asked.ttft_slo_s, asked.max_tokens or 0,
+                asked.session_id or "", asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
+                reporter=reporter_of(caller, pool),
+            )  # fmt: skip
+            record = None if engine_id is None else self._lifecycle.observed(pool, request, engine_id)
         except ApiError:
             # Longer than the pool takes, or of a class that it does not have.
             record = None

@@ -24,10 +24,10 @@ from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import reject_if_observing
 from gateway.requests.affinity import affinity_of
 from gateway.requests.agents import session_of_agent
+from gateway.requests.gateway_request import GatewayRequest, gateway_request, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
-from gateway.requests.wanted import Wanted
 from routing.values.decision import Candidate
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ class RouteApi:
         keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked))
         if keyed is None:
             return None
-        wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
         if pool.lag.late:
-            self._lifecycle.reject_if_late(pool, wanted)
-        record = self._lifecycle.place_at_once(pool, wanted, keyed)
-        return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, wanted)))
+            self._lifecycle.reject_if_late(pool, self._request(pool, caller, asked, decision_id, arrived_s))
+        request = self._request(pool, caller, asked, decision_id, arrived_s, keyed)
+        record = self._lifecycle.place_at_once(pool, request)
+        return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, request)))
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
@@ -173,11 +173,11 @@ class RouteApi:
         if pool is None:
             raise unknown_model()
         reject_if_observing(pool)
-        wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
-        self._lifecycle.reject_if_late(pool, wanted)
+        request = self._request(pool, caller, asked, decision_id, arrived_s)
+        self._lifecycle.reject_if_late(pool, request)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked))
-        return await self._placed(pool, caller, asked, keyed, wanted)
+        return await self._placed(pool, caller, asked, with_prompt(pool.entry, request, keyed))
 
     def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
         service = self._gateway.service_for(caller, asked.model)
@@ -190,39 +190,46 @@ class RouteApi:
         pool: LivePool,
         caller: ApiKeyEntry,
         asked: RouteRequest,
-        keyed: KeyedPrompt,
-        wanted: Wanted,
+        request: GatewayRequest,
     ) -> RouteAnswer:
         quotas = self._gateway.key_quotas
-        quotas.enter(caller, wanted.request_id, wanted.arrived_s)
+        quotas.enter(caller, request.request_id, request.arrived_s)
         try:
-            record = await self._lifecycle.place(pool, wanted, keyed, hold=asked.wait)
-            held_s = self._held_s(pool, caller, record, wanted)
+            record = await self._lifecycle.place(pool, request, hold=asked.wait)
+            held_s = self._held_s(pool, caller, record, request)
             answer = self._answer(pool, caller, record, asked, held_s)
         except BaseException:
             # Cancelled or failed: no answer, so no report will ever release what the key holds.
-            quotas.release(wanted.request_id)
+            quotas.release(request.request_id)
             raise
-        quotas.end_by(wanted.request_id, monotonic() + held_s)
+        quotas.end_by(request.request_id, monotonic() + held_s)
         return answer
 
-    def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, wanted: Wanted) -> float:
+    def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
         """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
         policy = pool.entry.policy
-        if wanted.tracked:
+        if request.tracked:
             return policy.reservation_ttl_s
-        life_s = estimated_life_s(record, wanted.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
+        life_s = estimated_life_s(record, request.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
         if not pool.one_tenant and not self._untold.take(record, caller.key_id, life_s, monotonic()):
             self._lifecycle.let_go(record)
             return 0.0
         self._untracked.add(record, life_s)
         return life_s
 
-    def _wanted(
-        self, pool: LivePool, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
-    ) -> Wanted:
+    def _request(
+        self,
+        pool: LivePool,
+        caller: ApiKeyEntry,
+        asked: RouteRequest,
+        decision_id: str,
+        arrived_s: float,
+        keyed: KeyedPrompt | None = None,
+    ) -> GatewayRequest:
         # By position, and asked only where it matters: this is on the way of each decision.
-        return Wanted(
+        return gateway_request(
+            pool.entry,
+            keyed,
             decision_id,
             caller.tenant_id,
             arrived_s,

@@ -16,6 +16,19 @@ def start(what: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
     return asyncio.create_task(_keep_running(what, run), name=what)
 
 
+def every(what: str, interval_s: float, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
+    """Return a task that calls `call` at once and then every interval, until cancelled; a failure is logged."""
+
+    async def run() -> None:
+        while True:
+            called = call()
+            if called is not None:
+                await called
+            await asyncio.sleep(interval_s)
+
+    return start(what, run)
+
+
 async def _keep_running(what: str, run: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:

@@ -6,6 +6,7 @@ are bytes, so that nothing depends on shared memory.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
@@ -121,6 +122,25 @@ class InProcessBus:
         for name, value in known:
             call(callback, name, value)
         return unsubscribe
+
+
+def hear_on_loop(bus: Bus, topic: str, take: Callable[[bytes], None]) -> Callable[[], None]:
+    """Hear `topic` on the thread of the running event loop; returns the call that ends it."""
+    loop = asyncio.get_running_loop()
+    ended = threading.Event()
+
+    def hear(_topic: str, value: bytes) -> None:
+        # A publisher's thread may be on its way here still when it has ended, and the loop with it.
+        if not ended.is_set():
+            loop.call_soon_threadsafe(take, value)
+
+    unsubscribe = bus.subscribe(topic, hear)
+
+    def end() -> None:
+        ended.set()
+        unsubscribe()
+
+    return end
 
 
 def _done(result: ResultT) -> Future[ResultT]:

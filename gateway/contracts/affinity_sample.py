@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 from routing.rings.ring_plan import RingPlan
 
 SCHEMA_VERSION = 1
@@ -131,17 +131,10 @@ class AffinitySample(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolAffinity, ...]
 
 
-def encode_affinity(sample: AffinitySample) -> bytes:
-    """Return the sample as msgpack."""
-    return _sample.encode(sample)
+def _problem(sample: AffinitySample) -> str:
+    version = sample.schema_version
+    return "" if version == SCHEMA_VERSION else f"schema {version}, not {SCHEMA_VERSION}"
 
 
-def decode_affinity(data: bytes) -> AffinitySample:
-    """Read a sample; raises UnreadableMessageError on anything else."""
-    sample = _sample.decode(data)
-    if sample.schema_version != SCHEMA_VERSION:
-        raise UnreadableMessageError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
-    return sample
-
-
-_sample = WireForm(AffinitySample, "an affinity sample", limit=16 * MIB)
+_sample = WireForm(AffinitySample, "an affinity sample", limit=16 * MIB, problem=_problem)
+encode_affinity, decode_affinity = _sample.encode, _sample.decode

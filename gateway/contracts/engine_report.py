@@ -64,18 +64,9 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _report = WireForm(EngineReport, "an engine report", limit=MIB)
+encode_report, decode_report = _report.encode, _report.decode
 
 
 def load_topic(engine_id: str) -> str:
     """Return the topic that carries this engine's reports."""
     return TOPIC_PREFIX + engine_id
-
-
-def encode_report(report: EngineReport) -> bytes:
-    """Return the report as msgpack."""
-    return _report.encode(report)
-
-
-def decode_report(data: bytes) -> EngineReport:
-    """Read a report; raises UnreadableMessageError on anything else."""
-    return _report.decode(data)

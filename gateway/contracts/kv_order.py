@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 
 TOPIC = "kv_orders"
 """Stream topic; values are encoded lists of KvOrderRows."""
@@ -73,19 +73,13 @@ class KvOrderRow(msgspec.Struct, frozen=True, kw_only=True):
     worth: Worth = OPEN
 
 
-def encode_orders(rows: list[KvOrderRow]) -> bytes:
-    """Return rows, MAX_ROWS at most, as msgpack."""
-    return _rows.encode(rows)
-
-
-def decode_orders(data: bytes) -> list[KvOrderRow]:
-    """Read rows; raises UnreadableMessageError on anything else, and on figures out of range."""
-    rows = _rows.decode(data)
+def _problem(rows: list[KvOrderRow]) -> str:
     if len(rows) > MAX_ROWS:
-        raise UnreadableMessageError(f"{len(rows)} rows are more than {MAX_ROWS}")
+        return f"{len(rows)} rows are more than {MAX_ROWS}"
     if not all(0 <= each.asked_at < _END_OF_TIME and 0 <= each.seconds < math.inf for each in rows):
-        raise UnreadableMessageError("a time is not finite, below 0, or after the year 5138")
-    return rows
+        return "a time is not finite, below 0, or after the year 5138"
+    return ""
 
 
-_rows = WireForm(list[KvOrderRow], "a list of KV orders", limit=MIB)
+_rows = WireForm(list[KvOrderRow], "a list of KV orders", limit=MIB, problem=_problem)
+encode_orders, decode_orders = _rows.encode, _rows.decode

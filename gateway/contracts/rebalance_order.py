@@ -35,11 +35,6 @@ class RebalanceOrder(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[MoveOrder, ...] = ()
 
 
-def encode_order(order: RebalanceOrder) -> bytes:
-    """Return the order as msgpack."""
-    return _order.encode(order)
-
-
 def decode_order(data: bytes) -> tuple[RebalanceOrder, dict[int, int]]:
     """Return the order, and its widened prefixes by their keys as numbers; raises UnreadableMessageError."""
     order = _order.decode(data)
@@ -55,3 +50,4 @@ def decode_order(data: bytes) -> tuple[RebalanceOrder, dict[int, int]]:
 
 
 _order = WireForm(RebalanceOrder, "a rebalancing order", limit=MIB)
+encode_order = _order.encode

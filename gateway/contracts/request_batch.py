@@ -42,24 +42,9 @@ def request_batch(name: str, rows: Sequence[bytes], decisions: Sequence[StoredDe
     return RequestBatch(name, len(rows), packed, encode_decisions(decisions) if decisions else b"")
 
 
-def encode_batch(batch: RequestBatch) -> bytes:
-    """Return the batch as msgpack."""
-    return _batch.encode(batch)
-
-
-def decode_batch(data: bytes) -> RequestBatch:
-    """Read a batch, its lists still packed; raises UnreadableMessageError on anything else."""
-    return _batch.decode(data)
-
-
 def decode_rows(data: bytes) -> list[TrafficRow]:
     """Read packed rows; raises UnreadableMessageError on anything else."""
     return _rows.decode(data) if data else []
-
-
-def encode_decisions(decisions: Sequence[StoredDecision]) -> bytes:
-    """Return the decisions packed."""
-    return _pack(decisions)
 
 
 def decode_decisions(data: bytes) -> list[StoredDecision]:
@@ -68,8 +53,11 @@ def decode_decisions(data: bytes) -> list[StoredDecision]:
 
 
 _pack = msgspec.msgpack.Encoder().encode
-pack_row: Callable[[TrafficRow], bytes] = _pack
-"""Returns a row packed; without a step in between, for this is done for every request."""
+encode_decisions: Callable[[Sequence[StoredDecision]], bytes] = _pack
+pack_row: Callable[[TrafficRow | tuple[object, ...]], bytes] = _pack
+"""Returns a row, or the values of its fields, packed; without a step in between: this is done for every request."""
 _batch = WireForm(RequestBatch, "a batch of requests", limit=MAX_BYTES)
+encode_batch, decode_batch = _batch.encode, _batch.decode
+"""The lists of a batch stay packed."""
 _rows = WireForm(list[TrafficRow], "a list of traffic rows", limit=MAX_BYTES)
 _decisions = WireForm(list[StoredDecision], "a list of decisions", limit=MAX_BYTES)

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from gateway.contracts.shadow_tally import GAIN_RANGES, KEPT_SAMPLES, MAX_ENGINES, ShadowTally
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 
 TOPIC = "shadow_reports"
 """Stream topic; values are encoded ShadowReports."""
@@ -26,19 +26,6 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
     tally: ShadowTally
     failed: str = ""
     """Why the shadow ended before its time, as a sentence; empty: it did not."""
-
-
-def encode_shadow_report(report: ShadowReport) -> bytes:
-    """Return the report as msgpack."""
-    return _report.encode(report)
-
-
-def decode_shadow_report(data: bytes) -> ShadowReport:
-    """Read a report; raises UnreadableMessageError on anything else, on NaN and on figures out of range."""
-    report = _report.decode(data)
-    if problem := report_problem(report):
-        raise UnreadableMessageError(problem)
-    return report
 
 
 def report_problem(report: ShadowReport) -> str:
@@ -61,4 +48,5 @@ def report_problem(report: ShadowReport) -> str:
     return ""
 
 
-_report = WireForm(ShadowReport, "a shadow report", limit=16 * MIB)
+_report = WireForm(ShadowReport, "a shadow report", limit=16 * MIB, problem=report_problem)
+encode_shadow_report, decode_shadow_report = _report.encode, _report.decode

@@ -184,11 +184,6 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
     return (msgspec.structs.replace(entry, policy=policy, arms=arms), said) if said else (entry, "")
 
 
-def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the snapshot as msgpack."""
-    return _snapshot.encode(snapshot)
-
-
 def decode_snapshot(data: bytes) -> Snapshot:
     """Read a snapshot; raises UnreadableMessageError on anything else, a newer schema included.
 
@@ -238,5 +233,6 @@ def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 _WHAT = "a snapshot"
 _snapshot = WireForm(Snapshot, _WHAT, limit=MAX_BYTES)
+encode_snapshot = _snapshot.encode
 _schemas = WireForm(_Schemas, _WHAT, limit=MAX_BYTES)
 _fields = WireForm(dict[str, Any], _WHAT, limit=MAX_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -18,25 +19,37 @@ class UnreadableMessageError(ValueError):
 
 
 class WireForm(Generic[MessageT]):
-    """How one kind of message travels. `what` names it in errors, with its article; `limit` is in bytes."""
+    """How one kind of message travels. `what` names it in errors, with its article; `limit` is in bytes.
 
-    __slots__ = ("_decode", "_encode", "_limit", "_what")
+    `problem` returns what is out of bounds in a message that was read, with its path; empty for nothing.
+    """
 
-    def __init__(self, kind: type[MessageT], what: str, *, limit: int) -> None:
+    __slots__ = ("_decode", "_encode", "_limit", "_problem", "_what")
+
+    def __init__(
+        self, kind: type[MessageT], what: str, *, limit: int, problem: Callable[[MessageT], str] = lambda _: ""
+    ) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(prepared(kind)).decode
         self._what = what
         self._limit = limit
+        self._problem = problem
 
     def encode(self, message: MessageT) -> bytes:
         """Return the message as msgpack."""
         return self._encode(message)
 
     def decode(self, data: bytes) -> MessageT:
-        """Read a message; raises UnreadableMessageError on anything else, unread where it is over the limit."""
+        """Read a message; raises UnreadableMessageError on anything else, and on what is out of bounds in it.
+
+        What is over the limit is not read at all.
+        """
         if len(data) > self._limit:
             raise UnreadableMessageError(f"{self._what} of {len(data)} bytes is over the limit of {self._limit}")
         try:
-            return self._decode(data)
+            message = self._decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableMessageError(f"not {self._what}: {error}") from error
+        if problem := self._problem(message):
+            raise UnreadableMessageError(problem)
+        return message

@@ -116,9 +116,13 @@ BATCH: WireForm[Batch] = WireForm(Batch, "a batch about queues", limit=4 * MIB)
 BEAT: WireForm[Beat] = WireForm(Beat, "a heartbeat", limit=MIB)
 
 
+_FIELDS = len(InferenceRequest.__struct_fields__)
+
+
 def sent(request: InferenceRequest, now: float) -> InferenceRequest:
-    """Return the request as it travels: its moments from now on."""
-    return msgspec.structs.replace(request, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
+    """Return the request as it travels: its moments from now on, and without what its own gateway alone knows of it."""
+    core = InferenceRequest(*msgspec.structs.astuple(request)[:_FIELDS])
+    return msgspec.structs.replace(core, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
 
 
 def received(request: InferenceRequest, now: float) -> InferenceRequest:

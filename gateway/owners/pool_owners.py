@@ -99,20 +99,15 @@ class PoolOwners:
         links.on_notice(BEATS, self._on_beat)
         links.on_call(PROPOSALS, self._on_proposal)
 
-    async def run(self) -> None:
-        """Look after all pools until cancelled."""
-        while True:
-            self.tick(self.clock())
-            await asyncio.sleep(TICK_S)
-
     async def stop(self) -> None:
         """End what is under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def tick(self, now: float) -> None:
+    def tick(self) -> None:
         """Do what time makes due: announce, settle who owns what, claim, and let owners be heard."""
+        now = self.clock()
         self.directory.tick(now)
         self._follow_pools(now)
         around = self._around()

@@ -6,7 +6,6 @@ holds at every moment. Without other gateways all of it is ours, and nothing is 
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 
@@ -68,14 +67,9 @@ class QuotaShares:
         links.on_notice(USES, self._on_uses)
         links.on_notice(PARTS, self._on_parts)
 
-    async def run(self) -> None:
-        """Tell and give out until cancelled."""
-        while True:
-            self.tick(self._owners.clock())
-            await asyncio.sleep(TELL_S)
-
-    def tick(self, now: float) -> None:
+    def tick(self) -> None:
         """Say what we want, or, as who gives the parts out, give them."""
+        now = self._owners.clock()
         known = self._owners.directory.tags
         connected = [tag for tag in known if self._links.connected(tag)]
         gone = [tag for tag in known if self._links.refused(tag)]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gateway.base.event_log import log_event
-from gateway.bus.bus import Bus, BusAwayError
+from gateway.bus.bus import Bus, BusAwayError, hear_on_loop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.http.openai_error import ApiError
@@ -72,7 +72,6 @@ class PeerCalls:
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, asyncio.Future[PeerAnswer]] = {}
         self._answering: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def serve(self, verb: str, handler: Handler) -> None:
@@ -81,12 +80,10 @@ class PeerCalls:
 
     def start(self) -> None:
         """Be there for the others."""
-        self._loop = asyncio.get_running_loop()
-        self._unsubscribe = self._bus.subscribe(TOPIC_PREFIX + self.tag, self._on_message)
+        self._unsubscribe = hear_on_loop(self._bus, TOPIC_PREFIX + self.tag, self._take)
 
     async def stop(self) -> None:
         """End what is under way."""
-        self._loop = None
         self._unsubscribe()
         for task in self._answering:
             task.cancel()
@@ -124,11 +121,6 @@ class PeerCalls:
                 answer.status, answer.message, answer.code, param=answer.param, retry_after_s=answer.retry_after_s
             )
         return answer.body
-
-    def _on_message(self, _topic: str, value: bytes) -> None:
-        loop = self._loop
-        if loop is not None:
-            loop.call_soon_threadsafe(self._take, value)
 
     def _take(self, value: bytes) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -18,25 +17,17 @@ if TYPE_CHECKING:
 
 
 class HealthWatch:
-    """Checks all pools every `interval_s`. Mutable: one stall watch per pool."""
+    """Checks all pools. Mutable: one stall watch per pool."""
 
-    def __init__(
-        self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, *, stall_s: float, interval_s: float
-    ) -> None:
+    def __init__(self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, *, stall_s: float) -> None:
         self._pools = pools
         self._lag = lag
         self._stall_s = stall_s
-        self._interval_s = interval_s
         self._stalls: dict[LivePool, StallWatch] = {}
 
-    async def run(self) -> None:
-        """Look every interval, until cancelled."""
-        while True:
-            self.look(time.monotonic(), time.time())
-            await asyncio.sleep(self._interval_s)
-
-    def look(self, now: float, unix: float) -> None:
-        """Do for each pool what time makes due; `now` is monotonic, `unix` wall-clock seconds."""
+    def look(self) -> None:
+        """Do for each pool what time makes due."""
+        now, unix = time.monotonic(), time.time()
         stalls = self._stalls
         self._stalls = {}
         for pool in self._pools():

@@ -32,7 +32,6 @@ from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.pool_loads import PoolLoads
 from gateway.kv_orders.kv_orders import KvOrders
 from gateway.kv_orders.queue_prefetch import QueuePrefetch
-from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
@@ -42,6 +41,8 @@ from gateway.pool.pool_shadow import PoolShadow
 from gateway.pool.rebalancing import Rebalancing
 from gateway.pool.retry_budget import RetryBudget
 from gateway.pool.router_driver import RouterDriver
+from gateway.pool.ttft_split import TtftSplit
+from gateway.traffic.prefix_window import PrefixWindow
 from gateway.traffic.queue_window import QueueWindow
 from gateway.traffic.traffic_window import TrafficWindow
 from routing.cost.cost_fit import FittedCost
@@ -111,7 +112,9 @@ class LivePool:
         self.refusals = PoolRejections(
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
-        self.affinity, self.shadow = AffinityBook(), PoolShadow(self.router, metrics)
+        self.prefixes, self.ttft_split = PrefixWindow(), TtftSplit()
+        """For who asks which prompts go where: the starts of prompts, and where TTFT went."""
+        self.shadow = PoolShadow(self.router, metrics)
         self.loads, self.orders = PoolLoads(nodes, metrics), orders
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""

@@ -9,7 +9,7 @@ from typing_extensions import override
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.request_loads import load_ended
 from gateway.process.drain import CUT_OFF
-from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, RequestResult
+from gateway.traffic.traffic_window import COMPLETED, FAILED
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class PoolAccounts(RequestListener):
             pool.costs.dispatched(
                 decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, dispatched_s
             )
-        pool.affinity.prompts.note(request.keys, decision.engine_id, dispatched_s)
+        pool.prefixes.note(request.keys, decision.engine_id, dispatched_s)
 
     @override
     def first_token(self, record: DecisionRecord, now: float) -> None:
@@ -62,18 +62,13 @@ class PoolAccounts(RequestListener):
         record.pool.observe(Failed(record.decision.decision_id))
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
-        decision, outcome = record.decision, record.outcome
-        if outcome == COMPLETED:
+    def ended(self, record: DecisionRecord, now: float) -> None:
+        if record.outcome == COMPLETED:
             self._completed(record, now)
         else:
             self._dropped(record)
         load_ended(record, now)
-        counted = outcome if outcome in (COMPLETED, FAILED, REJECTED) else CANCELLED
-        result = RequestResult(
-            now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted, decision.hit_tokens
-        )
-        record.pool.traffic.add(result, decision.engine_id or None)
+        record.pool.traffic.add(record)
 
     def _completed(self, record: DecisionRecord, now: float) -> None:
         pool, decision, cached, output = record.pool, record.decision, record.cached_tokens, record.output_tokens

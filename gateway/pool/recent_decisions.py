@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.hop import Hop
+from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision
 
@@ -66,6 +67,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The tenant on whose word alone it depends what is known of the request; empty: it is believed as it is."""
     salted: bool = False
     """Its blocks carry a cache salt in the engine."""
+    late: bool = False
+    """The objective was missed: first token too late, rejected or failed. Known from the end on."""
     recorded: bool = False
     """It went to the request log before its end, which nobody told in time."""
     load_ordered: int = 0
@@ -86,6 +89,19 @@ class DecisionRecord(msgspec.Struct, gc=False):
     def ttft_s(self) -> float | None:
         """Seconds from arrival to the first token, where it came."""
         return None if self.first_token_s is None else self.first_token_s - self.arrived_s
+
+    @property
+    def on_time(self) -> bool:
+        """Whether the whole answer came and met the objective."""
+        return self.outcome == COMPLETED and not self.late
+
+    def misses_objective(self) -> bool:
+        """Return whether the objective is missed by what is known: first token too late, rejected or failed."""
+        if self.outcome in (FAILED, REJECTED):
+            return True
+        first_s = self.first_token_s
+        # Where no first token was seen (an answer in one piece), only the wait at the gateway can be judged.
+        return (self.decision.queued_s if first_s is None else first_s - self.arrived_s) > self.ttft_slo_s
 
 
 def _chose(decision: Decision, engine_id: str) -> bool:

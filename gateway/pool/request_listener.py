@@ -30,7 +30,7 @@ class RequestListener:
     def left(self, record: DecisionRecord, failed: bool) -> None:
         """The request goes on elsewhere; `failed`: by its engine's fault."""
 
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         """The request is over, as the record says; told once of each."""
 
 
@@ -41,7 +41,7 @@ class WhenEnded(RequestListener):
         self._call = call
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         self._call(record.decision.decision_id)
 
 

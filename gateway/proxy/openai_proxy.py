@@ -34,7 +34,7 @@ from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.proxy.region_relay import RegionRelay
-from gateway.proxy.request_fields import own_salt, session_of, wanted_of
+from gateway.proxy.request_fields import own_salt, priority_of, request_of, session_of
 from gateway.proxy.unplaced import Unplaced
 from gateway.regions.forward_head import ForwardHead
 from gateway.regions.forward_server import HOLDING_KEY
@@ -42,9 +42,9 @@ from gateway.regions.region_routing import Elsewhere
 from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.affinity import affinity_of
 from gateway.requests.cache_hint import cache_hint, pin_s
+from gateway.requests.gateway_request import GatewayRequest, with_prompt
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys, names_blocks
-from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ class Proxy:
         """
         exchange, body = call.exchange, call.body
         exchange.decision_id = call.decision_id
-        wanted = wanted_of(call, hop)
-        self._lifecycle.reject_if_late(pool, wanted)
+        asked = request_of(call, pool.entry, hop)
+        self._lifecycle.reject_if_late(pool, asked)
         prompt, hint = call.endpoint.prompt(body), cache_hint(exchange.head.headers, body)
         domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
         request = forwarded_request(
@@ -160,12 +160,12 @@ class Proxy:
             exchange.head.headers,
             request_id=call.decision_id,
             salt=domain,
-            priority=wanted.priority,
+            priority=priority_of(call),
             tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
         )
         with self._counted(call, call.arrived_s):
             return await while_connected(
-                exchange, self._serve_while_connected(call, pool, wanted, domain, prompt, request, hint, avoided)
+                exchange, self._serve_while_connected(call, pool, asked, domain, prompt, request, hint, avoided)
             )
 
     async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
@@ -227,7 +227,7 @@ class Proxy:
         self,
         call: ApiCall,
         pool: LivePool,
-        wanted: Wanted,
+        asked: GatewayRequest,
         domain: str,
         prompt: Prompt,
         request: ForwardedRequest,
@@ -236,7 +236,7 @@ class Proxy:
     ) -> tuple[DecisionRecord, Elsewhere] | None:
         exchange, holding = call.exchange, call.exchange.scope.get(HOLDING_KEY)
         keyed = await self._prompt_keys.keys(pool, domain, prompt)
-        request = _with_order(pool, wanted, keyed, request, hint)
+        asked, request = with_prompt(pool.entry, asked, keyed), _with_order(pool, asked, keyed, request, hint)
         pool.retry_budget.enter()
         retried = False
         record: DecisionRecord | None = None
@@ -244,7 +244,7 @@ class Proxy:
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record, elsewhere = await self._place(pool, wanted, keyed, excluded, record, avoided, holding)
+                record, elsewhere = await self._place(pool, asked, excluded, record, avoided, holding)
                 if elsewhere is not None:
                     return record, elsewhere
                 with self._drain.relay():
@@ -278,8 +278,7 @@ class Proxy:
     async def _place(
         self,
         pool: LivePool,
-        wanted: Wanted,
-        keyed: KeyedPrompt,
+        asked: GatewayRequest,
         excluded: frozenset[str],
         earlier: DecisionRecord | None,
         avoided: frozenset[str] | None,
@@ -288,10 +287,8 @@ class Proxy:
         """Return the record of a request with an engine, or with the other region that gets it instead."""
         regions = self._gateway.regions
         if regions is not None and avoided is not None and earlier is None:
-            return await self._lifecycle.place_or_forward(pool, wanted, keyed, regions.routing, avoided)
-        placed = self._lifecycle.place(
-            pool, wanted, keyed, hold=True, excluded=excluded, earlier=earlier, holding=holding
-        )
+            return await self._lifecycle.place_or_forward(pool, asked, regions.routing, avoided)
+        placed = self._lifecycle.place(pool, asked, hold=True, excluded=excluded, earlier=earlier, holding=holding)
         return await placed, None
 
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
@@ -385,7 +382,7 @@ def _alike(failures: list[AttemptFailure]) -> bool:
 
 
 def _with_order(
-    pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
+    pool: LivePool, asked: GatewayRequest, keyed: KeyedPrompt, request: ForwardedRequest, hint: CacheHint
 ) -> ForwardedRequest:
     """Return the request with what engines are told of its prompt's KV.
 
@@ -394,7 +391,7 @@ def _with_order(
     if request.endpoint.one_token is None or not pool.loads.follows:
         return request
     keys = keyed.keys if names_blocks(keyed) else ()
-    order = pool.loads.order_of(keys, wanted.tenant_id, hint, pin_s(hint))
+    order = pool.loads.order_of(keys, asked.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.contracts.hop import Hop
+from gateway.contracts.snapshot import PoolEntry
 from gateway.http.json_body import BadBodyError, reject_nul_name
 from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
+from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
-from gateway.requests.wanted import Wanted
 
 MAX_SALT = 1024
 MAX_SEQUENCES = 128
@@ -27,19 +28,29 @@ def session_of(body: dict[str, Any], headers: Mapping[bytes, bytes]) -> str:
     return session_of_agent(*agent_of(headers))
 
 
-def wanted_of(call: ApiCall, hop: Hop | None) -> Wanted:
-    """Return what the request asks for; raises BadBodyError."""
+def priority_of(call: ApiCall) -> int | None:
+    """Return the priority that the request asks for, as far as its key may; None: it asks for none."""
+    priority = _whole_number(call.body, "priority")
+    return None if priority is None else allowed_priority(call.caller, priority)
+
+
+def request_of(call: ApiCall, entry: PoolEntry, hop: Hop | None) -> GatewayRequest:
+    """Return what the call asks of the pool, its prompt unread.
+
+    Raises BadBodyError, and ApiError 400 for a class that the pool does not have.
+    """
     caller, body, headers = call.caller, call.body, call.exchange.head.headers
     agent, workflow_id = agent_of(headers)
-    priority = _whole_number(body, "priority")
-    return Wanted(
+    return gateway_request(
+        entry,
+        None,
         call.decision_id,
         caller.tenant_id,
         call.arrived_s,
         ttft_slo_s(headers),
         next((limit for name in call.endpoint.limits if (limit := _whole_number(body, name))), 0),
         session_of(body, headers),
-        None if priority is None else allowed_priority(caller, priority),
+        priority_of(call),
         tbt_slo_s(headers),
         slo_class(headers),
         caller.slo_class,

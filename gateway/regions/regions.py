@@ -85,7 +85,7 @@ class Regions(RequestListener):
         _released(record)
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         if record.decision.engine_id:
             _released(record)
 

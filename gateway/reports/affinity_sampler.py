@@ -35,17 +35,14 @@ _Trust = tuple[str, str, float | None]
 class AffinitySampler:
     """Makes AffinitySamples. Mutable state: since when each engine's trust is what it is."""
 
-    def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]], interval_s: float) -> None:
+    def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]]) -> None:
         self._bus = bus
         self._pools = pools
-        self._interval_s = interval_s
         self._trust: dict[str, _Trust] = {}
 
-    async def run(self) -> None:
-        """Sample and publish every interval, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            self._bus.publish(TOPIC, encode_affinity(await self.sample(time.monotonic(), time.time())))
+    async def publish(self) -> None:
+        """Put a sample on the bus."""
+        self._bus.publish(TOPIC, encode_affinity(await self.sample(time.monotonic(), time.time())))
 
     async def sample(self, now: float, unix: float) -> AffinitySample:
         """Return one look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
@@ -55,7 +52,7 @@ class AffinitySampler:
         return AffinitySample(at=unix, pools=tuple(pools))
 
     async def _pool(self, pool: LivePool, now: float, unix: float) -> PoolAffinity:
-        prompts = pool.affinity.prompts.look(now)
+        prompts = pool.prefixes.look(now)
         requests = sum(each.weight for each in prompts)
         least = max(2, round(requests * LEAST_SHARE))
         # Milliseconds of counting, which requests need not wait for.
@@ -66,7 +63,7 @@ class AffinitySampler:
         for each in prompts:
             dispatched[each.engine_id] += each.weight
         engines = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
-        pool.affinity.ttft.keep_only(pool.engines)
+        pool.ttft_split.keep_only(pool.engines)
         points = max(4, MAX_POINTS // max(1, len(engines)))
         return PoolAffinity(
             pool_id=pool.entry.pool_id,
@@ -100,7 +97,7 @@ class AffinitySampler:
             name=engine.entry.name,
             accepts=pool.accepts(engine_id),
             requests=dispatched,
-            split=pool.affinity.ttft.look(engine_id, now),
+            split=pool.ttft_split.look(engine_id, now),
             trust=trust.grade,
             trust_reason=trust.reason,
             trust_since=self._since(engine_id, trust.grade, verdict.cause, unix),

@@ -5,7 +5,6 @@ A first token counts when it comes, not when the answer ends: a regression is to
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -15,7 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from gateway.bus.bus import Bus
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 from gateway.pool.request_listener import RequestListener
 from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from planning.trials.arm_window import ArmTally, ArmWindow
@@ -51,25 +50,18 @@ class ArmReport(msgspec.Struct, frozen=True):
 class ArmResults(RequestListener):
     """Mutable: the tallies since the last report, by pool, arm and policy version; the loop's thread changes them."""
 
-    def __init__(self, bus: Bus, metrics: GatewayMetrics, interval_s: float) -> None:
+    def __init__(self, bus: Bus, metrics: GatewayMetrics) -> None:
         self._bus = bus
         self._metrics = metrics
-        self._interval_s = interval_s
         self._gateway = f"{socket.gethostname()}:{os.getpid()}"
         self._tallies: dict[tuple[str, str, int], ArmTally] = {}
 
-    async def run(self) -> None:
-        """Tell every interval, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            self.tell(time.time())
-
-    def tell(self, unix: float) -> None:
+    def tell(self) -> None:
         """Report what came in since the last time; where nothing did, nothing is sent."""
         tallies, self._tallies = self._tallies, {}
         if tallies:
             rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))
-            self._bus.append(TOPIC, _report.encode(ArmReport(self._gateway, unix, rows)))
+            self._bus.append(TOPIC, _report.encode(ArmReport(self._gateway, time.time(), rows)))
 
     @override
     def first_token(self, record: DecisionRecord, now: float) -> None:
@@ -82,7 +74,7 @@ class ArmResults(RequestListener):
             self._metrics.arm_ttft.observe(record.decision.pool_id, record.decision.arm, value=ttft_s)
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         outcome = record.outcome
         # A rejection is our own doing, whoever asked.
         if not record.decision.arm or (record.reporter and outcome != REJECTED):
@@ -97,7 +89,7 @@ class ArmResults(RequestListener):
             tally.count(outcome)
         if record.first_token_s is None:
             tally.count("judged")
-            tally.count("on_time", int(on_time))
+            tally.count("on_time", int(record.on_time))
         if outcome == COMPLETED and record.cached_tokens is not None:
             tally.count("prompt_tokens", record.decision.prompt_tokens)
             tally.count("cached_tokens", record.cached_tokens)
@@ -111,15 +103,12 @@ class ArmResults(RequestListener):
         return tally
 
 
-def decode_arm_report(data: bytes) -> ArmReport:
-    """Read a report; raises UnreadableMessageError on anything else, and on counts that cannot be."""
-    report = _report.decode(data)
+def _problem(report: ArmReport) -> str:
     if len(report.rows) > MAX_ROWS:
-        raise UnreadableMessageError(f"more than {MAX_ROWS} rows in a report")
-    for row in report.rows:
-        if problem := row.window.problem():
-            raise UnreadableMessageError(f"{row.pool_id}.{row.arm}: {problem}")
-    return report
+        return f"more than {MAX_ROWS} rows in a report"
+    problems = (f"{row.pool_id}.{row.arm}: {problem}" for row in report.rows if (problem := row.window.problem()))
+    return next(problems, "")
 
 
-_report = WireForm(ArmReport, "a report of arms", limit=16 * MIB)
+_report = WireForm(ArmReport, "a report of arms", limit=16 * MIB, problem=_problem)
+decode_arm_report = _report.decode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.bus.bus import Bus
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 from routing.cost.cost_fit import LEAST_SPEED, MAX_ENGINES, MOST_SPEED, FittedCost
 from routing.cost.cost_observer import MAX_KINDS
 
@@ -30,23 +29,14 @@ class CostReport(msgspec.Struct, frozen=True):
 
 
 class CostReports:
-    """Reports every interval what changed. Mutable: what was told last, and the counts of samples told to metrics."""
+    """Reports what changed. Mutable: what was told last, and the counts of samples told to metrics."""
 
-    def __init__(
-        self, bus: Bus, pools: Callable[[], Iterable[LivePool]], samples: CounterFamily, interval_s: float
-    ) -> None:
+    def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]], samples: CounterFamily) -> None:
         self._bus = bus
         self._pools = pools
         self._samples = samples
-        self._interval_s = interval_s
         self._counted: dict[tuple[str, str], int] = {}
         self._told: dict[str, int] = {}
-
-    async def run(self) -> None:
-        """Tell every interval, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            self.tell()
 
     def tell(self) -> None:
         """Report the pools that have learned since the last time; where none has, nothing is sent."""
@@ -71,16 +61,14 @@ class CostReports:
             self._counted[pool_id, result] = count
 
 
-def decode_cost_report(data: bytes) -> CostReport:
-    """Read a report; raises UnreadableMessageError on anything else, on NaN and on figures out of range."""
-    report = _report.decode(data)
+def _problem(report: CostReport) -> str:
     if len(report.pools) > MAX_POOLS or any(len(kinds) > MAX_KINDS for kinds in report.pools.values()):
-        raise UnreadableMessageError("more pools or kinds than there can be")
+        return "more pools or kinds than there can be"
     for pool_id, kinds in report.pools.items():
         for kind, fitted in kinds.items():
             if problem := fitted_problem(fitted):
-                raise UnreadableMessageError(f"{pool_id}.{kind}: {problem}")
-    return report
+                return f"{pool_id}.{kind}: {problem}"
+    return ""
 
 
 def fitted_problem(fitted: FittedCost) -> str:
@@ -100,4 +88,5 @@ def fitted_problem(fitted: FittedCost) -> str:
     return ""
 
 
-_report = WireForm(CostReport, "a cost report", limit=64 * MIB)
+_report = WireForm(CostReport, "a cost report", limit=64 * MIB, problem=_problem)
+decode_cost_report = _report.decode

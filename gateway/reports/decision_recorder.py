@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -11,14 +12,25 @@ from gateway.contracts.key_source import COUNTED
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import saved_tokens, stored_load
-from gateway.reports.decision_sampling import is_late
-from gateway.reports.engine_cost import engine_cost
+from gateway.traffic.past_moments import Moments, age_of
 from routing.cost.cost_model import PrefillCost
 from routing.policy.admission_document import OFF
-from routing.values.decision import Candidate, Decision
+from routing.values.decision import Decision
 
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
+
+
+class _Engine(NamedTuple):
+    """What records of one interval say of an engine."""
+
+    name: str
+    trust: str
+    reports: Moments
+    events: Moments | None
+
+
+_GONE = _Engine("", "", array("d"), None)
 
 
 class DecisionRecorder:
@@ -29,14 +41,13 @@ class DecisionRecorder:
         self._version = snapshot_version
         self._age_s = snapshot_age_s
         self._costs: dict[tuple[str, str], tuple[PrefillCost, float]] = {}
-        self._trust: dict[tuple[str, str], str] = {}
+        self._engines: dict[tuple[str, str], _Engine] = {}
 
     def stored(
         self,
         record: DecisionRecord,
         sample: HitSample | None,
         *,
-        late: bool,
         share: float = 1.0,
         overtaken_s: float = 0.0,
     ) -> StoredDecision:
@@ -60,7 +71,7 @@ class DecisionRecorder:
             record.outcome or UNANSWERED,
             record.error,
             share,
-            late,
+            record.late,
             max(0.0, decision.decided_s - arrived_s),
             decision.queued_s if decision.engine_id else None,
             _after(record, record.handed_over_s),
@@ -72,7 +83,7 @@ class DecisionRecorder:
             record.output_tokens,
             entry.block_tokens,
             mismatch_of(sample, pattern) if sample is not None else "",
-            tuple([self._known(pool, each, decision) for each in decision.candidates]),
+            self._known(pool, decision),
             len(pool.router.view.roster.accepting),
             _decoder_name(pool, decision) if decision.pair is not None else "",
             cost,
@@ -94,27 +105,38 @@ class DecisionRecorder:
         key = pool.entry.pool_id, engine_id
         found = self._costs.get(key)
         if found is None:
-            found = self._costs[key] = engine_cost(pool, engine_id)
+            found = self._costs[key] = _engine_cost(pool, engine_id)
         return found
 
-    def _known(self, pool: LivePool, candidate: Candidate, decision: Decision) -> Known:
-        engine = pool.engines.get(candidate.engine_id)
-        if engine is None:
-            return Known(candidate.engine_id, "")
-        key = pool.entry.pool_id, candidate.engine_id
-        trust = self._trust.get(key)
-        if trust is None:
-            trust = self._trust[key] = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
+    def _known(self, pool: LivePool, decision: Decision) -> tuple[Known, ...]:
+        engines, pool_id, known = self._engines, pool.entry.pool_id, []
         at_s = max(decision.decided_s, decision.migrated_s)
-        heard = engine.intake.heard.age_s(at_s) if engine.intake is not None else None
-        return Known(candidate.engine_id, engine.entry.name, trust, engine.report_times.age_s(at_s), heard)
+        for candidate in decision.candidates:
+            engine_id = candidate.engine_id
+            found = engines.get((pool_id, engine_id)) or self._look_up(pool, engine_id)
+            name, trust, reports, events = found
+            heard = None if events is None else age_of(events, at_s)
+            known.append(Known(engine_id, name, trust, age_of(reports, at_s), heard))
+        return tuple(known)
+
+    def _look_up(self, pool: LivePool, engine_id: str) -> _Engine:
+        engine = pool.engines.get(engine_id)
+        if engine is None:
+            return _GONE
+        trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
+        events = engine.intake.heard.copy() if engine.intake is not None else None
+        found = _Engine(engine.entry.name, trust, engine.report_times.copy(), events)
+        self._engines[pool.entry.pool_id, engine_id] = found
+        return found
 
 
 def as_it_stands(record: DecisionRecord) -> StoredDecision:
     """Return the record of a request that may still be running; nothing is noted of its engine."""
-    stored = DecisionRecorder(b"").stored(record, hit_sample(record), late=is_late(record))
+    stored = DecisionRecorder(b"").stored(record, hit_sample(record))
     # The session's digest needs the fleet's secret, and is worth nothing before the record can be searched.
-    return msgspec.structs.replace(stored, session="", outcome=record.outcome or RUNNING)
+    return msgspec.structs.replace(
+        stored, session="", outcome=record.outcome or RUNNING, late=record.misses_objective()
+    )
 
 
 def hit_sample(record: DecisionRecord) -> HitSample | None:
@@ -172,3 +194,17 @@ def _arrived_at(record: DecisionRecord) -> float:
 
 def _after(record: DecisionRecord, moment_s: float | None) -> float | None:
     return None if moment_s is None else moment_s - record.arrived_s
+
+
+def _engine_cost(pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:
+    """Return the cost model of the engine's prefills, and its speed.
+
+    Learned where the policy wants that and it is better, else the policy's.
+    """
+    engine, policy = pool.engines.get(engine_id), pool.entry.policy
+    if engine is None:
+        return PrefillCost.of(policy.prefill_cost), 1.0
+    learned = pool.entry.costs.get(engine.entry.kind) if policy.cost == "fitted" else None
+    if learned is None or not learned.better:
+        return PrefillCost.of(policy.prefill_cost), engine.entry.speed
+    return learned.prefill, engine.entry.speed * learned.speeds.get(engine_id, 1.0)

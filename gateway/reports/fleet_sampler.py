@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -78,14 +77,9 @@ class FleetSampler:
         self._queue_counters = QueueCounters(metrics)
         self._pool_ids: set[str] = set()
 
-    async def run(self) -> None:
-        """Sample and publish until cancelled."""
-        while True:
-            self.publish(self.sample(time.monotonic(), time.time()))
-            await asyncio.sleep(self._settings.sample_interval_s)
-
-    def publish(self, sample: FleetSample) -> None:
-        """Put the sample on the bus and into the gauges."""
+    def publish(self) -> None:
+        """Put a sample on the bus and into the gauges."""
+        sample = self.sample(time.monotonic(), time.time())
         self._bus.publish(TOPIC, encode_sample(sample))
         self._set_gauges(sample)
 

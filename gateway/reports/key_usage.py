@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from gateway.bus.bus import Bus
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.wire import MIB, WireForm
 from routing.values.counted import count
 
 TOPIC = "key_usage"
@@ -30,24 +29,14 @@ class KeyUsage:
     Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
     """
 
-    def __init__(self, bus: Bus, interval_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
         self._bus = bus
-        self._interval_s = interval_s
         self._clock = clock
         self._at: dict[str, float] = {}
 
     def note(self, key_id: str, unix_now: float) -> None:
         """Remember a use."""
         self._at[key_id] = unix_now
-
-    async def run(self) -> None:
-        """Tell every interval, until cancelled, and then once more."""
-        try:
-            while True:
-                await asyncio.sleep(self._interval_s)
-                self.tell()
-        finally:
-            self.tell()
 
     def tell(self) -> None:
         """Send the uses of the last minute; where there are none, nothing is sent."""
@@ -57,12 +46,10 @@ class KeyUsage:
             self._bus.append(TOPIC, _uses.encode(KeyUses(self._at)))
 
 
-def decode_uses(data: bytes) -> KeyUses:
-    """Read a message; raises UnreadableMessageError on anything else and on more keys than MAX_KEYS."""
-    uses = _uses.decode(data)
-    if len(uses.at) > MAX_KEYS:
-        raise UnreadableMessageError(f"{count(len(uses.at), 'key is', 'keys are')} more than {MAX_KEYS}")
-    return uses
+def _problem(uses: KeyUses) -> str:
+    told = len(uses.at)
+    return "" if told <= MAX_KEYS else f"{count(told, 'key is', 'keys are')} more than {MAX_KEYS}"
 
 
-_uses = WireForm(KeyUses, "a list of key uses", limit=32 * MIB)
+_uses = WireForm(KeyUses, "a list of key uses", limit=32 * MIB, problem=_problem)
+decode_uses = _uses.decode

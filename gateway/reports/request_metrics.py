@@ -39,7 +39,7 @@ class RequestMetrics(RequestListener):
         self._metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         decision, metrics = record.decision, self._metrics
         if record.outcome == COMPLETED:
             metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -25,10 +26,8 @@ from gateway.contracts.stored_decision import StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample
-from gateway.reports.decision_sampling import Kept, is_late, kept
 from gateway.reports.overtaken import Overtaken
 from gateway.reports.traffic_rows import left, traffic_row
-from gateway.reports.ttft_parts import split_of
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
@@ -47,11 +46,14 @@ FEW = 32
 UNTOLD_FACTOR = 4
 """A request that began to answer is given so many times its reservation's time before its end counts as untold."""
 
+Kept = tuple[DecisionRecord, float]
+"""A record, and the share of its like that is kept."""
+
 
 class RequestOutbox(RequestListener):
     """Takes records from the loop's thread, at the dispatch and at the end or the rejection.
 
-    Mutable state: what has ended (`_ended`, `_late`, `_rows`), the requests in progress (`_open`), and the room for
+    Mutable state: what has ended (`_ended`, `_rows`), the requests in progress (`_open`), and the room for
     ordinary decisions; dispatches after a wait belong to the thread of the interval, of which there is one at a time.
     """
 
@@ -71,7 +73,6 @@ class RequestOutbox(RequestListener):
         self._metrics = metrics
         self._secret = fleet_secret
         self._kept_per_s = kept_per_s
-        self._interval_s = interval_s
         self._records_traffic = records_traffic
         self._overtaken = Overtaken()
         self._process = secrets.token_hex(8)
@@ -79,8 +80,6 @@ class RequestOutbox(RequestListener):
         self._waited: deque[DecisionRecord] = deque(maxlen=MAX_OPEN)
         self._open: list[DecisionRecord] = []
         self._ended: list[DecisionRecord] = []
-        self._late: list[bool] = []
-        """Of each of `_ended`, whether it missed its objective."""
         self._rows: list[bytes] = []
         self._flushing = asyncio.Lock()
         self._flushed_s = time.monotonic()
@@ -100,20 +99,18 @@ class RequestOutbox(RequestListener):
             self._drop_traffic(record)
 
     @override
-    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+    def ended(self, record: DecisionRecord, now: float) -> None:
         if record.recorded:
             return
-        if len(self._ended) < MAX_ENDED:
-            self._take(record, not on_time and is_late(record))
-        else:
+        if len(self._ended) >= MAX_ENDED:
             self._metrics.decision_records.inc("dropped")
             self._drop_traffic(record)
-
-    async def run(self) -> None:
-        """Send every interval, until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.flush()
+            return
+        self._ended.append(record)
+        # The record stays in memory for a while, and a long prompt has many keys.
+        keys, record.keys = record.keys, None
+        if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
+            self._rows.append(traffic_row(record, keys, self._secret))
 
     async def flush(self, *, last: bool = False) -> None:
         """Send what has ended until now; with `last` everything, for nobody will tell the other ends."""
@@ -122,15 +119,16 @@ class RequestOutbox(RequestListener):
             self._room = min(self._most, self._room + self._kept_per_s * (now - self._flushed_s))
             self._flushed_s = now
             for record in self._untold(now, last=last):
+                record.late = record.misses_objective()
+                self.ended(record, now)
                 record.recorded = True
-                self._take(record, is_late(record))
             for record in self._waited:
                 self._overtaken.dispatched(record)
             self._waited.clear()
-            chosen, ended, rows = kept(self._ended, self._late, self._room), len(self._ended), self._rows
-            self._room -= sum(not missed for _, missed, _ in chosen)
+            chosen, ended, rows = kept(self._ended, self._room), len(self._ended), self._rows
+            self._room -= sum(not record.late for record, _ in chosen)
             _note_ttft(self._ended)
-            self._ended, self._late, self._rows = [], [], []
+            self._ended, self._rows = [], []
             # A few take less time than it takes to hand them to a thread.
             if ended <= FEW:
                 self._send(chosen, rows)
@@ -139,15 +137,6 @@ class RequestOutbox(RequestListener):
             self._metrics.traffic_rows.inc("recorded", amount=len(rows))
             self._metrics.decision_records.inc("kept", amount=len(chosen))
             self._metrics.decision_records.inc("left_out", amount=ended - len(chosen))
-
-    def _take(self, record: DecisionRecord, late: bool) -> None:
-        """Take a request that ended into the next batch."""
-        self._ended.append(record)
-        self._late.append(late)
-        # The record stays in memory for a while, and a long prompt has many keys.
-        keys, record.keys = record.keys, None
-        if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
-            self._rows.append(traffic_row(record, keys, late, self._secret))
 
     def _drop_traffic(self, record: DecisionRecord) -> None:
         if self._records_traffic and record.keys is not None:
@@ -181,12 +170,12 @@ class RequestOutbox(RequestListener):
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
         recorder, stored = DecisionRecorder(self._secret, version, age_s), []
-        for record, missed, share in chosen:
+        for record, share in chosen:
             sample, engine = hit_sample(record), record.pool.engines.get(record.decision.engine_id)
             if engine is not None and sample is not None:
                 engine.hits.take(sample)
             overtaken_s = self._overtaken.seconds(record)
-            stored.append(recorder.stored(record, sample, late=missed, share=share, overtaken_s=overtaken_s))
+            stored.append(recorder.stored(record, sample, share=share, overtaken_s=overtaken_s))
         return stored
 
 
@@ -199,4 +188,41 @@ def _note_ttft(ended: Sequence[DecisionRecord]) -> None:
         if parts is not None:
             by_pool[record.pool].append(parts)
     for pool, noted in by_pool.items():
-        pool.affinity.ttft.note(noted, every)
+        pool.ttft_split.note(noted, every)
+
+
+def split_of(record: DecisionRecord) -> Noted | None:
+    """Return the parts of a request's TTFT; None where it had none, or spent time on an engine that failed it."""
+    decision, first_token_s, arrived_s = record.decision, record.first_token_s, record.arrived_s
+    pair = decision.pair
+    if first_token_s is None or not decision.engine_id or len(record.attempts) > (1 if pair is None else 2):
+        return None
+    ttft_s = first_token_s - arrived_s
+    # A dispatch at once waited for no engine, but it may have waited for a gateway that was late itself.
+    queue_s = decision.decided_s - arrived_s
+    queue_s = max(queue_s, decision.queued_s)
+    if queue_s > ttft_s:
+        queue_s = ttft_s
+    elif queue_s < 0.0:
+        queue_s = 0.0
+    rest_s = ttft_s - queue_s
+    if pair is None or record.handed_over_s is None:
+        return decision.engine_id, queue_s, 0.0, rest_s, first_token_s
+    transfer_s = min(max(0.0, first_token_s - record.handed_over_s), rest_s)
+    return decision.engine_id, queue_s, transfer_s, rest_s - transfer_s, first_token_s
+
+
+def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[Kept]:
+    """Return the records to keep, in their order.
+
+    `at_most` bounds the ordinary ones, evenly spread over all of them; misses and failures are never left out.
+    """
+    late = [place for place, record in enumerate(ended) if record.late]
+    ordinary = [place for place, record in enumerate(ended) if not record.late] if late else range(len(ended))
+    wanted = min(len(ordinary), int(at_most))
+    share = wanted / len(ordinary) if wanted else 1.0
+    # The middle of each stretch of so many that one stands for them.
+    chosen = [ordinary[ceil((number + 0.5) / share) - 1] for number in range(wanted)]
+    chosen += late
+    records = [ended[place] for place in sorted(chosen)]
+    return [(record, 1.0 if record.late else share) for record in records]

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gateway.contracts.request_batch import pack_row
 from gateway.contracts.stored_decision import UNANSWERED, session_digest
-from gateway.contracts.traffic_row import BLOCK_TOKENS, TrafficRow, trace_blocks, trace_head
+from gateway.contracts.traffic_row import BLOCK_TOKENS, trace_blocks, trace_head
 from gateway.pool.recent_decisions import DecisionRecord
 
 _TENANT = "tenant\0"
 _WORKFLOW = "workflow\0"
 
 
-def traffic_row(record: DecisionRecord, keys: Sequence[int], late: bool, fleet_secret: bytes) -> bytes:
-    """Return the packed shape of a request with these block keys; `late`: it missed its objective."""
+def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes) -> bytes:
+    """Return the packed shape of a request with these block keys."""
     pool, decision, arrived_s, hop = record.pool, record.decision, record.arrived_s, record.hop
     entry, first_token_s, finished_s = pool.entry, record.first_token_s, record.finished_s
     block_tokens, prompt_tokens = entry.block_tokens, decision.prompt_tokens
     total_s = None if finished_s is None else finished_s - arrived_s
+    # In a pool with blocks of that size the names are the keys.
+    as_they_are = block_tokens == BLOCK_TOKENS and (len(keys) - 1) * BLOCK_TOKENS < prompt_tokens
+    # By position, in the order of the fields of TrafficRow, of which it has the bytes.
     return pack_row(
-        TrafficRow(
+        (
             record.decided_at - (decision.queued_s if decision.engine_id else total_s or 0.0),
             entry.pool_id,
             prompt_tokens,
             record.output_tokens or 0,
-            trace_blocks(keys, prompt_tokens, block_tokens),
+            keys if as_they_are else trace_blocks(keys, prompt_tokens, block_tokens),
             session_digest(fleet_secret, record.session_id) if record.session_id else "",
-            session_digest(fleet_secret, _TENANT + record.tenant_id),
+            _tenant_digest(fleet_secret, record.tenant_id),
             record.priority,
             record.outcome or UNANSWERED,
-            late,
+            record.late,
             None if first_token_s is None else first_token_s - arrived_s,
             total_s,
             record.cached_tokens,
@@ -42,6 +46,11 @@ def traffic_row(record: DecisionRecord, keys: Sequence[int], late: bool, fleet_s
             hop.origin if hop is not None and hop.origin != entry.region else "",
         )
     )
+
+
+@lru_cache(maxsize=16_384)
+def _tenant_digest(fleet_secret: bytes, tenant_id: str) -> str:
+    return session_digest(fleet_secret, _TENANT + tenant_id)
 
 
 def left(record: DecisionRecord) -> bool:

@@ -9,26 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
-from gateway.contracts.key_source import NONE
 from gateway.http.openai_error import ApiError
 from gateway.http.overload_rejection import lag_rejection
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener, RequestListeners
 from gateway.process.drain import CUT_OFF
 from gateway.regions.region_routing import Elsewhere, RegionRouting
-from gateway.requests.decision_records import engines_of, new_record, no_decision
-from gateway.requests.objectives import inference_request
-from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.requests.gateway_request import GatewayRequest
 from gateway.requests.rejections import rejection
-from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED
 from kvstore.connector.engine_params import KvOutcome
-from routing.values.decision import Dispatched, Rejected
-from routing.values.inference_request import InferenceRequest
+from routing.values.decision import Decision, Dispatched, Rejected
 from routing.values.observation import Completed, Failed, FirstToken
 from routing.values.reasons import FORWARDED
 
@@ -38,9 +33,6 @@ if TYPE_CHECKING:
 
 CLIENT_ERROR = "client_error"
 """The engine answered 4xx: the request is over, and neither the engine's nor the fleet's failure."""
-
-_UNREAD = KeyedPrompt((), 0, NONE)
-"""The prompt of a request that was rejected before it was read; recordings, which want its shape, leave it out."""
 
 
 class RequestLifecycle:
@@ -54,47 +46,44 @@ class RequestLifecycle:
     async def place(
         self,
         pool: LivePool,
-        wanted: Wanted,
-        keyed: KeyedPrompt,
+        request: GatewayRequest,
         *,
         hold: bool,
         excluded: frozenset[str] = frozenset(),
         earlier: DecisionRecord | None = None,
         holding: Callable[[], bool] | None = None,
     ) -> DecisionRecord:
-        """Return the record of a dispatched request; raises ApiError with 400, 409, 429 or 503.
+        """Return the record of a dispatched request; raises ApiError with 409, 429 or 503.
 
         `earlier` is the record of the same request's attempt on another engine, which is continued. `holding` tells
         whether it is still for us to serve (gateway.regions.work_lease).
         """
-        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
         with self._counted(pool, earlier):
-            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=keyed.salted)
+            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.salted)
         if holding is not None and isinstance(outcome, Dispatched) and not holding():
             # No engine has heard of it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
             outcome = Rejected(request.request_id, "taken_back", 1.0)
-        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
+        return self._taken(pool, request, outcome, asked_s, earlier)
 
     async def place_or_forward(
-        self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, regions: RegionRouting, avoided: frozenset[str]
+        self, pool: LivePool, request: GatewayRequest, regions: RegionRouting, avoided: frozenset[str]
     ) -> tuple[DecisionRecord, Elsewhere | None]:
         """Return the record of a request that is dispatched here, or goes to another region; raises as `place` does.
 
         `avoided` are regions that have failed it.
         """
-        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
         with self._counted(pool, None):
             outcome = await regions.place(
-                pool, request, lambda: pool.place(request, hold=True, salted=keyed.salted), avoided
+                pool, request, lambda: pool.place(request, hold=True, salted=request.salted), avoided
             )
         if not isinstance(outcome, Elsewhere):
-            return self._taken(pool, request, keyed, outcome, asked_s, None, wanted), None
-        decision = no_decision(pool, request, Rejected(request.request_id, FORWARDED, 0.0))
-        record = new_record(decision, pool, request, keyed, (), asked_s)
-        record.proxied, record.hop = True, outcome.hop
+            return self._taken(pool, request, outcome, asked_s), None
+        decision = _no_decision(pool, request, Rejected(request.request_id, FORWARDED, 0.0))
+        record = _new_record(decision, pool, request, (), asked_s)
+        record.hop = outcome.hop
         self.recent.add(record)
         return record, outcome
 
@@ -108,57 +97,41 @@ class RequestLifecycle:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
 
-    def reject_if_late(self, pool: LivePool, wanted: Wanted) -> None:
+    def reject_if_late(self, pool: LivePool, request: GatewayRequest) -> None:
         """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
-        rejected = lag_rejection(pool.lag, pool.router, wanted.request_id)
+        rejected = lag_rejection(pool.lag, pool.router, request.request_id)
         if rejected is not None:
-            request = inference_request(pool.entry, wanted, _UNREAD)
-            raise self._rejected(pool, request, _UNREAD, rejected, monotonic(), None, wanted)
+            raise self._rejected(pool, request, rejected, monotonic(), unread=True)
 
-    def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
+    def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
-        request = inference_request(pool.entry, wanted, keyed)
         asked_s = monotonic()
-        outcome = pool.place_at_once(request, keyed.salted)
-        return self._taken(pool, request, keyed, outcome, asked_s, None, wanted)
+        return self._taken(pool, request, pool.place_at_once(request, request.salted), asked_s)
 
-    def observed(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, engine_id: str) -> DecisionRecord | None:
-        """Return the record of a request that others have sent to the engine; None where it takes no work.
-
-        Raises ApiError 400 for a prompt over the pool's limit or an unknown SLO class.
-        """
-        request = inference_request(pool.entry, wanted, keyed)
+    def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
+        """Return the record of a request that others have sent to the engine; None where it takes no work."""
         dispatched = pool.take_observed(request, engine_id)
-        return None if dispatched is None else self._taken(pool, request, keyed, dispatched, monotonic(), None, wanted)
+        return None if dispatched is None else self._taken(pool, request, dispatched, monotonic())
 
     def _taken(
         self,
         pool: LivePool,
-        request: InferenceRequest,
-        keyed: KeyedPrompt,
+        request: GatewayRequest,
         outcome: Dispatched | Rejected,
         asked_s: float,
-        earlier: DecisionRecord | None,
-        wanted: Wanted,
+        earlier: DecisionRecord | None = None,
     ) -> DecisionRecord:
         """Begin or continue the record of a dispatched request; raises ApiError for a rejection."""
         if isinstance(outcome, Rejected):
-            raise self._rejected(pool, request, keyed, outcome, asked_s, earlier, wanted)
+            raise self._rejected(pool, request, outcome, asked_s, earlier)
         took_s = monotonic() - asked_s
         decision, record = outcome.decision, earlier
         if record is None:
-            tried = (decision.engine_id,) if decision.pair is None else engines_of(decision)
-            record = new_record(decision, pool, request, keyed, tried, asked_s)
-            record.tracked = wanted.tracked and not wanted.reporter
-            record.hop = wanted.hop
-            record.agent, record.workflow_id = wanted.agent, wanted.workflow_id
-            if wanted.proxied:
-                record.proxied = True
-            elif wanted.reporter:
-                record.reporter = wanted.reporter
+            tried = (decision.engine_id,) if decision.pair is None else _engines_of(decision)
+            record = _new_record(decision, pool, request, tried, asked_s)
         else:
             record.decision = decision
-            record.attempts += engines_of(decision)
+            record.attempts += _engines_of(decision)
             record.handed_over_s = record.cached_tokens = None
         self.recent.add(record)
         for tell in self._tell.dispatched:
@@ -220,10 +193,7 @@ class RequestLifecycle:
             record.cached_tokens = cached_tokens
         record.output_tokens = output_tokens
         record.engine_prompt_tokens = prompt_tokens
-        ttft_s = record.ttft_s
-        # Where no first token was seen (an answer in one piece), only the wait at the gateway can be judged.
-        on_time = (record.decision.queued_s if ttft_s is None else ttft_s) <= record.ttft_slo_s
-        self._end(record, COMPLETED, now, on_time=on_time)
+        self._end(record, COMPLETED, now)
 
     def failed(self, record: DecisionRecord, now: float, error: str) -> None:
         """Note that the request ended without a whole answer; `error` is a code."""
@@ -261,14 +231,15 @@ class RequestLifecycle:
         if not record.outcome and record.first_token_s is None:
             record.pool.observe(Completed(record.decision.decision_id, None))
 
-    def _end(self, record: DecisionRecord, outcome: str, now: float, error: str = "", *, on_time: bool = False) -> None:
+    def _end(self, record: DecisionRecord, outcome: str, now: float, error: str = "") -> None:
         if record.outcome:
             return
         record.outcome = outcome
         record.error = error
         record.finished_s = now
+        record.late = record.misses_objective()
         for tell in self._tell.ended:
-            tell(record, now, on_time)
+            tell(record, now)
         if outcome == FAILED:
             decision = record.decision
             log_event(
@@ -282,19 +253,79 @@ class RequestLifecycle:
     def _rejected(
         self,
         pool: LivePool,
-        request: InferenceRequest,
-        keyed: KeyedPrompt,
+        request: GatewayRequest,
         rejected: Rejected,
         asked_s: float,
-        earlier: DecisionRecord | None,
-        wanted: Wanted,
+        earlier: DecisionRecord | None = None,
+        *,
+        unread: bool = False,
     ) -> ApiError:
         record = earlier
         if record is None:
-            record = new_record(no_decision(pool, request, rejected), pool, request, keyed, (), asked_s)
-            record.hop = wanted.hop
+            record = _new_record(_no_decision(pool, request, rejected), pool, request, (), asked_s)
+            # Call graphs are learned from recordings, of calls that were served.
+            record.agent = record.workflow_id = ""
             self.recent.add(record)
-            if keyed is _UNREAD:
+            if unread:
+                # Recordings want the shape of a prompt, and leave it out.
                 record.keys = None
         self._end(record, REJECTED, monotonic(), rejected.code)
         return rejection(rejected)
+
+
+def _new_record(
+    decision: Decision, pool: LivePool, request: GatewayRequest, attempts: tuple[str, ...], asked_s: float
+) -> DecisionRecord:
+    """Return the record of a decision made now, on which nothing has happened yet."""
+    return DecisionRecord(
+        decision,
+        pool,
+        request.tenant_id,
+        request.key_source,
+        request.arrived_s,
+        request.ttft_slo_s,
+        time(),
+        attempts,
+        session_id=request.session_id,
+        agent=request.agent,
+        workflow_id=request.workflow_id,
+        slo_class=request.slo_class,
+        priority=request.priority,
+        asked_s=asked_s,
+        tracked=request.tracked and not request.reporter,
+        proxied=request.proxied,
+        reporter=request.reporter,
+        salted=request.salted,
+        hop=request.hop,
+        keys=request.keys,
+    )
+
+
+def _engines_of(decision: Decision) -> tuple[str, ...]:
+    """Return the engines that the decision chose, in the order in which they work."""
+    pair = decision.pair
+    return (decision.engine_id,) if pair is None else (decision.engine_id, pair.engine_id)
+
+
+def _no_decision(pool: LivePool, request: GatewayRequest, rejected: Rejected) -> Decision:
+    """Return what stands for the decision of a request that was rejected."""
+    policy = pool.entry.policy
+    decision = Decision(
+        request.request_id,
+        pool.entry.pool_id,
+        "",
+        0,
+        policy.placement.name,
+        policy.order.name,
+        pool.entry.policy_version,
+        rejected.code,
+        request.prompt_tokens,
+        0,
+        0.0,
+        0.0,
+        # It was rejected at this moment, after its candidates were looked at.
+        monotonic(),
+        candidates=rejected.candidates,
+    )
+    arms = pool.router.arms
+    return decision if arms.candidate_arms is None else arms.signed(decision, request)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from typing import TypeAlias
+
+Moments: TypeAlias = "array[float]"
+"""Rising monotonic seconds."""
 
 
 class PastMoments:
@@ -25,15 +29,23 @@ class PastMoments:
             if len(moments) >= 2 * self._limit:
                 del moments[: self._limit]
 
+    def copy(self) -> Moments:
+        """Return the moments as they are, for who asks for many ages."""
+        # Within one step of the interpreter, so the loop may go on noting meanwhile.
+        return self._moments[:]
+
     def age_s(self, at_s: float) -> float | None:
         """Return how old the newest was at `at_s`; None where all are younger."""
-        # The copy is made within one step of the interpreter, so the loop may go on noting meanwhile.
-        moments = self._moments[:]
-        place = bisect_right(moments, at_s)
-        return at_s - moments[place - 1] if place else None
+        return age_of(self.copy(), at_s)
 
     def any_between(self, begin_s: float, end_s: float) -> bool:
         """Return whether one lies in [begin_s, end_s]."""
-        moments = self._moments[:]
+        moments = self.copy()
         place = bisect_right(moments, end_s)
         return place > 0 and moments[place - 1] >= begin_s
+
+
+def age_of(moments: Moments, at_s: float) -> float | None:
+    """Return how old the newest of the moments was at `at_s`; None where all are younger."""
+    place = bisect_right(moments, at_s)
+    return at_s - moments[place - 1] if place else None

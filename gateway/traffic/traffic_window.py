@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 import msgspec
+
+from routing.values.decision import Decision
 
 COMPLETED = "completed"
 FAILED = "failed"
 REJECTED = "refused"
 CANCELLED = "cancelled"
+JUDGED = (COMPLETED, FAILED, REJECTED)
+"""Outcomes that are on time or late; others say nothing of that."""
 TTFT_POINTS = 64
 """Ranks are told to 1/128 of all."""
 
 
-class RequestResult(msgspec.Struct, frozen=True, gc=False):
-    """How one request ended, as far as the gateway saw it."""
+class EndedRequest(Protocol):
+    """What the window reads of the record of a request that ended (gateway.pool.recent_decisions)."""
 
-    at_s: float
-    """Monotonic seconds."""
-    ttft_s: float | None
-    prompt_tokens: int
+    decision: Decision
+    arrived_s: float
+    first_token_s: float | None
+    finished_s: float | None
     cached_tokens: int | None
-    """As the engine reports it; None: it does not."""
-    on_time: bool
     outcome: str
-    """completed, failed, refused or cancelled; cancelled ones are neither on time nor late."""
-    predicted_tokens: int = 0
-    """Cached tokens as the decision expected them."""
+
+    @property
+    def on_time(self) -> bool:
+        """Whether the whole answer came and met the objective."""
+        ...
 
 
 class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +54,9 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
 
 
 class TrafficWindow:
-    """Results of the last `window_s` seconds, at most `max_results`; totals per engine since the start.
+    """Requests that ended in the last `window_s` seconds, at most `max_results`; totals per engine since the start.
 
-    Mutable state: `_results` in order of arrival, `_ttfts` of those that have one, the sums over them, and
+    Mutable state: `_ended` in order of their ends, `_ttfts` of those that have one, the sums over them, and
     `_totals`. Sums are kept as results come and go, since thousands may stand in a window that is looked at
     twice a second. Where the limit cuts the window short, rates are taken over the time that is left in it.
     """
@@ -59,7 +64,7 @@ class TrafficWindow:
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
         self.window_s = window_s
         self._max_results = max_results
-        self._results: deque[RequestResult] = deque()
+        self._ended: deque[EndedRequest] = deque()
         self._ttfts: deque[float] = deque()
         self._prompt_tokens = self._judged = self._punctual = 0
         self._told_prompt = self._told_cached = 0
@@ -71,28 +76,29 @@ class TrafficWindow:
         self.refused = 0
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._ended)
 
-    def add(self, result: RequestResult, engine_id: str | None) -> None:
-        """Count one request, and its tokens for the engine that served it (None: none did)."""
+    def add(self, record: EndedRequest) -> None:
+        """Count a request that ended, and its tokens for the engine that served it."""
         if self._first_s is None:
-            self._first_s = result.at_s
-        self._results.append(result)
-        self._count(result, 1)
-        if result.ttft_s is not None:
-            self._ttfts.append(result.ttft_s)
-        if len(self._results) > self._max_results:
+            self._first_s = record.finished_s
+        self._ended.append(record)
+        self._count(record, 1)
+        if record.first_token_s is not None:
+            self._ttfts.append(record.first_token_s - record.arrived_s)
+        if len(self._ended) > self._max_results:
             self._drop_oldest()
-        if result.outcome != CANCELLED:
+        outcome, decision = record.outcome, record.decision
+        if outcome in JUDGED:
             self.requests += 1
-            self.on_time += result.on_time
-            self.refused += result.outcome == REJECTED
-        if engine_id is not None and result.outcome == COMPLETED:
-            prompt, cached, predicted = self._totals.get(engine_id, (0, 0, 0))
-            self._totals[engine_id] = (
-                prompt + result.prompt_tokens,
-                cached + (result.cached_tokens or 0),
-                predicted + result.predicted_tokens,
+            self.on_time += record.on_time
+            self.refused += outcome == REJECTED
+        if outcome == COMPLETED and decision.engine_id:
+            prompt, cached, predicted = self._totals.get(decision.engine_id, (0, 0, 0))
+            self._totals[decision.engine_id] = (
+                prompt + decision.prompt_tokens,
+                cached + (record.cached_tokens or 0),
+                predicted + decision.hit_tokens,
             )
 
     def totals(self, engine_id: str) -> tuple[int, int]:
@@ -109,13 +115,13 @@ class TrafficWindow:
 
     def summary(self, now: float) -> TrafficSummary:
         """Drop what is older than the window and return the figures of the rest."""
-        results = self._results
-        while results and results[0].at_s < now - self.window_s:
+        ended, earliest = self._ended, now - self.window_s
+        while ended and (ended[0].finished_s or 0.0) < earliest:
             self._drop_oldest()
         span_s = self._span_s(now)
         ttfts = sorted(self._ttfts)
         return TrafficSummary(
-            requests_per_s=len(results) / span_s,
+            requests_per_s=len(ended) / span_s,
             prompt_tokens_per_s=self._prompt_tokens / span_s,
             ttft_p50_s=_percentile(ttfts, 0.50),
             ttft_p90_s=_percentile(ttfts, 0.90),
@@ -129,37 +135,36 @@ class TrafficWindow:
         )
 
     def _drop_oldest(self) -> None:
-        oldest = self._results.popleft()
+        oldest = self._ended.popleft()
         self._count(oldest, -1)
-        if oldest.ttft_s is not None:
+        if oldest.first_token_s is not None:
             self._ttfts.popleft()
 
-    def _count(self, result: RequestResult, sign: int) -> None:
-        """Add a result to the sums of the window (sign 1) or take it out (-1)."""
-        self._prompt_tokens += sign * result.prompt_tokens
-        if result.outcome != CANCELLED:
+    def _count(self, record: EndedRequest, sign: int) -> None:
+        """Add a request to the sums of the window (sign 1) or take it out (-1)."""
+        prompt_tokens, cached_tokens = record.decision.prompt_tokens, record.cached_tokens
+        self._prompt_tokens += sign * prompt_tokens
+        if record.outcome in JUDGED:
             self._judged += sign
-            self._punctual += sign * result.on_time
-        if result.cached_tokens is not None:
-            self._told_prompt += sign * result.prompt_tokens
-            self._told_cached += sign * result.cached_tokens
+            self._punctual += sign * record.on_time
+        if cached_tokens is not None:
+            self._told_prompt += sign * prompt_tokens
+            self._told_cached += sign * cached_tokens
 
     def _span_s(self, now: float) -> float:
-        """Return the seconds the results cover: less than the window at the start and at the limit, at least 1."""
-        results = self._results
-        since = self._first_s if self._first_s is not None else now
-        if len(results) == self._max_results:
-            since = results[0].at_s
+        """Return the seconds the requests cover: less than the window at the start and at the limit, at least 1."""
+        since = self._first_s if len(self._ended) < self._max_results else self._ended[0].finished_s
+        since = now if since is None else since
         return max(1.0, min(self.window_s, now - since))
 
     def check(self) -> None:
-        """Raise AssertionError unless the sums are those of the results in the window."""
+        """Raise AssertionError unless the sums are those of the requests in the window."""
         fresh = TrafficWindow(self.window_s, self._max_results)
-        for result in self._results:
-            fresh.add(result, None)
+        for record in self._ended:
+            fresh.add(record)
         for name in ("_ttfts", "_prompt_tokens", "_judged", "_punctual", "_told_prompt", "_told_cached"):
             if getattr(fresh, name) != getattr(self, name):
-                raise AssertionError(f"{name} is not that of the {len(self._results)} results in the window")
+                raise AssertionError(f"{name} is not that of the {len(self._ended)} requests in the window")
 
 
 def _points(ordered: list[float]) -> tuple[float, ...]:

@@ -173,8 +173,9 @@ class Dispatcher:
         if learn is not None:
             learn(Bound(request, engine_id, hit_tokens, now))
         if waits:
-            self.reservations.hold(Reservation(request, target, compute_s, uncached, NEVER, coming), now)
-            self.waiting.add(target, request, chosen.compute_s, decision)
+            queued = Reservation(request, target, compute_s, uncached, NEVER, coming)
+            self.reservations.hold(queued, now)
+            self.waiting.add(queued, decision)
             return Queued(decision)
         expires_s = now + self._ttl_s
         dispatched = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
@@ -196,7 +197,7 @@ class Dispatcher:
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
         compute_s = min((each.compute_s for each in choice.candidates), default=self.view.unheld_s(request))
-        self.waiting.add(CENTRAL, request, compute_s, decision, excluded)
+        self.waiting.add(Reservation(request, CENTRAL, compute_s, 0, excluded=excluded), decision)
         return Queued(decision)
 
     def _note_dispatch(self, target: int, prompt_tokens: int, expires_s: float) -> None:
@@ -342,7 +343,7 @@ class Dispatcher:
         self.in_flight.add(target, reservation.coming)
         self.update(Bound(request, scored.engine_id, scored.hit_tokens, now))
         self.reservations.hold(reservation, now)
-        self.waiting.add(target, request, scored.compute_s, moved)
+        self.waiting.add(reservation, moved)
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
@@ -367,7 +368,7 @@ class Dispatcher:
         """Take a queued request out and return it with its request."""
         queued = self.waiting.queued(request_id)
         reservation = self.release(request_id, now)
-        return reservation if reservation is not None else Reservation(queued.request, CENTRAL, 0.0, 0)
+        return queued if reservation is None else reservation
 
     def empty(self, target: int, now: float) -> list[Reservation]:
         """Release all that stands on a target that is gone and return its queued requests."""

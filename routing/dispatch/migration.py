@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from routing.dispatch.dispatcher import Dispatcher
+from routing.ledger.reservations import Reservation
 from routing.placements.placement import Placement
-from routing.queue.queue_order import QueuedRequest
 from routing.values.decision import Decision, Outcome
 
 MAX_EXAMINED = 256
@@ -117,7 +117,7 @@ class Migration:
         return touched
 
     def _moves(
-        self, queued_requests: Sequence[QueuedRequest], target: int, start_s: float, now: float
+        self, queued_requests: Sequence[Reservation], target: int, start_s: float, now: float
     ) -> list[tuple[float, int, int]]:
         """Return (gain in seconds, position of the queued request, other target) of all moves that are worth it."""
         dispatcher = self._dispatcher
@@ -138,7 +138,7 @@ class Migration:
                     moves.append((here_s - there_s, position, other))
         return moves
 
-    def _ttft_s(self, queued: QueuedRequest, target: int, now: float) -> tuple[float, float]:
+    def _ttft_s(self, queued: Reservation, target: int, now: float) -> tuple[float, float]:
         """Return the request's time to first token from its arrival, were it bound there now, and its prefill."""
         view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
@@ -146,7 +146,7 @@ class Migration:
         return now - request.arrived_s + view.wait_s(target, now) + compute_s, compute_s
 
 
-def _any_late(queued_requests: Sequence[QueuedRequest], start_s: float, now: float) -> bool:
+def _any_late(queued_requests: Sequence[Reservation], start_s: float, now: float) -> bool:
     """Return whether any of the queued requests, served in this order from `start_s` on, would miss its objective."""
     end_s = now + start_s
     for queued in queued_requests:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from routing.ledger.fleet_view import FleetView
+from routing.ledger.reservations import Reservation
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.orders.fifo import Fifo
-from routing.queue.queue_order import Pick, PullingOrder, QueuedRequest, QueueOrder
+from routing.queue.queue_order import Pick, PullingOrder, QueueOrder
 from routing.queue.target_queue import NO_RULES, LineRules, WaitingLine
 from routing.values.decision import CENTRAL, Decision
-from routing.values.inference_request import InferenceRequest
 
 
 class WaitingRoom:
@@ -48,29 +48,23 @@ class WaitingRoom:
             for queued in lines[target].queued_requests:
                 line.add(queued)
 
-    def add(
-        self,
-        target: int,
-        request: InferenceRequest,
-        compute_s: float,
-        decision: Decision,
-        excluded: frozenset[str] = frozenset(),
-    ) -> None:
-        """Let a request wait for the target; unbound, it goes to `excluded` engines only if no other takes work."""
+    def add(self, queued: Reservation, decision: Decision) -> None:
+        """Let a request wait for its target."""
+        target, request = queued.target, queued.request
         line = self._lines.get(target)
         if line is None:
             line = self._lines[target] = self._new_line(target)
-        line.add(QueuedRequest(request, compute_s, excluded))
+        line.add(queued)
         self._by_tenant[request.tenant_id] = self._by_tenant.get(request.tenant_id, 0) + 1
         self.places[request.request_id] = (target, decision)
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
-    def of(self, target: int) -> Sequence[QueuedRequest]:
+    def of(self, target: int) -> Sequence[Reservation]:
         """Return the requests of a target as they stand now (later changes do not show), in order of their coming."""
         line = self._lines.get(target)
         return line.queued_requests if line is not None else ()
 
-    def first(self, target: int) -> QueuedRequest:
+    def first(self, target: int) -> Reservation:
         """Return the queued request that came first to a target that has some."""
         return self._lines[target].oldest
 
@@ -106,7 +100,7 @@ class WaitingRoom:
         """Return the targets that have queued requests, in order."""
         return sorted(self._lines)
 
-    def queued(self, request_id: str) -> QueuedRequest:
+    def queued(self, request_id: str) -> Reservation:
         """Return the queued request of this id; raises KeyError where none waits."""
         return self._lines[self.places[request_id][0]].queued(request_id)
 
@@ -136,7 +130,7 @@ class WaitingRoom:
         self._left(target, line, queued)
         return decision, overtook
 
-    def older_than(self, arrived_s: float) -> list[QueuedRequest]:
+    def older_than(self, arrived_s: float) -> list[Reservation]:
         """Return the queued requests that arrived at or before this moment."""
         oldest = self.oldest_arrival_s()
         if oldest is None or oldest > arrived_s:
@@ -186,7 +180,7 @@ class WaitingRoom:
             return WaitingLine(order.queue, self._rules)
         return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
 
-    def _left(self, target: int, line: WaitingLine, queued: QueuedRequest) -> None:
+    def _left(self, target: int, line: WaitingLine, queued: Reservation) -> None:
         """Tidy up after a queued request that left."""
         tenant = queued.request.tenant_id
         self._by_tenant[tenant] -= 1

@@ -26,11 +26,15 @@ _OVERRUN = 0.5
 
 
 class Reservation(msgspec.Struct, gc=False):
-    """One request's claim on one target: bound and waiting, then in prefill, then decoding. Mutable."""
+    """One request's claim on one target: queued, then in prefill, then decoding. Mutable.
+
+    While it waits unbound, its target is CENTRAL and only the queue holds it.
+    """
 
     request: InferenceRequest
     target: int
     compute_s: float
+    """Of its prefill; on the best engine there is, while it is bound to none."""
     uncached_tokens: int
     expires_s: float = NEVER
     coming: Sequence[int] = ()
@@ -39,6 +43,8 @@ class Reservation(msgspec.Struct, gc=False):
     phase: str = WAITING
     due_s: float = 0.0
     """When its prefill was expected to end, once dispatched."""
+    excluded: frozenset[str] = frozenset()
+    """Engines that an unbound request goes to only if no other takes work."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,9 +11,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from routing.queue.queue_order import QueuedRequest
+from routing.ledger.reservations import Reservation
 
-Entry = tuple[float, int, float, QueuedRequest]
+Entry = tuple[float, int, float, Reservation]
 """Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, queued request."""
 
 _RUN = 48

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from routing.ledger.fleet_view import FleetView
-from routing.queue.queue_order import QueuedRequest
+from routing.ledger.reservations import Reservation
 
 
 class Fit(NamedTuple):
@@ -19,7 +19,7 @@ class Fit(NamedTuple):
     """When the first of the engines where it is less than here would be through with it; inf where there is none."""
 
 
-def fit(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
+def fit(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
     """Return what the request's prefill takes on the target and elsewhere, counting blocks on their way."""
     request, excluded = queued.request, queued.excluded
     groups = view.match(request).groups
@@ -39,7 +39,7 @@ def fit(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
     return Fit(compute_s, best_s, home_end_s)
 
 
-def least_compute_s(queued: QueuedRequest, view: FleetView) -> float:
+def least_compute_s(queued: Reservation, view: FleetView) -> float:
     """Return the least prefill seconds over all accepting engines, of which there is one at least."""
     request = queued.request
     groups = view.match(request).groups
@@ -54,7 +54,7 @@ def least_compute_s(queued: QueuedRequest, view: FleetView) -> float:
     )
 
 
-def _fit_each(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
+def _fit_each(queued: Reservation, target: int, view: FleetView, now: float) -> Fit:
     """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
     request = queued.request
     held = {

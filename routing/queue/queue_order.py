@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import msgspec
-
 from routing.ledger.fleet_view import FleetView
-from routing.values.inference_request import InferenceRequest
-
-
-class QueuedRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request that waits at the gateway, with the estimated prefill time on its target."""
-
-    request: InferenceRequest
-    compute_s: float
-    """On the best engine there is, where the queued request is bound to none."""
-    excluded: frozenset[str] = frozenset()
-    """Engines that an unbound request goes to only if no other takes work."""
+from routing.ledger.reservations import Reservation
 
 
 class Pick(NamedTuple):
     """The queued request to dispatch next, and the reason: a code of routing.values.reasons."""
 
-    queued: QueuedRequest
+    queued: Reservation
     reason: str
 
 
@@ -34,10 +22,10 @@ class OrderedQueue(Protocol):
     over all of them, so that a dispatch stays cheap when hundreds wait.
     """
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Take a queued request in; its request's id is new here."""
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let a queued request go that was added."""
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:

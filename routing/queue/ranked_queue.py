@@ -6,7 +6,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from routing.ledger.fleet_view import FleetView
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.ledger.reservations import Reservation
+from routing.queue.queue_order import Pick
 
 Rank = tuple[float, float]
 """What a queued request is ordered by; equal ranks go in order of coming."""
@@ -23,16 +24,16 @@ class RankedRequests:
         self.compute_s = 0.0
         """Estimated prefill seconds of all queued requests together."""
         self._number_of: dict[str, int] = {}
-        self._heap: list[tuple[Rank, int, QueuedRequest]] = []
+        self._heap: list[tuple[Rank, int, Reservation]] = []
         self._numbers = 0
 
     def __len__(self) -> int:
         return len(self._number_of)
 
-    def __contains__(self, queued: QueuedRequest) -> bool:
+    def __contains__(self, queued: Reservation) -> bool:
         return queued.request.request_id in self._number_of
 
-    def add(self, queued: QueuedRequest, rank: Rank) -> None:
+    def add(self, queued: Reservation, rank: Rank) -> None:
         """Take a queued request in."""
         self._numbers += 1
         self.compute_s += queued.compute_s
@@ -42,12 +43,12 @@ class RankedRequests:
             self._heap = [entry for entry in self._heap if self._stands(entry)]
             heapify(self._heap)
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let a queued request go; raises KeyError where it is not."""
         del self._number_of[queued.request.request_id]
         self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
 
-    def first(self) -> QueuedRequest:
+    def first(self) -> Reservation:
         """Return the queued request of the lowest rank; raises IndexError where there is none."""
         while not self._stands(self._heap[0]):
             heappop(self._heap)
@@ -62,23 +63,23 @@ class RankedRequests:
         if sorted(standing) != sorted(self._number_of):
             raise AssertionError(f"entries {standing} are not the queued requests {list(self._number_of)}")
 
-    def _stands(self, entry: tuple[Rank, int, QueuedRequest]) -> bool:
+    def _stands(self, entry: tuple[Rank, int, Reservation]) -> bool:
         return self._number_of.get(entry[2].request.request_id) == entry[1]
 
 
 class RankedQueue:
     """The queue of an order that ranks each request once, when it comes. Mutable state: `_queued`."""
 
-    def __init__(self, rank: Callable[[QueuedRequest], Rank], reason: str) -> None:
+    def __init__(self, rank: Callable[[Reservation], Rank], reason: str) -> None:
         self._rank = rank
         self._reason = reason
         self._queued = RankedRequests()
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Put the queued request behind those of its rank."""
         self._queued.add(queued, self._rank(queued))
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let the queued request go; raises KeyError where it is not."""
         self._queued.remove(queued)
 

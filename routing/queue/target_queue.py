@@ -11,9 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
+from routing.ledger.reservations import Reservation
 from routing.policy.fairness_document import FairnessDocument
 from routing.queue.fair_queueing import FairShares
-from routing.queue.queue_order import OrderedQueue, Pick, QueuedRequest
+from routing.queue.queue_order import OrderedQueue, Pick
 from routing.queue.starvation import Starvation
 from routing.values import reasons
 
@@ -44,7 +45,7 @@ class WaitingLine:
         self._build = build
         self._starvation_limit_s = rules.starvation_limit_s
         self._shares = FairShares(rules.fairness) if rules.fairness.enabled else None
-        self._queued: dict[int, QueuedRequest] = {}
+        self._queued: dict[int, Reservation] = {}
         self._numbers: list[int] = []
         self._number_of: dict[str, int] = {}
         self._queues: dict[str, OrderedQueue] = {}
@@ -57,20 +58,20 @@ class WaitingLine:
         return len(self._numbers)
 
     @property
-    def queued_requests(self) -> list[QueuedRequest]:
+    def queued_requests(self) -> list[Reservation]:
         """All queued requests in order of their coming."""
         return list(self._queued.values())
 
     @property
-    def oldest(self) -> QueuedRequest:
+    def oldest(self) -> Reservation:
         """The queued request that came first, of some."""
         return self._queued[self._numbers[0]]
 
-    def queued(self, request_id: str) -> QueuedRequest:
+    def queued(self, request_id: str) -> Reservation:
         """Return the queued request of this id; raises KeyError where none waits here."""
         return self._queued[self._number_of[request_id]]
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Take a queued request in."""
         self._coming += 1
         self._compute_s += queued.compute_s
@@ -86,7 +87,7 @@ class WaitingLine:
                 self._shares.join(tenant)
         queue.add(queued)
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let a queued request go that is not wanted any more; raises KeyError where it is not."""
         number = self._number_of.pop(queued.request.request_id)
         del self._queued[number]
@@ -99,7 +100,7 @@ class WaitingLine:
             del self._queues[tenant], self._waiting_of[tenant]
             self._shares.leave(tenant)
 
-    def dispatch(self, queued: QueuedRequest, seconds: float, now: float) -> int:
+    def dispatch(self, queued: Reservation, seconds: float, now: float) -> int:
         """Let a request go that is dispatched with this much prefill; returns how many that came earlier stay."""
         number = self._number_of[queued.request.request_id]
         overtook = bisect_left(self._numbers, number)
@@ -153,5 +154,5 @@ class WaitingLine:
             if set(self._queues) != tenants or len(self._shares) != len(tenants):
                 raise AssertionError("the tenants that wait and their queues differ")
 
-    def _tenant(self, queued: QueuedRequest) -> str:
+    def _tenant(self, queued: Reservation) -> str:
         return "" if self._shares is None else queued.request.tenant_id

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.ledger.reservations import Reservation
 from routing.placements.placement import Placement
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.queue.queue_order import QueuedRequest
 from routing.registry import (
     BASELINES,
     QUEUE_ORDERS,
@@ -119,7 +119,7 @@ def test_an_order_serves_every_ticket_once_and_only_looks(
     name: str, waiting: list[tuple[float, float]], now: float
 ) -> None:
     router = pool()
-    queued_requests = [QueuedRequest(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting)]
+    queued_requests = [Reservation(request(number, at=at), 0, cost, 0) for number, (at, cost) in enumerate(waiting)]
     queue = build_queue_order(Stage(name=name)).queue()
     for queued in queued_requests:
         queue.add(queued)

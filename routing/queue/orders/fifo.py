@@ -7,7 +7,8 @@ from collections import OrderedDict
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.ledger.reservations import Reservation
+from routing.queue.queue_order import Pick
 from routing.values import reasons
 
 
@@ -26,13 +27,13 @@ class FifoQueue:
     """
 
     def __init__(self) -> None:
-        self._queued: OrderedDict[str, QueuedRequest] = OrderedDict()
+        self._queued: OrderedDict[str, Reservation] = OrderedDict()
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Put the queued request last."""
         self._queued[queued.request.request_id] = queued
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let the queued request go; raises KeyError where it is not."""
         del self._queued[queued.request.request_id]
 

@@ -14,11 +14,12 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
+from routing.ledger.reservations import Reservation
 from routing.policy.setting import about, number
 from routing.queue.deadline_queue import DeadlineLine, Entry
 from routing.queue.orders.slack import SlackQueue
 from routing.queue.pull_choice import Fit, fit, least_compute_s
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.queue.queue_order import Pick
 from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
@@ -59,7 +60,7 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return an empty queue for the whole pool."""
         return LateQueue(self)
 
-    def leaves(self, queued: QueuedRequest, seen: Fit) -> bool:
+    def leaves(self, queued: Reservation, seen: Fit) -> bool:
         """Return whether an engine that holds more of the queued request will be through with it soon enough."""
         request = queued.request
         return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
@@ -96,7 +97,7 @@ class LateQueue:
         """Estimated prefill seconds of the SLO-infeasible requests, and of the dropped ones while they are."""
         return self._infeasible.compute_s + self._dropped.compute_s
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Take the queued request into the feasible set; the next pull finds out whether it can stay."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
@@ -105,7 +106,7 @@ class LateQueue:
         # A newcomer is estimated by its placement; what another holds of it by now is looked at first.
         self._refreshing.move_to_end(queued.request.request_id, last=False)
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let the queued request go; raises KeyError where it is not."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
@@ -251,7 +252,7 @@ class LateQueue:
         return Pick(queued, reasons.INFEASIBLE_LAST) if _is_for(queued, target, view) else None
 
 
-def _is_for(queued: QueuedRequest, target: int, view: FleetView) -> bool:
+def _is_for(queued: Reservation, target: int, view: FleetView) -> bool:
     """Return whether the target may have the queued request: it is not excluded, or no engine is left that is not."""
     excluded = queued.excluded
     if not excluded or view.roster.engine_ids[target] not in excluded:

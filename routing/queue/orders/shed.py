@@ -11,8 +11,9 @@ from typing import Annotated
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
+from routing.ledger.reservations import Reservation
 from routing.policy.setting import about
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.queue.queue_order import Pick
 from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
@@ -53,13 +54,13 @@ class ShedQueue:
         self._given_up: list[str] = []
         self._coming = 0
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Put the queued request last."""
         self._coming += 1
         self._numbers[queued.request.request_id] = self._coming
         self._feasible.add(queued, (self._coming, 0))
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let the queued request go; raises KeyError where it is not."""
         (self._feasible if queued in self._feasible else self._infeasible).remove(queued)
         del self._numbers[queued.request.request_id]

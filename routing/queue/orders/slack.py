@@ -13,11 +13,12 @@ from bisect import bisect_left, insort
 import msgspec
 
 from routing.ledger.fleet_view import FleetView
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.ledger.reservations import Reservation
+from routing.queue.queue_order import Pick
 from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
-_Entry = tuple[float, int, float, QueuedRequest]
+_Entry = tuple[float, int, float, Reservation]
 """Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, queued request."""
 
 
@@ -48,14 +49,14 @@ class SlackQueue:
         self._entries: dict[str, _Entry] = {}
         self._coming = 0
 
-    def add(self, queued: QueuedRequest) -> None:
+    def add(self, queued: Reservation) -> None:
         """Take the queued request into the feasible set; the next question finds out whether it can stay."""
         self._coming += 1
         entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
         self._entries[queued.request.request_id] = entry
         insort(self._line, entry)
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: Reservation) -> None:
         """Let the queued request go; raises KeyError where it is not."""
         entry = self._entries.pop(queued.request.request_id)
         if queued in self._dropped:
@@ -127,7 +128,7 @@ class SlackQueue:
                 return
             dropped.remove(queued)
 
-    def _shortest(self, at_s: float) -> QueuedRequest:
+    def _shortest(self, at_s: float) -> Reservation:
         end_s, spare_s = at_s, float("inf")
         chosen = self._line[0]
         for entry in self._line:

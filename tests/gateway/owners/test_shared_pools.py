@@ -76,7 +76,7 @@ async def test_the_sample_names_the_owner_whose_figures_count_for_all(two: list[
     seen = {}
     for gateway in two:
         sample = gateway._sampler.sample(time.monotonic(), time.time())
-        gateway._sampler.publish(sample)
+        gateway._sampler.publish()
         (role,) = sample.pools[0].roles
         names = owner.settings.peers.name, gateway.settings.peers.name  # type: ignore[union-attr]
         assert (role.owner, role.gateway, role.epoch) == (*names, 1)

@@ -17,7 +17,7 @@ class _Ends(RequestListener):
         self._name, self._heard = name, heard
 
     @override
-    def ended(self, record: Any, now: float, on_time: bool) -> None:
+    def ended(self, record: Any, now: float) -> None:
         self._heard.append((self._name, record))
 
 
@@ -26,7 +26,7 @@ def test_those_who_want_a_moment_hear_it_in_their_order_and_others_are_not_asked
     listeners = RequestListeners([_Ends("a", heard), RequestListener(), _Ends("b", heard)])
     assert [len(each) for each in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
     for tell in listeners.ended:
-        tell("record", 1.0, True)
+        tell("record", 1.0)
     assert heard == [("a", "record"), ("b", "record")]
 
 

@@ -12,15 +12,17 @@ import pytest
 from typing_extensions import override
 
 from gateway.app import AppSettings
-from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry
 from gateway.formats.endpoints import BY_PATH
 from gateway.http.http_exchange import Exchange
 from gateway.proxy.api_call import ApiCall
 from gateway.proxy.forwarded_request import forwarded_request
 from gateway.proxy.region_relay import passed_on
-from gateway.proxy.request_fields import wanted_of
+from gateway.proxy.request_fields import request_of
 from gateway.requests.cache_hint import cache_hint
-from gateway.requests.wanted import Wanted
+from gateway.requests.gateway_request import GatewayRequest
+from routing.policy.admission_document import SloClass
+from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.proxy.test_tracing import PARENT, TRACE, TRACEPARENT, Receiver, receiver
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
@@ -28,6 +30,8 @@ from tests.gateway.served_gateway import MODEL
 CHAT = BY_PATH["/v1/chat/completions"]
 BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
 __all__ = ["receiver"]
+POLICY = RoutingPolicy(slo_classes={"batch": SloClass()})
+POOL = PoolEntry(pool_id="p", name="p", region="us", served_model=MODEL, policy=POLICY)
 CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 
@@ -44,7 +48,7 @@ class Noting(dict[bytes, bytes]):
         return super().get(name, default)
 
 
-def read(headers: dict[bytes, bytes]) -> Wanted:
+def read(headers: dict[bytes, bytes]) -> GatewayRequest:
     """Read a request as the proxy does."""
     exchange = cast("Exchange", SimpleNamespace(head=SimpleNamespace(headers=headers)))
     cache_hint(headers, BODY)
@@ -52,7 +56,7 @@ def read(headers: dict[bytes, bytes]) -> Wanted:
     call = ApiCall(
         exchange=exchange, endpoint=CHAT, caller=CALLER, decision_id="r", original=b"{}", body=BODY, arrived_s=0.0
     )
-    return wanted_of(call, None)
+    return request_of(call, POOL, None)
 
 
 def test_every_header_that_is_acted_upon_is_passed_on() -> None:
@@ -72,10 +76,10 @@ def test_the_other_region_reads_the_same_request() -> None:
         b"x-switchyard-slo-class": b"batch",
     }
     there = {name.encode(): value.encode() for name, value in passed_on(headers).items()}
-    wanted = read(there)
-    assert wanted == read(headers)
-    assert (wanted.agent, wanted.workflow_id, wanted.session_id) == ("planner", "w7", "w7/planner")
-    assert (wanted.ttft_slo_s, wanted.tbt_slo_s, wanted.slo_class) == (0.9, 0.04, "batch")
+    asked = read(there)
+    assert asked == read(headers)
+    assert (asked.agent, asked.workflow_id, asked.session_id) == ("planner", "w7", "w7/planner")
+    assert (asked.ttft_slo_s, asked.tbt_slo_s, asked.slo_class) == (0.9, 0.04, "batch")
 
 
 def test_credentials_and_what_gateways_say_to_each_other_stay() -> None:

@@ -39,7 +39,7 @@ async def told(gateway: ServedGateway) -> AffinitySample:
     """Return the sample of now."""
     await gateway.gateway.requests.flush()
     judge_hits(gateway.pool, time.monotonic())
-    sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values, 1.0)
+    sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
     return await sampler.sample(time.monotonic(), time.time())
 
 
@@ -76,7 +76,7 @@ async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_pat
 
 async def test_trust_tells_since_when_its_cause_holds(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
-        sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values, 1.0)
+        sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
         (before,) = (await sampler.sample(time.monotonic(), 1000.0)).pools
         assert (before.engines[0].trust, before.engines[0].trust_since) == ("blind", None)
         (live,) = gateway.pool.engines.values()

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.ttft_split import BUCKET_S, TtftSplit
-from gateway.reports.ttft_parts import split_of
+from gateway.reports.request_outbox import split_of
 from gateway.traffic.prefix_icicle import MAX_BLOCKS
 from gateway.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
 from routing.values.decision import Decision, Fetch

@@ -108,7 +108,7 @@ def test_a_sound_report_is_read_as_it_was_sent() -> None:
 
 async def test_telling_costs_nothing_while_nobody_learns(tmp_path: Path) -> None:
     bus, metrics = InProcessBus(), GatewayMetrics()
-    reports = CostReports(bus, lambda: (), metrics.cost_samples, 1.0)
+    reports = CostReports(bus, lambda: (), metrics.cost_samples)
     began = time.perf_counter()
     for _ in range(1000):
         reports.tell()

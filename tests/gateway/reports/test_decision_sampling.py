@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.reports.decision_sampling import is_late, kept
 from gateway.reports.overtaken import Overtaken
+from gateway.reports.request_outbox import kept
 from gateway.traffic.past_moments import PastMoments
-from routing.values import reasons
-from routing.values.decision import Decision
+from tests.gateway.decision_records import decision_record
 
 
 def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, **fields: Any) -> DecisionRecord:
-    known: dict[str, Any] = {
-        "decision_id": name, "pool_id": "pool", "engine_id": "here", "incarnation": 1, "placement": "least_cost",
-        "order": "slack", "policy_version": 1, "reason": reasons.LEAST_COST, "prompt_tokens": 2000, "hit_tokens": 0,
-        "wait_s": 0.1, "compute_s": 0.2, "decided_s": arrived_s, "queued_s": queued_s,
-    }  # fmt: skip
-    decision = Decision(**{**known, **fields})
-    made = DecisionRecord(decision, cast("Any", None), "t", "tokens", arrived_s, 1.0, 0.0, ("here",))
-    made.first_token_s = None if ttft_s is None else arrived_s + ttft_s
-    made.outcome = "completed"
-    return made
+    return decision_record(name, arrived_s, ttft_s, outcome="completed", queued_s=queued_s, **fields)
 
 
 def test_younger_requests_that_went_first_are_added_up() -> None:
@@ -51,17 +41,17 @@ def test_ages_are_told_for_the_moment_of_the_decision() -> None:
 @pytest.mark.parametrize(("count", "at_most", "left"), [(10, 20, 10), (10, 5, 5), (100, 7, 7), (3, 0, 0), (0, 5, 0)])
 def test_ordinary_ones_are_kept_evenly_and_stand_for_their_like(count: int, at_most: int, left: int) -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 0.1) for number in range(count)]
-    chosen = kept(ended, [is_late(each) for each in ended], at_most)
+    chosen = kept(ended, at_most)
     assert len(chosen) == left
     if left:
-        assert sum(1 / share for _, _, share in chosen) == pytest.approx(count)
-        places = [ended.index(each) for each, _, _ in chosen]
+        assert sum(1 / share for _, share in chosen) == pytest.approx(count)
+        places = [ended.index(each) for each, _ in chosen]
         assert places == sorted(places)
         assert max(places) - min(places) >= (left - 1) * count / left - 1
 
 
 def test_every_late_one_is_kept() -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 9.0 if number % 2 else 0.1) for number in range(20)]
-    chosen = kept(ended, [is_late(each) for each in ended], 0)
+    chosen = kept(ended, 0)
     assert len(chosen) == 10
-    assert {share for _, _, share in chosen} == {1.0}
+    assert {share for _, share in chosen} == {1.0}

@@ -12,10 +12,10 @@ import pytest
 from bench.live.loopback_ports import free_port
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import STATES
-from gateway.traffic.traffic_window import COMPLETED, RequestResult
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import FirstToken
+from tests.gateway.decision_records import ended_record
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 
@@ -125,7 +125,7 @@ async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tm
 async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         for number in range(10):
-            live.pool.traffic.add(RequestResult(time.monotonic(), 0.1 * number, 100, 25, number < 8, COMPLETED), "a")
+            live.pool.traffic.add(ended_record(time.monotonic(), 0.1 * number, cached=25, on_time=number < 8))
         await until(lambda: live.sample().pools[0].on_time_share == 0.8)
         pool = live.sample().pools[0]
         assert (pool.hit_share, pool.late) == (0.25, 2)

@@ -214,7 +214,7 @@ async def test_of_many_requests_every_nth_tells_where_ttft_went(
         await gateway.post(f"/api/v1/requests/{name}/first_token", {})
         await gateway.post(f"/api/v1/requests/{name}/complete", {})
     assert len(await listener.rows()) == 6
-    split, now = gateway.pool.affinity.ttft, time.monotonic()
+    split, now = gateway.pool.ttft_split, time.monotonic()
     told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
     assert sum(spans[0].requests for spans in told if spans) == 6
     assert sum(len(bins) for each in split._engines.values() for bins in (each[-1].bins,)) <= 2

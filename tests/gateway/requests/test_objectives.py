@@ -15,14 +15,12 @@ from gateway.contracts.snapshot import PoolEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError
+from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
-from gateway.requests.objectives import inference_request
 from gateway.requests.prompt_keys import KeyedPrompt
-from gateway.requests.wanted import Wanted
 from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
-from routing.values.inference_request import InferenceRequest
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
@@ -35,45 +33,41 @@ POLICY = RoutingPolicy(
 BODY = {"model": MODEL, "block_hashes": [1, 2]}
 
 
-def wanted(**fields: Any) -> Wanted:
-    return Wanted("r", "t", 10.0, **fields)
-
-
-def objectives(asked: Wanted, policy: RoutingPolicy) -> InferenceRequest:
+def objectives(policy: RoutingPolicy, **fields: Any) -> GatewayRequest:
     pool = PoolEntry(pool_id="p", name="p", region="here", served_model=MODEL, policy=policy)
-    return inference_request(pool, asked, KeyedPrompt((), 1, "none"))
+    return gateway_request(pool, KeyedPrompt((), 1, "none"), "r", "t", 10.0, **fields)
 
 
 def test_without_a_class_the_pool_decides() -> None:
-    found = objectives(wanted(), POLICY)
+    found = objectives(POLICY)
     assert (found.ttft_slo_s, found.tbt_slo_s, found.priority, found.slo_class) == (5.0, 0.2, 0, "")
     assert found.give_up_s == float("inf")
 
 
 def test_a_class_gives_what_it_says_and_leaves_the_rest_to_the_pool() -> None:
-    found = objectives(wanted(slo_class="batch"), POLICY)
+    found = objectives(POLICY, slo_class="batch")
     assert (found.ttft_slo_s, found.give_up_s, found.slo_class) == (5.0, 10.3, "batch")
-    found = objectives(wanted(slo_class="chat"), POLICY)
+    found = objectives(POLICY, slo_class="chat")
     assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (1.0, 0.05, -3)
 
 
 def test_the_request_s_own_words_win_over_its_class() -> None:
-    found = objectives(wanted(slo_class="chat", ttft_slo_s=2.5, tbt_slo_s=0.4, priority=7), POLICY)
+    found = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tbt_slo_s=0.4, priority=7)
     assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (2.5, 0.4, 7)
 
 
 def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:
-    assert objectives(wanted(key_class="chat"), POLICY).slo_class == "chat"
-    assert objectives(wanted(key_class="chat", slo_class="batch"), POLICY).slo_class == "batch"
-    assert objectives(wanted(key_class="of another pool"), POLICY).slo_class == ""
+    assert objectives(POLICY, key_class="chat").slo_class == "chat"
+    assert objectives(POLICY, key_class="chat", slo_class="batch").slo_class == "batch"
+    assert objectives(POLICY, key_class="of another pool").slo_class == ""
 
 
 def test_an_unknown_class_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ApiError, match="batch, chat") as error:
-        objectives(wanted(slo_class="gold"), POLICY)
+        objectives(POLICY, slo_class="gold")
     assert (error.value.status, error.value.code, error.value.param) == (400, "unknown_slo_class", "slo_class")
     with pytest.raises(ApiError, match="has none"):
-        objectives(wanted(slo_class="gold"), RoutingPolicy())
+        objectives(RoutingPolicy(), slo_class="gold")
 
 
 def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:

@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, RequestResult, TrafficWindow
-
-
-def result(
-    at_s: float,
-    ttft_s: float | None = 1.0,
-    *,
-    prompt: int = 100,
-    cached: int | None = 40,
-    on_time: bool = True,
-    outcome: str = COMPLETED,
-) -> RequestResult:
-    return RequestResult(at_s, ttft_s, prompt, cached, on_time, outcome)
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, TrafficWindow
+from tests.gateway.decision_records import ended_record
 
 
 def test_an_empty_window_knows_nothing() -> None:
@@ -29,8 +19,8 @@ def test_an_empty_window_knows_nothing() -> None:
 
 def test_results_older_than_the_window_leave_it() -> None:
     window = TrafficWindow(window_s=10.0)
-    window.add(result(0.0), "a")
-    window.add(result(9.0), "a")
+    window.add(ended_record(0.0))
+    window.add(ended_record(9.0))
     assert window.summary(10.5).requests_per_s == pytest.approx(1 / 10)
     assert len(window) == 1
 
@@ -38,16 +28,16 @@ def test_results_older_than_the_window_leave_it() -> None:
 def test_percentiles_are_values_that_occurred() -> None:
     window = TrafficWindow()
     for number in range(1, 101):
-        window.add(result(0.0, number / 100), "a")
+        window.add(ended_record(0.0, number / 100))
     summary = window.summary(1.0)
     assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.50, 0.90, 0.99)
 
 
 def test_failed_requests_count_as_late_and_cancelled_ones_do_not_count() -> None:
     window = TrafficWindow()
-    window.add(result(0.0), "a")
-    window.add(result(0.0, None, on_time=False, outcome=FAILED), None)
-    window.add(result(0.0, None, on_time=False, outcome=CANCELLED), "a")
+    window.add(ended_record(0.0))
+    window.add(ended_record(0.0, None, on_time=False, outcome=FAILED, engine_id=""))
+    window.add(ended_record(0.0, None, on_time=False, outcome=CANCELLED))
     summary = window.summary(1.0)
     assert summary.on_time_share == 0.5
     assert summary.late == 1
@@ -55,16 +45,16 @@ def test_failed_requests_count_as_late_and_cancelled_ones_do_not_count() -> None
 
 def test_the_hit_share_is_over_requests_whose_engine_reports_cached_tokens() -> None:
     window = TrafficWindow()
-    window.add(result(0.0, prompt=100, cached=80), "a")
-    window.add(result(0.0, prompt=900, cached=None), "a")
+    window.add(ended_record(0.0, prompt=100, cached=80))
+    window.add(ended_record(0.0, prompt=900, cached=None))
     assert window.summary(1.0).hit_share == 0.8
 
 
 def test_totals_per_engine_outlive_the_window() -> None:
     window = TrafficWindow(window_s=1.0)
-    window.add(result(0.0), "a")
-    window.add(result(5.0), "a")
-    window.add(result(5.0, outcome=FAILED), "a")
+    window.add(ended_record(0.0))
+    window.add(ended_record(5.0))
+    window.add(ended_record(5.0, outcome=FAILED))
     window.summary(100.0)
     assert window.totals("a") == (200, 80)
     assert window.totals("b") == (0, 0)
@@ -75,7 +65,7 @@ def test_totals_per_engine_outlive_the_window() -> None:
 def test_the_limit_keeps_the_newest_and_the_rate_honest() -> None:
     window = TrafficWindow(window_s=100.0, max_results=10)
     for number in range(1000):
-        window.add(result(number / 10), "a")
+        window.add(ended_record(number / 10))
     assert len(window) == 10
     assert window.summary(100.0).requests_per_s == pytest.approx(10.0, rel=0.05)
 
@@ -84,7 +74,7 @@ def test_the_limit_keeps_the_newest_and_the_rate_honest() -> None:
 def test_shares_and_percentiles_stay_in_range(rows: list[tuple[float, float, bool]], now: float) -> None:
     window = TrafficWindow(window_s=20.0)
     for at_s, ttft_s, on_time in sorted(rows):
-        window.add(result(at_s, ttft_s, on_time=on_time), "a")
+        window.add(ended_record(at_s, ttft_s, on_time=on_time))
     summary = window.summary(max(now, max((row[0] for row in rows), default=0.0)))
     if summary.on_time_share is not None:
         assert 0.0 <= summary.on_time_share <= 1.0
@@ -93,7 +83,7 @@ def test_shares_and_percentiles_stay_in_range(rows: list[tuple[float, float, boo
 
 
 _results = st.builds(
-    result,
+    ended_record,
     st.floats(0, 50),
     st.none() | st.floats(0, 100),
     prompt=st.integers(1, 9000),
@@ -104,22 +94,22 @@ _results = st.builds(
 
 
 @given(st.lists(_results, max_size=60), st.integers(1, 40))
-def test_sums_are_those_of_the_results_that_are_left(rows: list[RequestResult], limit: int) -> None:
+def test_sums_are_those_of_the_results_that_are_left(rows: list[DecisionRecord], limit: int) -> None:
     window = TrafficWindow(window_s=20.0, max_results=limit)
-    for row in sorted(rows, key=lambda each: each.at_s):
-        window.add(row, "a")
+    for row in sorted(rows, key=lambda each: each.finished_s or 0.0):
+        window.add(row)
         window.check()
-        if row.prompt_tokens % 3 == 0:
-            window.summary(row.at_s + 5.0)
+        if row.decision.prompt_tokens % 3 == 0:
+            window.summary((row.finished_s or 0.0) + 5.0)
             window.check()
     assert len(window) <= limit
 
 
 def test_what_decisions_expected_is_summed_beside_what_engines_reported() -> None:
     window = TrafficWindow()
-    window.add(RequestResult(1.0, 0.1, 100, 25, True, COMPLETED, 40), "a")
-    window.add(RequestResult(1.1, 0.1, 100, None, True, COMPLETED, 20), "a")
-    window.add(RequestResult(1.2, None, 100, None, False, FAILED, 90), "a")
+    window.add(ended_record(1.0, 0.1, cached=25, predicted=40))
+    window.add(ended_record(1.1, 0.1, cached=None, predicted=20))
+    window.add(ended_record(1.2, None, cached=None, predicted=90, outcome=FAILED))
     assert (window.totals("a"), window.predicted("a")) == ((200, 25), 60)
     window.forget("a")
     assert window.predicted("a") == 0

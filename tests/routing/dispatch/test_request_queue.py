@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from routing.dispatch.request_queue import WaitingRoom
+from routing.ledger.reservations import Reservation
 from routing.policy.policy_document import Stage
 from routing.registry import build_queue_order
 from routing.router import Router
@@ -73,9 +74,9 @@ TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=
 
 def test_what_left_is_forgotten_even_while_the_oldest_ticket_stays() -> None:
     waiting = room()
-    waiting.add(0, request(0, at=0.0), 1.0, DECISION)
+    waiting.add(Reservation(request(0, at=0.0), 0, 1.0, 0), DECISION)
     for number in range(1, 1000):
-        waiting.add(0, request(number, at=float(number)), 1.0, DECISION)
+        waiting.add(Reservation(request(number, at=float(number)), 0, 1.0, 0), DECISION)
         waiting.remove(f"request-{number:08}")
     assert len(waiting._arrivals) <= 2 * 2 + 65
 
@@ -83,8 +84,8 @@ def test_what_left_is_forgotten_even_while_the_oldest_ticket_stays() -> None:
 def test_a_new_order_holds_for_tickets_that_wait_already() -> None:
     router: Router = pool(size=1)
     waiting = room("fifo")
-    waiting.add(0, request(1, at=0.0), 4.0, DECISION)
-    waiting.add(0, request(2, at=0.0), 1.0, DECISION)
+    waiting.add(Reservation(request(1, at=0.0), 0, 4.0, 0), DECISION)
+    waiting.add(Reservation(request(2, at=0.0), 0, 1.0, 0), DECISION)
     assert waiting.next(0, router.view, 0.0).queued.request.request_id == "request-00000001"
     waiting.reorder(build_queue_order(Stage(name="slack")))
     assert waiting.next(0, router.view, 0.0).queued.request.request_id == "request-00000002"

@@ -1,23 +1,24 @@
 """Queued requests for the tests of queue orders."""
 
-from routing.queue.queue_order import OrderedQueue, QueuedRequest, QueueOrder
+from routing.ledger.reservations import Reservation
+from routing.queue.queue_order import OrderedQueue, QueueOrder
 from tests.routing.pools import pool, request
 
 VIEW = pool().view
 
 
-def queued(number: int, *, at: float = 0.0, cost: float = 1.0, slo: float = 5.0, priority: int = 0) -> QueuedRequest:
-    return QueuedRequest(request(number, at=at, slo=slo, priority=priority), cost)
+def queued(number: int, *, at: float = 0.0, cost: float = 1.0, slo: float = 5.0, priority: int = 0) -> Reservation:
+    return Reservation(request(number, at=at, slo=slo, priority=priority), 0, cost, 0)
 
 
-def queue_of(order: QueueOrder, queued_requests: list[QueuedRequest]) -> OrderedQueue:
+def queue_of(order: QueueOrder, queued_requests: list[Reservation]) -> OrderedQueue:
     queue = order.queue()
     for each in queued_requests:
         queue.add(each)
     return queue
 
 
-def served(order: QueueOrder, queued_requests: list[QueuedRequest], at_s: float) -> list[int]:
+def served(order: QueueOrder, queued_requests: list[Reservation], at_s: float) -> list[int]:
     """Return the numbers of the requests in the order in which they go to an engine that is exactly as fast as told."""
     queue, numbers = queue_of(order, queued_requests), []
     for _ in queued_requests:

@@ -1,14 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.queue.queue_order import QueuedRequest
+from routing.ledger.reservations import Reservation
 from routing.queue.ranked_queue import RankedRequests
 from tests.routing.queue.queued_requests import queued
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
 def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: list[tuple[int, bool]]) -> None:
-    ranked, standing = RankedRequests(), list[tuple[int, int, QueuedRequest]]()
+    ranked, standing = RankedRequests(), list[tuple[int, int, Reservation]]()
     for number, (rank, leaves) in enumerate(steps):
         added = queued(number)
         ranked.add(added, (rank, 0))

@@ -1,10 +1,10 @@
 import msgspec
 
 from routing.ledger.fleet_view import NEVER
+from routing.ledger.reservations import Reservation
 from routing.policy.fairness_document import FairnessDocument
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.slack import Slack
-from routing.queue.queue_order import QueuedRequest
 from routing.queue.target_queue import LineRules, WaitingLine
 from routing.values import reasons
 from tests.routing.queue.queued_requests import VIEW, queued
@@ -12,13 +12,13 @@ from tests.routing.queue.queued_requests import VIEW, queued
 UNFAIR, FAIR = FairnessDocument(), FairnessDocument(enabled=True)
 
 
-def of_tenant(number: int, tenant: str, cost: float = 1.0) -> QueuedRequest:
+def of_tenant(number: int, tenant: str, cost: float = 1.0) -> Reservation:
     plain = queued(number, cost=cost)
-    return QueuedRequest(msgspec.structs.replace(plain.request, tenant_id=tenant), cost)
+    return Reservation(msgspec.structs.replace(plain.request, tenant_id=tenant), 0, cost, 0)
 
 
 def line(
-    queued_requests: list[QueuedRequest], fairness: FairnessDocument = UNFAIR, bound_s: float = NEVER
+    queued_requests: list[Reservation], fairness: FairnessDocument = UNFAIR, bound_s: float = NEVER
 ) -> WaitingLine:
     made = WaitingLine(Slack().queue, LineRules(fairness, bound_s))
     for each in queued_requests:

@@ -9,8 +9,9 @@ import pytest
 
 from controlplane.platform.live_fleet.fleet_together import FleetTogether
 from gateway.contracts.fleet_sample import FleetSample, Lateness, PoolSample, PrefixCounts
-from gateway.traffic.traffic_window import COMPLETED, RequestResult, TrafficWindow
+from gateway.traffic.traffic_window import TrafficWindow
 from tests.controlplane.platform.live_fleet.told import START, engine, pool, sample
+from tests.gateway.decision_records import ended_record
 
 
 def together(**told: FleetSample) -> FleetSample:
@@ -129,7 +130,7 @@ def test_shares_weigh_requests_and_tokens() -> None:
 def traffic(ttfts: list[float]) -> PoolSample:
     window = TrafficWindow()
     for ttft_s in ttfts:
-        window.add(RequestResult(100.0, ttft_s, 10, 0, True, COMPLETED), None)
+        window.add(ended_record(100.0, ttft_s, prompt=10, cached=0, engine_id=""))
     seen = window.summary(100.0)
     return pool(ttft_p50_s=seen.ttft_p50_s, ttft_count=seen.ttft_count, ttft_points=seen.ttft_points)
 

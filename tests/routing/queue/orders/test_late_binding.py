@@ -5,21 +5,23 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.ledger.reservations import Reservation
 from routing.queue.orders.late_binding import LateBinding, LateQueue
-from routing.queue.queue_order import Pick, QueuedRequest
+from routing.queue.queue_order import Pick
 from routing.router import Router
 from routing.values import reasons
+from routing.values.decision import CENTRAL
 from tests.routing.pools import engines, pool, request
 
 LONG, OTHER = range(20), range(50, 70)
 
 
-def queued(router: Router, number: int, blocks: range, *, at: float = 0.0, slo: float = 5.0) -> QueuedRequest:
+def queued(router: Router, number: int, blocks: range, *, at: float = 0.0, slo: float = 5.0) -> Reservation:
     asked = request(number, blocks, at=at, slo=slo)
-    return QueuedRequest(asked, router.view.compute_s(asked, 0, 0))
+    return Reservation(asked, CENTRAL, router.view.compute_s(asked, 0, 0), 0)
 
 
-def queue_of(queued_requests: list[QueuedRequest], order: LateBinding | None = None) -> LateQueue:
+def queue_of(queued_requests: list[Reservation], order: LateBinding | None = None) -> LateQueue:
     queue = (order or LateBinding()).pool_queue()
     for each in queued_requests:
         queue.add(each)
@@ -75,7 +77,7 @@ def test_hopeless_ones_go_last_in_order_of_coming() -> None:
 def test_an_excluded_engine_pulls_only_where_no_other_takes_work() -> None:
     router = idle_pool()
     asked = request(1, LONG)
-    rejected = QueuedRequest(asked, 0.9, frozenset({"e-01"}))
+    rejected = Reservation(asked, CENTRAL, 0.9, 0, excluded=frozenset({"e-01"}))
     assert queue_of([rejected]).next(0, router.view, 0.0) is None
     assert queue_of([rejected]).next(1, router.view, 0.0) == Pick(rejected, reasons.ONLY_FEASIBLE)
     router.set_engines(engines(1), 0.0)

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.ledger.reservations import Reservation
 from routing.queue.orders.slack import Slack
-from routing.queue.queue_order import QueuedRequest
 from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
 JOBS = st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.1, 12.0)), min_size=1, max_size=12)
 """Prefill seconds and seconds to the deadline."""
 
 
-def most_on_time(queued_requests: list[QueuedRequest], at_s: float) -> int:
+def most_on_time(queued_requests: list[Reservation], at_s: float) -> int:
     """Return how many can be on time at all: Moore's algorithm, from scratch."""
     kept: list[float] = []
     for each in sorted(queued_requests, key=lambda one: one.request.deadline_s):
@@ -19,7 +19,7 @@ def most_on_time(queued_requests: list[QueuedRequest], at_s: float) -> int:
     return len(kept)
 
 
-def on_time(order: list[int], queued_requests: list[QueuedRequest], at_s: float) -> int:
+def on_time(order: list[int], queued_requests: list[Reservation], at_s: float) -> int:
     by_number = {int(each.request.request_id.split("-")[1]): each for each in queued_requests}
     count = 0
     for number in order:
@@ -66,7 +66,7 @@ def test_as_many_are_on_time_as_can_be(jobs: list[tuple[float, float]]) -> None:
 def test_the_feasible_set_stays_as_large_as_can_be_while_tickets_come_and_go(
     arrivals: list[tuple[float, float]], data: st.DataObject
 ) -> None:
-    queue, waiting, at_s = Slack().queue(), dict[int, QueuedRequest](), 0.0
+    queue, waiting, at_s = Slack().queue(), dict[int, Reservation](), 0.0
     for number, (cost, gap) in enumerate(arrivals):
         waiting[number] = queued(number, at=at_s, cost=cost)
         queue.add(waiting[number])

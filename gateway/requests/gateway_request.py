@@ -1,0 +1,136 @@
+"""A request as it came through one of this gateway's doors: in the core's terms, with what the gateway alone knows.
+
+What it may expect are its own words first, then its SLO class, then its API key's class, then the policy.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from msgspec.structs import replace
+
+from gateway.contracts.hop import Hop
+from gateway.contracts.key_source import NONE
+from gateway.contracts.snapshot import PoolEntry
+from gateway.http.openai_error import ApiError
+from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
+from gateway.requests.rejections import prompt_too_long
+from routing.policy.admission_document import SloClass
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.inference_request import InferenceRequest
+
+_NO_CLASS = SloClass()
+
+
+class GatewayRequest(InferenceRequest, frozen=True, gc=False):
+    """The core's request, and what its record takes over. Before its prompt is read it has no keys and no length."""
+
+    key_source: str = NONE
+    """How its keys were made, as in KeyedPrompt."""
+    salted: bool = False
+    """The engine keeps the prompt's blocks under a cache salt."""
+    tracked: bool = True
+    """Somebody will tell what becomes of it."""
+    proxied: bool = False
+    """This gateway forwards it."""
+    reporter: str = ""
+    """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+    agent: str = ""
+    """The agent that asks, and the workflow that it is part of; empty: it names none."""
+    workflow_id: str = ""
+    hop: Hop | None = None
+    """It came from the region of its first contact, or goes on in a pool of another region."""
+
+
+def gateway_request(
+    entry: PoolEntry,
+    keyed: KeyedPrompt | None,
+    request_id: str,
+    tenant_id: str,
+    arrived_s: float,
+    ttft_slo_s: float | None = None,
+    max_output_tokens: int = 0,
+    session_id: str = "",
+    priority: int | None = None,
+    tbt_slo_s: float | None = None,
+    slo_class: str = "",
+    key_class: str = "",
+    tracked: bool = True,
+    proxied: bool = False,
+    reporter: str = "",
+    agent: str = "",
+    workflow_id: str = "",
+    sequences: int = 1,
+    hop: Hop | None = None,
+) -> GatewayRequest:
+    """Return a request as this pool takes it; raises ApiError 400 for a prompt over the pool's limit.
+
+    400 too where the pool lacks `slo_class`, which the request names. `key_class`, its API key's, holds in the pools
+    that have it; keys may serve several. `keyed` None: its prompt is not read yet.
+    """
+    if keyed is not None:
+        _check_length(entry, keyed)
+    policy, named = entry.policy, _NO_CLASS
+    if slo_class:
+        named = _named(slo_class, policy)
+    elif key_class and key_class in policy.slo_classes:
+        slo_class, named = key_class, policy.slo_classes[key_class]
+    # By position, in the order of the fields: this is on the way of each decision.
+    return GatewayRequest(
+        request_id,
+        () if keyed is None else keyed.keys,
+        0 if keyed is None else keyed.prompt_tokens,
+        entry.block_tokens,
+        arrived_s,
+        ttft_slo_s or named.ttft_slo_s or policy.ttft_slo_s,
+        max_output_tokens,
+        tenant_id,
+        session_id,
+        named.priority if priority is None else priority,
+        tbt_slo_s or named.tbt_slo_s or policy.tbt_slo_s,
+        arrived_s + named.deadline_s if named.deadline_s else inf,
+        slo_class,
+        (),
+        sequences,
+        keyed is not None and _may_load(proxied, sequences, keyed),
+        NONE if keyed is None else keyed.source,
+        keyed is not None and keyed.salted,
+        tracked,
+        proxied,
+        reporter,
+        agent,
+        workflow_id,
+        hop,
+    )
+
+
+def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -> GatewayRequest:
+    """Return the request with its prompt, which was read meanwhile; raises ApiError 400 for one over the limit."""
+    _check_length(entry, keyed)
+    return replace(
+        request,
+        keys=keyed.keys,
+        prompt_tokens=keyed.prompt_tokens,
+        may_load=_may_load(request.proxied, request.sequences, keyed),
+        key_source=keyed.source,
+        salted=keyed.salted,
+    )
+
+
+def _check_length(entry: PoolEntry, keyed: KeyedPrompt) -> None:
+    alone = keyed.prompt_tokens - keyed.further_tokens
+    if alone > entry.max_prompt_tokens:
+        raise prompt_too_long(alone, entry.max_prompt_tokens)
+
+
+def _may_load(proxied: bool, sequences: int, keyed: KeyedPrompt) -> bool:
+    return proxied and sequences > 0 and names_blocks(keyed)
+
+
+def _named(name: str, policy: RoutingPolicy) -> SloClass:
+    slo_class = policy.slo_classes.get(name)
+    if slo_class is None:
+        known = ", ".join(sorted(policy.slo_classes))
+        remedy = f"this pool has {known}" if known else "this pool has none"
+        raise ApiError(400, f"This SLO class is unknown; {remedy}.", "unknown_slo_class", param="slo_class")
+    return slo_class
