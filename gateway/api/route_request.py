@@ -12,7 +12,14 @@ from typing_extensions import override
 
 from gateway.formats.endpoints import BY_PATH, Endpoint
 from gateway.formats.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
-from gateway.http.json_body import BadBodyError, decode_object, decode_object_in_turns, decode_value_in_turns, reject_nul_name, typed
+from gateway.http.json_body import (
+    BadBodyError,
+    decode_object,
+    decode_object_in_turns,
+    decode_value_in_turns,
+    reject_nul_name,
+    typed,
+)
 from gateway.http.large_body import SMALL_BYTES
 from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
 from routing.policy.admission_document import ClassName

@@ -50,9 +50,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
     since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
     request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
-    answered before; the chunk that a message began with; the heads that were admitted to the lane, with their
-    body's length; the fields admitted last, without Content-Length, and their admission; when one of them was answered last, so that the timer of idle connections need not start anew
-    each time; whether such an answer may still be held, which has to go out before anything else is written here.
+    answered before; the chunk that a message began with; the fields that were admitted to the lane last, without
+    Content-Length, and their admission; the heads that were admitted, with their body's length; when one of them was
+    answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
+    still be held, which has to go out before anything else is written here.
     Where the connection counts towards the limit of connections, and whether it has become a websocket.
     """
 
