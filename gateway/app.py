@@ -41,7 +41,7 @@ from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import Admission, LaneAnswer, header_lines
+from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission, LaneAnswer, header_lines
 from gateway.pool.pool_accounts import PoolAccounts
 from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import WhenEnded
@@ -161,7 +161,7 @@ class GatewayApp:
             or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
         )
 
-    def admit(self, head: RequestHead) -> Admission | None:
+    def admit(self, target: bytes, head: RequestHead) -> Admission | None:
         """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
         if self.drain.begun:
             return None
@@ -171,7 +171,8 @@ class GatewayApp:
             return None
         if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
             return None
-        return Admission(caller, self._gateway.snapshot)
+        waits, original = not target.endswith(NO_WAIT), head.headers.get(ORIGINAL_PATH, b"")
+        return Admission(caller, self._gateway.snapshot, waits, original)
 
     def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
         """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
@@ -186,7 +187,7 @@ class GatewayApp:
             return None
         decision_id = self.new_id()
         try:
-            answer = self._route_api.at_once(caller, body, decision_id, monotonic())
+            answer = self._route_api.at_once(admission, body, decision_id, monotonic())
         except BadBodyError:
             return None
         except ApiError as error:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from deploy.nginx.agent import Agent, Settings
 
+NICENESS = 10
+"""Reports can wait; on a busy machine the agent takes no processor from nginx or the gateway."""
+
 
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
@@ -30,6 +33,7 @@ def main() -> int:
     key = os.environ.get("SWITCHYARD_API_KEY", "")
     if not key:
         parser.error("set SWITCHYARD_API_KEY to an API key with the scopes route and manage")
+    os.nice(NICENESS)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     settings = Settings(
         given.url.rstrip("/"),

@@ -13,12 +13,13 @@ import msgspec
 from gateway.api.fleet_visibility import may_see_hits, reporter_of
 from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_pair
-from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_batch, read_flat
+from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
 from gateway.api.untracked_requests import ReportingKeys, UntoldHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
+from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import reject_if_observing
@@ -33,10 +34,6 @@ from routing.values.decision import Candidate
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.pool.live_pool import LivePool
-
-
-NO_WAIT = b"wait=false"
-"""The query that says the same as the body's field, for proxies that pass on a client's body as it came."""
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +84,7 @@ class RouteApi:
     async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route`."""
         arrived_s = monotonic()
-        asked = await read(await exchange.body(), endpoint_of(exchange.head.headers))
+        asked = await read(await exchange.body(), endpoint_of(exchange.head.headers.get(ORIGINAL_PATH, b"")))
         if exchange.scope["query_string"] == NO_WAIT:
             asked.wait = False
         head = exchange.head
@@ -99,10 +96,11 @@ class RouteApi:
         exchange.decision_id = answer.decision_id
         await exchange.answer(200, _encode(answer))
 
-    def at_once(self, caller: ApiKeyEntry, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
+    def at_once(self, admission: Admission, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
         """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
-        asked = read_flat(body)
-        if asked is None or asked.wait:
+        caller = admission.caller
+        asked = read_at_once(body, endpoint_of(admission.original_path), waits=admission.waits)
+        if asked is None:
             return None
         pool = self._pool(caller, asked, arrived_s)
         if pool is None or pool.observes or not pool.answers_at_once:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -12,15 +12,20 @@ from typing_extensions import override
 
 from gateway.formats.endpoints import BY_PATH, Endpoint
 from gateway.formats.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
-from gateway.http.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, reject_nul_name, typed
+from gateway.http.json_body import (
+    BadBodyError,
+    decode_object,
+    decode_object_in_turns,
+    decode_value_in_turns,
+    reject_nul_name,
+    typed,
+)
 from gateway.http.large_body import SMALL_BYTES
 from gateway.requests.agents import MAX_AGENT, MAX_WORKFLOW
 from routing.policy.admission_document import ClassName
 
 MAX_BATCH = 64
 MAX_HASHES = 65_536
-ORIGINAL_PATH = b"x-original-uri"
-"""The header in which a proxy names the path that its client asked for, which says how the body is to be read."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
@@ -79,6 +84,7 @@ class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
     """A RouteRequest without any other field, which can be decoded in one go."""
 
 
+_WAIT = b'"wait"'
 _PROMPT_FIELDS = frozenset(("messages", "prompt", "tools", "token_ids", "block_hashes", "prompt_tokens"))
 _decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
 
@@ -97,10 +103,23 @@ def read_flat(body: bytes) -> RouteRequest | None:
     return asked if flat and asked.messages is None and asked.prompt is None else None
 
 
-def endpoint_of(headers: Mapping[bytes, bytes]) -> Endpoint | None:
+def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool) -> RouteRequest | None:
+    """Return the request in a small body that is not to be queued; None for one that is.
+
+    `waits` says what holds where the body does not say it. Raises BadBodyError.
+    """
+    if waits and _WAIT not in body:
+        return None
+    if endpoint is None:
+        asked = read_flat(body) or _typed(decode_object(body))
+    else:
+        asked = _of_endpoint(decode_object(body), endpoint)
+    return None if waits and asked.wait else asked
+
+
+def endpoint_of(original_path: bytes) -> Endpoint | None:
     """Return the endpoint that the proxy's client asked; None where the proxy does not say, or names no such path."""
-    path = headers.get(ORIGINAL_PATH)
-    return None if path is None else BY_PATH.get(path.partition(b"?")[0].decode("latin-1"))
+    return BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
 
 
 async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:

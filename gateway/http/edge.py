@@ -173,9 +173,9 @@ class _CheckedLane:
         self._inner = inner
         self.answer_at_once = inner.answer_at_once
 
-    def admit(self, headers: Headers) -> Admission | None:
+    def admit(self, target: bytes, headers: Headers) -> Admission | None:
         head = self._check(headers)
-        return None if head is None else self._inner.admit(head)
+        return None if head is None else self._inner.admit(target, head)
 
 
 async def _linger(receive: Receive) -> None:

@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from gateway.base.event_log import log_event
 from gateway.http.connection_limit import limit_of
 from gateway.http.response_batch import batch_of
-from gateway.http.sync_fast_path import MAX_BODY_BYTES, PATH, Admission, Lane, LaneAnswer, header_lines, lane_of
+from gateway.http.sync_fast_path import MAX_BODY_BYTES, TARGETS, Admission, Lane, LaneAnswer, header_lines, lane_of
 
 KEEP_ALIVE_S = 75
 """Idle connections stay open longer than clients and proxies keep them (nginx 60 s), so that no request
@@ -50,9 +50,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
     since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
     request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
-    answered before; the chunk that a message began with; the heads that were admitted to the lane, with their
-    body's length; when one of them was answered last, so that the timer of idle connections need not start anew
-    each time; whether such an answer may still be held, which has to go out before anything else is written here.
+    answered before; the chunk that a message began with; the fields that were admitted to the lane last, without
+    Content-Length, and their admission; the heads that were admitted, with their body's length; when one of them was
+    answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
+    still be held, which has to go out before anything else is written here.
     Where the connection counts towards the limit of connections, and whether it has become a websocket.
     """
 
@@ -84,6 +85,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
         self._known: dict[bytes, tuple[Admission, int]] = {}
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._admission: Admission | None = None
         self._batch = batch_of(self.loop)
         self._limit = limit_of(self.loop)
 
@@ -191,7 +194,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._reject_fields()
         self._in_head = False
         self._gathered_bytes = -self._fed_bytes
-        if self._lane is not None and self.url == PATH and self._may_take_lane():
+        if self._lane is not None and self.url in TARGETS and self._may_take_lane():
             self._lane_body = b""
             return
         self._take_ordinary_way()
@@ -281,11 +284,21 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def _ask(self, lane: Lane, known: Admission | None, body: bytes) -> tuple[Admission | None, LaneAnswer | None]:
         """Ask the lane, under an admission that is known or that of the headers just read."""
         try:
-            admission = known or lane.admit(self.headers)
-            return admission, None if admission is None else lane.answer_at_once(admission, body)
+            admission = known or self._admitted(lane)
+            answer = None if admission is None else lane.answer_at_once(admission, body)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
             log_event("fast_lane_failed", level=logging.ERROR, error=type(error).__name__)
-            return None, None
+            admission = answer = None
+        if answer is None:
+            self._admission = None
+        return admission, answer
+
+    def _admitted(self, lane: Lane) -> Admission | None:
+        """Return the admission of the headers just read: of a proxy's requests often only Content-Length differs."""
+        fields = [(self.url, b""), *[field for field in self.headers if field[0] != b"content-length"]]
+        if self._admission is None or fields != self._fields:
+            self._fields, self._admission = fields, lane.admit(self.url, self.headers)
+        return self._admission
 
     def _learn_head(self, admission: Admission, body: bytes) -> None:
         """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""

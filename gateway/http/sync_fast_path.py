@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 
 PATH = b"/api/v1/route"
+NO_WAIT = b"wait=false"
+"""The query that says the same as the body's field, for proxies that pass on a client's body as it came."""
+TARGETS = frozenset((PATH, PATH + b"?" + NO_WAIT))
+"""Paths, each with its query, that the lane takes."""
+ORIGINAL_PATH = b"x-original-uri"
+"""The header in which a proxy names the path that its client asked for, which says how the body is to be read."""
 MAX_BODY_BYTES = 64 * 1024
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -47,6 +53,10 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
 
     caller: ApiKeyEntry
     snapshot: Snapshot | None
+    waits: bool = True
+    """Whether the request may be queued, unless its body says otherwise."""
+    original_path: bytes = b""
+    """What the ORIGINAL_PATH header said."""
 
 
 class InnerLane(Protocol):
@@ -57,8 +67,8 @@ class InnerLane(Protocol):
         """What makes the ids of its requests."""
         ...
 
-    def admit(self, head: RequestHead) -> Admission | None:
-        """Say who is calling; None where the ordinary way has to look closer."""
+    def admit(self, target: bytes, head: RequestHead) -> Admission | None:
+        """Say who is calling one of TARGETS; None where the ordinary way has to look closer."""
         ...
 
     def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
@@ -69,8 +79,8 @@ class InnerLane(Protocol):
 class Lane(Protocol):
     """Interface that the protocol calls; the edge implements it."""
 
-    def admit(self, headers: Headers) -> Admission | None:
-        """Check headers (names in lower case); None: the request takes the ordinary way."""
+    def admit(self, target: bytes, headers: Headers) -> Admission | None:
+        """Check headers (names in lower case) to one of TARGETS; None: the request takes the ordinary way."""
         ...
 
     def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:

@@ -79,9 +79,7 @@ class PromptKeys:
     async def _keys(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
             return await _token_keys_in_turns(pool, seed, prompt.token_ids)
-        if isinstance(prompt, UnmatchedPrompt):
-            return KeyedPrompt((), max(1, prompt.text_bytes // BYTES_PER_TOKEN), UNMATCHED)
-        if isinstance(prompt, TokenPrompt | HashedPrompt):
+        if isinstance(prompt, TokenPrompt | HashedPrompt | UnmatchedPrompt):
             made = _keyed_here(pool, seed, prompt)
             if made is not None:
                 return made
@@ -183,6 +181,8 @@ def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
 
 def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
     entry = pool.entry
+    if isinstance(prompt, UnmatchedPrompt):
+        return KeyedPrompt((), max(1, prompt.text_bytes // BYTES_PER_TOKEN), UNMATCHED)
     if isinstance(prompt, HashedPrompt):
         return _from_hashes(seed, prompt, entry.block_tokens)
     if isinstance(prompt, TokenPrompt):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.api.route_request import read_flat
+from gateway.api.route_request import read_at_once, read_flat
 from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
 from gateway.contracts import (
     affinity_sample,
@@ -24,6 +25,7 @@ from gateway.contracts import (
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
+from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.http.json_body import BadBodyError, decode_object, reject_nul
 from gateway.reports import arm_results, cost_reports, key_usage
 from kvstore.events.kv_events import (
@@ -112,6 +114,8 @@ def test_a_body_is_read_or_refused(data: bytes) -> None:
     refused_only(decode_object, data, BadBodyError)
     refused_only(reject_nul, data, BadBodyError)
     read_flat(data)
+    for endpoint in (None, BY_PATH[CHAT]):
+        refused_only(partial(read_at_once, endpoint=endpoint, waits=False), data, BadBodyError)
 
 
 def refused_only(read: Callable[[bytes], object], data: bytes, refusal: type[Exception]) -> None:

@@ -77,6 +77,34 @@ async def test_a_proxy_tells_how_its_clients_body_is_to_be_read(
     assert (answer["prompt_tokens"] == told["prompt_tokens"]) == same
 
 
+@pytest.mark.parametrize("target", [f"{ROUTE}?wait=false", ROUTE])
+async def test_a_clients_body_that_need_not_wait_is_answered_where_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, key_source="approximate") as gateway:
+        body = {"model": MODEL, "messages": CHAT, "stream": True, "max_completion_tokens": 9}
+        asked = body if "?" in target else {**body, "wait": False}
+        headers = {"x-original-uri": "/v1/chat/completions"}
+        taken = (await gateway.post(target, asked, headers=headers))[1]
+
+        def declined(*_: object) -> None:
+            return None
+
+        monkeypatch.setattr(gateway.app._route_api, "at_once", declined)
+        ordinary = (await gateway.post(target, asked, headers=headers))[1]
+        assert taken.keys() == ordinary.keys()
+        assert taken["prompt_tokens"] == ordinary["prompt_tokens"] > 0
+
+        def unused(*_: object) -> None:
+            raise AssertionError("the ordinary way was taken")
+
+        monkeypatch.undo()
+        monkeypatch.setattr(gateway.app._route_api, "_decide", unused)
+        for path in (headers["x-original-uri"], "/somewhere"):
+            assert (await gateway.post(target, asked, headers={"x-original-uri": path}))[0] == 200
+        assert (await gateway.post(ROUTE, body, headers=headers))[0] == 500
+
+
 async def test_a_body_that_its_path_does_not_have_is_told_so(gateway: ServedGateway) -> None:
     asked = {"model": MODEL, "messages": CHAT, "wait": False}
     status, answer, _ = await gateway.post(ROUTE, asked, headers={"x-original-uri": "/v1/responses"})

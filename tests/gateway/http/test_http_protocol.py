@@ -14,7 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.http.http_protocol import GuardedHttpProtocol
-from gateway.http.sync_fast_path import MAX_BODY_BYTES
+from gateway.http.request_head import RequestHead
+from gateway.http.sync_fast_path import MAX_BODY_BYTES, Admission
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -305,6 +306,33 @@ async def test_a_known_head_ends_with_its_key(gateway: ServedGateway) -> None:
     revoked = msgspec.structs.replace(in_force, version=in_force.version + 1, published_at=time.time(), api_keys=())
     gateway.gateway._take_snapshot(encode_snapshot(revoked))
     assert await ask(connection, question) == 401
+    await connection.close()
+
+
+async def test_fields_that_were_admitted_are_read_once_and_end_with_their_key(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit, admitted = gateway.app.admit, []
+
+    def noted(target: bytes, head: RequestHead) -> Admission | None:
+        admitted.append(target)
+        return admit(target, head)
+
+    monkeypatch.setattr(gateway.app, "admit", noted)
+    connection = await RawConnection.open(gateway.url)
+    for blanks in range(3):
+        assert await ask(connection, post("/api/v1/route", QUESTION + b" " * blanks, AUTHORIZED)) == 200
+    assert len(admitted) == 1
+    assert await ask(connection, post("/api/v1/route?wait=false", QUESTION, AUTHORIZED)) == 200
+    assert (
+        await ask(connection, post("/api/v1/route?wait=false", QUESTION + b" ", "Authorization: Bearer sy_no")) == 401
+    )
+    assert len(admitted) == 3
+    in_force = gateway.gateway.snapshot
+    assert in_force is not None
+    revoked = msgspec.structs.replace(in_force, version=in_force.version + 1, published_at=time.time(), api_keys=())
+    gateway.gateway._take_snapshot(encode_snapshot(revoked))
+    assert await ask(connection, post("/api/v1/route", QUESTION + b" " * 9, AUTHORIZED)) == 401
     await connection.close()
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.edge import Edge
 from gateway.http.request_head import RequestHead, new_id
-from gateway.http.sync_fast_path import Admission, LaneAnswer, lane_of
+from gateway.http.sync_fast_path import PATH, Admission, LaneAnswer, lane_of
 
 HEADERS = [(b"host", b"localhost")]
 ADMISSION = Admission(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
@@ -20,7 +20,8 @@ async def _app(*_: object) -> None:
 class _Inner:
     new_id = staticmethod(new_id)
 
-    def admit(self, head: RequestHead) -> Admission:
+    def admit(self, target: bytes, head: RequestHead) -> Admission:
+        assert target == PATH
         assert head.headers[b"host"] == b"localhost"
         return ADMISSION
 
@@ -43,9 +44,9 @@ def test_other_apps_have_none() -> None:
 def test_the_edge_checks_what_takes_the_lane() -> None:
     lane = Edge(_app, fast_lane=_Inner()).lane
     assert lane is not None
-    admission = lane.admit(HEADERS)
+    admission = lane.admit(PATH, HEADERS)
     assert admission is ADMISSION
     assert lane.answer_at_once(admission, b"!").body == b"k!"
-    assert lane.admit([(b"host", b"evil.example")]) is None
-    assert lane.admit([*HEADERS, (b"content-encoding", b"gzip")]) is None
-    assert lane.admit([*HEADERS, (b"x-request-id", b"mine")]) is None
+    assert lane.admit(PATH, [(b"host", b"evil.example")]) is None
+    assert lane.admit(PATH, [*HEADERS, (b"content-encoding", b"gzip")]) is None
+    assert lane.admit(PATH, [*HEADERS, (b"x-request-id", b"mine")]) is None
