@@ -1,1 +1,0 @@
-"""Questions about the fleet and who looks after it."""

@@ -1,1 +1,0 @@
-"""Questions about what is installed: settings, secrets, database, Redis, the console."""
