@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from celery import shared_task
+
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, Resolver, check_engine_url, resolve
 from controlplane.fleet.models.engine import Engine
@@ -71,3 +73,9 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
 
 def _bracketed(address: str) -> str:
     return f"[{address}]" if ip_address(address).version == 6 else address
+
+
+@shared_task(name="controlplane.engine_addresses", ignore_result=True)
+def engine_addresses() -> None:
+    """Run every ten seconds. No lease: a move is made against the engine's revision, once."""
+    follow_addresses()

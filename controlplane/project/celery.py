@@ -16,8 +16,8 @@ app.conf.imports = [
     "controlplane.fleet.jobs.probe",
     "controlplane.project.housekeeping",
     "controlplane.publication.refresh_job",
-    "controlplane.access.key_usage_job",
-    "controlplane.fleet.jobs.learned_costs",
+    "controlplane.access.key_usage",
+    "controlplane.fleet.learned_costs",
     "controlplane.fleet.preflight.job",
     "controlplane.history.rollup_job",
     "controlplane.request_log.job",
@@ -28,13 +28,13 @@ app.conf.imports = [
     "controlplane.automation.jobs.prefill_decode",
     "controlplane.automation.jobs.rebalance",
     "controlplane.automation.jobs.engine_orders",
-    "controlplane.fleet.jobs.engine_addresses",
+    "controlplane.fleet.engine_addresses",
     "controlplane.fleet.discovery.job",
-    "controlplane.kv_nodes.silence_job",
-    "controlplane.kv_nodes.orders_job",
+    "controlplane.kv_nodes.silence",
+    "controlplane.kv_nodes.orders",
     "controlplane.trials.canary.job",
     "controlplane.trials.canary.holdback_job",
-    "controlplane.policies.scheduled_publish_job",
+    "controlplane.policies.scheduled_publishes",
 ]
 app.conf.task_default_queue = "jobs"
 app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
