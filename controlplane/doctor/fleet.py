@@ -15,11 +15,9 @@ from django.db import DatabaseError
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of
-from controlplane.fleet.block_sizes import block_size_problems
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.pool_roles import role_problems
-from controlplane.fleet.shared_caches import with_shared_caches
+from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.job_run import JobRun, JobState

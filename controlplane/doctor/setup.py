@@ -15,6 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from controlplane.project.checks import weak_secrets
 from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
 from controlplane.project.pre_release import remedy
 from routing.values.counted import count
@@ -29,20 +30,9 @@ def settings_mix(_installation: Installation) -> list[Finding]:
     return found or [ok("The settings are consistent.")]
 
 
-_SHORTEST_SECRET = 32
-
-
 def first_run(installation: Installation) -> list[Finding]:
     """Look at the environment's secrets, or at the file of the first start."""
-    weak = [
-        name
-        for name, value in (
-            ("SECRET_KEY", settings.SECRET_KEY),
-            ("SWITCHYARD_FLEET_SECRET", settings.FLEET_SECRET.decode(errors="replace")),
-        )
-        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8
-    ]
-    if weak:
+    if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
     if settings.SECRETS_GIVEN:
         return [ok("The secrets come from the environment.")]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from django.db import models, transaction
 
+from controlplane.fleet.engine_reading import engine_reading
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
@@ -50,8 +53,8 @@ def set_desired_state(
 
 def _set(engine: Engine, state: DesiredState, actor: Actor, expected: int | None, why: str) -> None:
     require(actor, Role.OPERATOR, engine.pool)
-    changes, pool = {"desired_state": state.value}, engine.pool.slug
-    recorded_change.change(engine, changes, _VERBS[state], actor=actor, expected=expected, why=why, pool=pool)
+    changes = {"desired_state": state.value}
+    recorded_change.change(engine, changes, _VERBS[state], actor=actor, expected=expected, why=why)
 
 
 def _other_ranks(engine: Engine) -> models.QuerySet[Engine]:
@@ -74,11 +77,16 @@ def delete_engine(
     only for an engine that is `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
     """
     require(actor, Role.OPERATOR, engine.pool)
-    pool = engine.pool.slug
     with transaction.atomic():
         stored = locked(engine, expected)
         _refuse_unless_empty(stored, in_flight, lost=lost)
-        recorded_change.delete(stored, "engine.delete", actor=actor, why=why, pool=pool)
+        recorded_change.delete(stored, "engine.delete", actor=actor, why=why)
+
+
+def delete_idle_engine(engine: Engine, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
+    """Delete an engine that has nothing in flight, as far as the gateways say now; raises as `delete_engine`."""
+    reading = engine_reading(engine.engine_id, time.time())
+    delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why)
 
 
 def _refuse_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -> None:

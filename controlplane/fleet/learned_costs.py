@@ -104,15 +104,8 @@ def fitted_of(cost: LearnedCost) -> FittedCost:
 def _write(pool: Pool, kind: str, before: LearnedCost | None, fitted: FittedCost, now: datetime) -> None:
     plain = msgspec.to_builtins(fitted)
     LearnedCost.objects.update_or_create(pool=pool, kind=kind, defaults={"fitted": plain, "learned_at": now})
-    audit.record(
-        ACTOR,
-        "cost.learn",
-        "pool",
-        pool.slug,
-        before={"kind": kind, **before.fitted} if before is not None else None,
-        after={"kind": kind, **plain},
-        pool=pool.slug,
-    )
+    was = {"kind": kind, **before.fitted} if before is not None else None
+    audit.tell(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
 
 
 def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:

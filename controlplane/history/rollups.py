@@ -24,6 +24,7 @@ from controlplane.history.models.rollup_roster import RollupRoster
 from controlplane.history.store import PoolFacts, read_past, read_peaks, write_columns
 from gateway.contracts.fleet_sample import PoolSample
 from gateway.contracts.wire import MIB, WireForm
+from routing.values.prepared_struct import prepared
 
 COARSE_S = 120
 FACTOR = COARSE_S // FINE_S
@@ -130,15 +131,4 @@ def _store_coarse(newest_fine: int) -> int:
 
 
 def _facts(pool: PoolSample) -> PoolFacts:
-    return PoolFacts(
-        pool_id=pool.pool_id,
-        name=pool.name,
-        region=pool.region,
-        served_model=pool.served_model,
-        placement=pool.placement,
-        order=pool.order,
-        policy_version=pool.policy_version,
-        ttft_slo_s=pool.ttft_slo_s,
-        tokens_per_s=pool.tokens_per_s,
-        admission=pool.admission,
-    )
+    return msgspec.convert(pool, prepared(PoolFacts), from_attributes=True)

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.platform.actor import Actor
 from controlplane.platform.bus import get_bus
+from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.platform.stream_intake import StreamIntake
@@ -23,20 +24,7 @@ logger = logging.getLogger(__name__)
 
 MAX_KEPT = 10_000
 _MOST_MESSAGES = 64
-_TOLD = (
-    "pool_id",
-    "planner",
-    "source",
-    "target",
-    "asked_blocks",
-    "blocks",
-    "bytes",
-    "seconds",
-    "outcome",
-    "loads",
-    "saved_tokens",
-    "worth",
-)
+_TOLD = sorted(fields_but(KvOrder, "order_id", "asked_at"))
 
 
 def visible_kv_orders(actor: Actor) -> QuerySet[KvOrder]:
@@ -73,9 +61,7 @@ def _store(rows: list[KvOrderRow]) -> None:
         for row in rows
     ]
     with transaction.atomic():
-        KvOrder.objects.bulk_create(
-            orders, update_conflicts=True, unique_fields=["order_id"], update_fields=list(_TOLD)
-        )
+        KvOrder.objects.bulk_create(orders, update_conflicts=True, unique_fields=["order_id"], update_fields=_TOLD)
         last_kept = KvOrder.objects.order_by("-pk").values_list("pk", flat=True)[MAX_KEPT - 1 : MAX_KEPT].first()
         if last_kept is not None:
             KvOrder.objects.filter(pk__lt=last_kept).delete()

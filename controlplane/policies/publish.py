@@ -90,15 +90,8 @@ def draft(
     complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
-        audit.record(
-            actor,
-            "policy.draft",
-            "policy",
-            policy.slug,
-            after=plain_fields(version),
-            why=message,
-            pool=only_pool(policy),
-        )
+        after, pool = plain_fields(version), only_pool(policy)
+        audit.tell(actor, "policy.draft", policy, after=after, why=message, pool=pool)
     return version
 
 
@@ -173,16 +166,7 @@ def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor:
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None
-    audit.record(
-        actor,
-        verb,
-        "policy",
-        policy.slug,
-        before=before,
-        after=plain_fields(version),
-        why=why,
-        pool=only_pool(policy),
-    )
+    audit.tell(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()

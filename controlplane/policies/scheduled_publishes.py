@@ -70,9 +70,7 @@ def schedule_publish(
             policy=policy, version=version, at=at, instead_of=instead_of, by=actor.user, by_key=actor.key_id,
             by_name=actor.name, why=why[:200],
         )  # fmt: skip
-        audit.record(
-            actor, "policy.schedule", "policy", policy.slug, after=told(schedule), why=why, pool=only_pool(policy)
-        )
+        audit.tell(actor, "policy.schedule", policy, after=told(schedule), why=why, pool=only_pool(policy))
     return schedule
 
 

@@ -12,8 +12,7 @@ from controlplane.fleet.api.sovereignty import SovereigntyRules
 from controlplane.history.affinity import api as affinity
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes.api import kv_nodes, kv_orders
-from controlplane.platform.api.openapi_document import OpenApiDocument
-from controlplane.platform.api.unknown_path import Nothing
+from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
 from controlplane.trials.api import canaries, shadows, whatifs

@@ -3,26 +3,89 @@
 from __future__ import annotations
 
 from django.utils import timezone
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.kv_nodes.api.kv_node_shape import KvNodeShape, KvNodeWord, KvPinName
-from controlplane.kv_nodes.models.kv_node import KvNodeState
-from controlplane.kv_nodes.registration import report_node
-from controlplane.kv_nodes.removal import delete_kv_node
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.registration import delete_kv_node, report_node
 from controlplane.kv_nodes.unpinning import unpin
 from controlplane.kv_nodes.visibility import visible_kv_nodes
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.changeable_object import Deletable
+from controlplane.platform.api.base import by_method
 from controlplane.platform.api.filters import contains, one_of
 from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.object_views import Deletable, Listed, Verb
+from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
+
+_MAX = (1 << 63) - 1
 
 
-class KvNodes(ApiView):
-    """All node managers, and what they say of themselves."""
+class KvNodeShape(ModelShape):
+    """One node manager."""
+
+    heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
+    report = serializers.DictField(source="report.content", read_only=True, default=dict)
+
+    unpin = serializers.ListField(
+        source="report.unpin",
+        child=serializers.DictField(child=serializers.CharField()),
+        read_only=True,
+        default=list,
+        help_text="Pins that operators have ended and the node still has.",
+    )
+
+    class Meta:
+        model = KvNode
+        fields = (
+            "name",
+            "incarnation",
+            "address",
+            "events_endpoint",
+            "replay_endpoint",
+            "metrics_url",
+            "dram_bytes",
+            "ssd_bytes",
+            "slot_bytes",
+            "state",
+            "heard_at",
+            "report",
+            "unpin",
+            "revision",
+        )
+
+
+class KvNodeWord(Input):
+    """What a node manager says of itself; it repeats it every few seconds."""
+
+    name = Text(max_length=64, help_text="Its id; never changes.")
+    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
+    address = Text(help_text="host:port under which engines and gateways reach it.")
+    events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
+    replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
+    metrics_url = Text(allow_blank=True, default="", help_text="Where Prometheus reads it.")
+    dram_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its DRAM tier (bytes).")
+    ssd_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its SSD tier (bytes).")
+    slot_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Largest block (bytes).")
+    state = serializers.ChoiceField(
+        choices=[KvNodeState.SERVING.value, KvNodeState.DRAINING.value, KvNodeState.GONE.value],
+        default=KvNodeState.SERVING.value,
+    )
+    report = Document(required=False, default=dict, help_text="Its counters since it started.")
+
+
+class KvPinName(Change):
+    """Which pin, as the node's report calls it."""
+
+    name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
+    tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")
+
+
+class KvNodes(Listed):
+    """List node managers."""
 
     noun = "KV nodes"
     shape = KvNodeShape
+    rows = staticmethod(visible_kv_nodes)
     bodies = by_method(POST=KvNodeWord)
     answers = by_method(POST=(200, KvNodeShape))
     whole_fleet = True
@@ -32,10 +95,6 @@ class KvNodes(ApiView):
         "name",
         {"state": one_of("state", KvNodeState.values, "State."), "name": contains("name", "Part of the name.")},
     )
-
-    def get(self, request: Request) -> Response:
-        """List node managers."""
-        return self.show_page(visible_kv_nodes(self.actor))
 
     def post(self, request: Request) -> Response:
         """Register a node manager, or report that it is still there; repeat it every few seconds."""
@@ -52,19 +111,14 @@ class OneKvNode(Deletable):
     whole_fleet = True
     rows = staticmethod(visible_kv_nodes)
     deleted = staticmethod(delete_kv_node)
-    answers = by_method(DELETE=(204, None))
 
 
-class KvNodeUnpin(ApiView):
-    """The end of a pin."""
+class KvNodeUnpin(Verb):
+    """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
 
     noun = "KV nodes"
     shape = KvNodeShape
+    rows = staticmethod(visible_kv_nodes)
+    verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
     whole_fleet = True
-
-    def post(self, request: Request, *, name: str) -> Response:
-        """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
-        node, body = visible_kv_nodes(self.actor).get(name=name), self.body()
-        why = taken_why(body)
-        return self.show(unpin(node, body["name"], body["tenant"], actor=self.actor, why=why))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import get_args
 
-from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.kv_nodes.orders import visible_kv_orders
-from controlplane.platform.api.base import ApiView
 from controlplane.platform.api.filters import exact, moment, one_of
 from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.object_views import Listed
+from controlplane.platform.api.strict_fields import ModelShape
 from gateway.contracts.kv_order import Ending
 
 
-class KvOrderShape(serializers.ModelSerializer):
+class KvOrderShape(ModelShape):
     """One order, what it moved, and what that was worth."""
 
     class Meta:
@@ -37,14 +34,14 @@ class KvOrderShape(serializers.ModelSerializer):
             "saved_tokens",
             "worth",
         )
-        read_only_fields = fields
 
 
-class KvOrders(ApiView):
-    """Orders that moved KV blocks between node managers, or took copies away."""
+class KvOrders(Listed):
+    """List orders."""
 
     noun = "KV nodes"
     shape = KvOrderShape
+    rows = staticmethod(visible_kv_orders)
     whole_fleet = True
     listing = Listing(
         {"asked_at": ("asked_at", "pk")},
@@ -59,7 +56,3 @@ class KvOrders(ApiView):
             "after": moment("asked_at__gte", "Asked then or later."),
         },
     )
-
-    def get(self, request: Request) -> Response:
-        """List orders."""
-        return self.show_page(visible_kv_orders(self.actor))

@@ -10,9 +10,8 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
-from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.management.connect_command import Connecting
-from controlplane.management.connect_ready import ready_to_ask
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError
+from controlplane.management.connect_command import Connecting, ready_to_ask
 from controlplane.project.checks import OURS
 
 

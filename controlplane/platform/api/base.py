@@ -23,8 +23,7 @@ from controlplane.platform.api.idempotency import answer_once
 from controlplane.platform.api.key_authentication import KeyAuthentication
 from controlplane.platform.api.listing import Listing
 from controlplane.platform.api.operation_schema import OperationSchema
-from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.rendering import ApiRenderer
+from controlplane.platform.api.problem import ApiRenderer, ProblemError
 from controlplane.platform.api.strict_json import MergePatchParser, StrictJsonParser
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.models.api_key import ApiKey
@@ -60,7 +59,9 @@ class ApiView(APIView):
     bodies: ClassVar[Mapping[str, Shape]] = MappingProxyType({})
     """How the body looks, by method."""
     answers: ClassVar[Mapping[str, tuple[int, Any]]] = MappingProxyType({})
-    """Status and look of the answer, by method, where it is not 200 with `shape`."""
+    """Status and look of the answer, by method, where it is not `shape` with 200, or 201 for a POST beside a list."""
+    says: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What it does, by method, where the method is one that views share."""
     changes_need: ClassVar[Role] = Role.OPERATOR
     """The role, somewhere at least, without which no change is even looked at; services decide in detail."""
     whole_fleet: ClassVar[bool] = False

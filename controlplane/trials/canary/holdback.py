@@ -66,7 +66,7 @@ def turn(
             return
         pool = stored.pool
         verb = _VERBS[SliceState(memory.state)]
-        audit.record(actor, verb, "pool", pool.slug, before=before, after=after, why=reason, pool=pool.slug)
+        audit.tell(actor, verb, pool, before=before, after=after, why=reason)
         if memory.state == SliceState.FALLBACK.value:
             text = f"Pool {pool.slug} fell back to its simple rule"
             end_running(pool.policy, text, actor=actor, pool=pool.slug)
