@@ -19,7 +19,8 @@ from controlplane.platform.api.strict_fields import ModelShape
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_search import digest_of, unix_ms, visible_decisions
-from controlplane.request_log.decision_story.story import story_of, text_of
+from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.hit_sample import MISMATCHES
 from gateway.contracts.regret import CAUSES
