@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import exact, moment, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed, ObjectView, Verb
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.strict_fields import Change, ModelShape
+from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method
 from controlplane.platform.models.job_run import JobRun, JobState
 
 

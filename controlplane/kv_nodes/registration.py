@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import QuerySet
 
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint
@@ -23,7 +24,7 @@ from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
-from controlplane.platform.roles import require
+from controlplane.platform.roles import may, require
 from kvstore.node.node_report import NodeReport
 from routing.values.prepared_struct import prepared
 
@@ -107,3 +108,9 @@ def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, w
     if node.state in LIVE:
         raise InUseError(f"KV node {node} is {node.get_state_display().lower()}; stop it first.")
     recorded_change.delete(node, "kv_node.delete", actor=actor, expected=expected, why=why)
+
+
+def visible_kv_nodes(actor: Actor) -> QuerySet[KvNode]:
+    """Return the nodes the actor may see, with their reports."""
+    nodes = KvNode.objects.select_related("report")
+    return nodes if may(actor, Role.VIEWER) else nodes.none()

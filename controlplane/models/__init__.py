@@ -13,7 +13,7 @@ from controlplane.fleet.models.pool import Pool as Pool
 from controlplane.fleet.models.region import Region as Region
 from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty
 from controlplane.history.models.rollup import Rollup as Rollup
-from controlplane.history.models.rollup_roster import RollupRoster as RollupRoster
+from controlplane.history.models.rollup import RollupRoster as RollupRoster
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
 from controlplane.kv_nodes.models.kv_order import KvOrder as KvOrder

@@ -170,3 +170,30 @@ def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor:
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()
+
+
+DEFAULT = "default"
+
+
+def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = None, why: str = "") -> Policy:
+    """Store a policy whose first version is live; `document` says what differs from the program's defaults.
+
+    Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError.
+    """
+    with transaction.atomic():
+        policy = create_policy(slug, name, actor=actor, why=why)
+        make_live(policy, actor=actor, document=document)
+    return policy
+
+
+def make_live(policy: Policy, *, actor: Actor, document: Any = None) -> None:
+    """Publish a first version of a policy that has none live."""
+    first = draft(policy, document or {}, actor=actor, message="The defaults of this program")
+    publish_version(first, instead_of=None, actor=actor)
+    policy.refresh_from_db()
+
+
+def usual_policy(*, actor: Actor) -> Policy:
+    """Return the policy for a new pool: `default`, else the first that is live; made where there is none."""
+    live = Policy.objects.filter(live_version__isnull=False).order_by("slug")
+    return live.filter(slug=DEFAULT).first() or live.first() or create_live_policy(DEFAULT, "Default", actor=actor)

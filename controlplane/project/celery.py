@@ -19,7 +19,7 @@ app.conf.imports = [
     "controlplane.access.key_usage",
     "controlplane.fleet.learned_costs",
     "controlplane.fleet.preflight.job",
-    "controlplane.history.rollup_job",
+    "controlplane.history.rollups",
     "controlplane.request_log.job",
     "controlplane.trials.whatif.job",
     "controlplane.trials.shadow.job",
@@ -33,7 +33,7 @@ app.conf.imports = [
     "controlplane.kv_nodes.silence",
     "controlplane.kv_nodes.orders",
     "controlplane.trials.canary.job",
-    "controlplane.trials.canary.holdback_job",
+    "controlplane.trials.canary.holdback",
     "controlplane.policies.scheduled_publishes",
 ]
 app.conf.task_default_queue = "jobs"

@@ -9,11 +9,9 @@ from rest_framework.response import Response
 
 from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import contains, exact, present
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Listed, Verb
+from controlplane.platform.api.listing import Listing, contains, exact, present
 from controlplane.platform.api.strict_fields import Change, ModelShape, Named, Text, WholeNumber
+from controlplane.platform.api.views import Changeable, Listed, Verb, by_method
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role

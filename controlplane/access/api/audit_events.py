@@ -6,11 +6,9 @@ from rest_framework import serializers
 
 from controlplane.access.audit_search import visible_events
 from controlplane.platform.actor import API, COMMAND, CONSOLE, PROGRAM
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import exact, moment, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed, ObjectView
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.strict_fields import ModelShape
+from controlplane.platform.api.views import Listed, ObjectView, by_method
 from controlplane.platform.models.audit_event import AuditEvent
 
 

@@ -8,11 +8,9 @@ from rest_framework import serializers
 from controlplane.fleet import topology
 from controlplane.fleet.topology import MAX_MODELS
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import contains
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Creatable, Deletable
+from controlplane.platform.api.listing import Listing, contains
 from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 

@@ -21,11 +21,9 @@ from controlplane.automation.reading import DOCUMENTS, PoolStanding, pool_standi
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.filters import exact, moment, one_of, truth
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import ObjectView, Verb
+from controlplane.platform.api.listing import Listing, exact, moment, one_of, truth
 from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.views import ApiView, ObjectView, Verb, by_method
 
 
 def _pools(actor: Actor) -> QuerySet[Pool]:

@@ -14,10 +14,9 @@ from controlplane.automation.models.engine_health import EngineHealth, HealthSta
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_engines
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.object_views import ObjectView, Verb
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.views import ObjectView, Verb, by_method
 
 
 def _engines(actor: Actor) -> QuerySet[Engine]:

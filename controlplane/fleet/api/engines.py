@@ -11,11 +11,9 @@ from controlplane.fleet.engine_lifecycle import delete_idle_engine, set_desired_
 from controlplane.fleet.engine_registration import change_engine, register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
 from controlplane.fleet.visibility import named_pool, visible_engines
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.filters import contains, exact, one_of, truth
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Deletable, Listed, Verb
+from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
 from controlplane.platform.api.strict_fields import Change, ModelShape, Number, Text, Truth
+from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Verb, by_method, taken_why
 
 
 class EngineShape(ModelShape):

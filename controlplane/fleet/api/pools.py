@@ -17,11 +17,9 @@ from controlplane.fleet.models.pool import ActuatorKind, KeySource, Pool, PoolMo
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.filters import contains, exact, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Deletable
+from controlplane.platform.api.listing import Listing, contains, exact, one_of
 from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Named, Text, Truth, WholeNumber
+from controlplane.platform.api.views import ApiView, Changeable, Deletable, by_method
 from controlplane.platform.field_problems import problem
 from controlplane.platform.role import Role
 from controlplane.policies.models.policy import Policy

@@ -5,11 +5,9 @@ from __future__ import annotations
 from controlplane.fleet import topology
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_regions
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import contains
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Creatable, Deletable
+from controlplane.platform.api.listing import Listing, contains
 from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.role import Role
 
 

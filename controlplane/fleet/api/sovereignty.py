@@ -9,9 +9,8 @@ from typing_extensions import override
 
 from controlplane.fleet.models.sovereignty import Sovereignty
 from controlplane.fleet.sovereignty.rules import replace_sovereignty, stored_sovereignty
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.object_views import Changeable
 from controlplane.platform.api.strict_fields import Change, Input, Text, Truth
+from controlplane.platform.api.views import Changeable, by_method
 from controlplane.platform.role import Role
 from routing.regions.sovereignty import MAX_NAMES, MAX_RULES
 

@@ -29,7 +29,7 @@ from controlplane.fleet.topology import change_pool, create_pool, create_region
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
-from controlplane.policies.first_policy import usual_policy
+from controlplane.policies.publish import usual_policy
 from routing.values.counted import count
 
 FIRST_REGION = "local"

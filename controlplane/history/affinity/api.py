@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from controlplane.fleet.visibility import visible_engines, visible_pools
 from controlplane.history.affinity.answers import affinity_answer, hits_answer, rings_answer
 from controlplane.history.affinity.intake import PoolWord, affinity_hearing
-from controlplane.platform.api.base import ApiView
 from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.views import ApiView
 from gateway.contracts.affinity_sample import EngineAffinity
 from routing.rings.ring_shares import UnknownEngineError
 

@@ -8,14 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
-from controlplane.kv_nodes.registration import delete_kv_node, report_node
+from controlplane.kv_nodes.registration import delete_kv_node, report_node, visible_kv_nodes
 from controlplane.kv_nodes.unpinning import unpin
-from controlplane.kv_nodes.visibility import visible_kv_nodes
-from controlplane.platform.api.base import by_method
-from controlplane.platform.api.filters import contains, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Deletable, Listed, Verb
+from controlplane.platform.api.listing import Listing, contains, one_of
 from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
+from controlplane.platform.api.views import Deletable, Listed, Verb, by_method
 
 _MAX = (1 << 63) - 1
 

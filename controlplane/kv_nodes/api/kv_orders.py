@@ -6,10 +6,9 @@ from typing import get_args
 
 from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.kv_nodes.orders import visible_kv_orders
-from controlplane.platform.api.filters import exact, moment, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.strict_fields import ModelShape
+from controlplane.platform.api.views import Listed
 from gateway.contracts.kv_order import Ending
 
 

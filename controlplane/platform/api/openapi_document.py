@@ -9,7 +9,7 @@ from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView
+from controlplane.platform.api.views import ApiView
 from controlplane.platform.role import Role
 
 

@@ -7,10 +7,8 @@ from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.filters import contains, exact
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Changeable, Creatable, Deletable
+from controlplane.platform.api.listing import Listing, contains, exact
+from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, by_method
 from controlplane.policies import publish as policies
 from controlplane.policies.api.policy_shape import CheckedDocument, NewPolicy, PolicyChange, PolicyDocument, PolicyShape
 from controlplane.policies.document.problems import InvalidPolicyError, validated

@@ -9,11 +9,9 @@ from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import ApiView, by_method, taken_why, why_of
 from controlplane.platform.api.etags import expected_revision
-from controlplane.platform.api.filters import present
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Verb
+from controlplane.platform.api.listing import Listing, present
+from controlplane.platform.api.views import ApiView, Verb, by_method, taken_why, why_of
 from controlplane.policies import approvals as policy_approvals
 from controlplane.policies import publish as policies
 from controlplane.policies import scheduled_publishes

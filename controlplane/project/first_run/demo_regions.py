@@ -16,8 +16,8 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.topology import create_pool, create_region
 from controlplane.platform.bus import bus_url
-from controlplane.policies.first_policy import DEFAULT as POLICY
 from controlplane.policies.models.policy import Policy
+from controlplane.policies.publish import DEFAULT as POLICY
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports, register_supervised
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python

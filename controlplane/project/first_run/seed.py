@@ -30,10 +30,9 @@ from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
-from controlplane.policies.first_policy import DEFAULT as POLICY
-from controlplane.policies.first_policy import make_live
 from controlplane.policies.models.policy import Policy
-from controlplane.policies.publish import create_policy
+from controlplane.policies.publish import DEFAULT as POLICY
+from controlplane.policies.publish import create_policy, make_live
 from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password, new_secret
 

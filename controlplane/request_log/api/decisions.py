@@ -10,12 +10,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView
-from controlplane.platform.api.filters import BadFilterError, Filter, exact, one_of, truth
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed
+from controlplane.platform.api.listing import BadFilterError, Filter, Listing, exact, one_of, truth
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import ModelShape
+from controlplane.platform.api.views import ApiView, Listed
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_search import digest_of, unix_ms, visible_decisions

@@ -16,12 +16,10 @@ from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.fleet.visibility import named_pool
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.filters import exact, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Deletable, Listed
+from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import ApiView, Deletable, Listed, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.platform.one_line import one_line
 from controlplane.request_log.models.recording import Origin, Recording

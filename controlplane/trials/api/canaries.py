@@ -13,12 +13,10 @@ from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import named_pool
-from controlplane.platform.api.base import by_method, taken_why
 from controlplane.platform.api.etags import etag_of
-from controlplane.platform.api.filters import exact, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed, ObjectView, Verb
+from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Number, Text, Truth, WholeNumber
+from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import visible_policies

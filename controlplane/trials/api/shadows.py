@@ -11,11 +11,9 @@ from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.fleet.visibility import named_pool
-from controlplane.platform.api.base import by_method, taken_why
-from controlplane.platform.api.filters import exact, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed, ObjectView, Verb
+from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
+from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method, taken_why
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.shadow.lifecycle import MOST_MINUTES, start_shadow, stop_shadow, visible_shadows

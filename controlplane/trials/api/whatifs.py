@@ -9,11 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.platform.api.base import by_method, taken_why
-from controlplane.platform.api.filters import exact
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.object_views import Listed, ObjectView
+from controlplane.platform.api.listing import Listing, exact
 from controlplane.platform.api.strict_fields import Change, Document, WholeNumber
+from controlplane.platform.api.views import Listed, ObjectView, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.request_log.recordings.lifecycle import visible_recordings
 from controlplane.trials.api.named_version import version_of

@@ -12,8 +12,7 @@ from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, Foun
 from controlplane.fleet.discovery.job import discovery_problems, look_at
 from controlplane.fleet.discovery.reconcile import VANISHED_LOOKS
 from controlplane.fleet.discovery.setting import DiscoverySource
-from controlplane.fleet.engine_lifecycle import set_desired_state
-from controlplane.fleet.engine_reading import EngineReading
+from controlplane.fleet.engine_lifecycle import EngineReading, set_desired_state
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
