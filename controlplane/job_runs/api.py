@@ -6,7 +6,7 @@ from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
 from controlplane.platform.api.listing import Listing, exact, moment, one_of
 from controlplane.platform.api.strict_fields import Change, ModelShape
-from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method
+from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method
 from controlplane.platform.models.job_run import JobRun, JobState
 
 
@@ -34,12 +34,16 @@ class JobRunShape(ModelShape):
         )
 
 
-class JobRuns(Listed):
-    """List runs, the newest first."""
-
+class _Runs(Objects):
     noun = "jobs"
     shape = JobRunShape
     rows = staticmethod(visible_runs)
+    field = "pk"
+
+
+class JobRuns(_Runs, Listed):
+    """List runs, the newest first."""
+
     listing = Listing(
         {"started_at": ("started_at", "pk")},
         "-started_at",
@@ -52,21 +56,13 @@ class JobRuns(Listed):
     )
 
 
-class OneJobRun(ObjectView):
+class OneJobRun(_Runs, ObjectView):
     """One run."""
 
-    noun = "jobs"
-    shape = JobRunShape
-    rows = staticmethod(visible_runs)
-    field = "pk"
     says = by_method(GET="Return the run.")
 
 
-class _RunChange(Verb):
-    noun = "jobs"
-    shape = JobRunShape
-    rows = staticmethod(visible_runs)
-    field = "pk"
+class _RunChange(_Runs, Verb):
     bodies = by_method(POST=Change)
 
 

@@ -11,7 +11,7 @@ from controlplane.access.api_keys import change_api_key, create_api_key, revoke_
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.listing import Listing, contains, exact, present
 from controlplane.platform.api.strict_fields import Change, ModelShape, Named, Text, WholeNumber
-from controlplane.platform.api.views import Changeable, Listed, Verb, by_method
+from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
@@ -109,17 +109,20 @@ def _keys(_actor: Actor) -> QuerySet[ApiKey]:
     return ApiKey.objects.select_related("tenant")
 
 
-class ApiKeys(Listed):
-    """List API keys."""
-
+class _Keys(Objects):
     noun = "keys"
     shape = ApiKeyShape
     rows = staticmethod(_keys)
-    bodies = by_method(POST=NewApiKey)
-    answers = by_method(POST=(201, CreatedApiKeyShape))
     changes_need = Role.ADMIN
     whole_fleet = True
     has_etag = True
+
+
+class ApiKeys(_Keys, Listed):
+    """List API keys."""
+
+    bodies = by_method(POST=NewApiKey)
+    answers = by_method(POST=(201, CreatedApiKeyShape))
     shown_once = frozenset({"text"})
     listing = Listing(
         {"created_at": ("created_at", "key_id"), "tenant": ("tenant__slug", "key_id"), "key_id": ("key_id",)},
@@ -139,26 +142,15 @@ class ApiKeys(Listed):
         return self.show(key, 201, shape=CreatedApiKeyShape)
 
 
-class OneApiKey(Changeable):
+class OneApiKey(_Keys, Changeable):
     """One API key."""
 
-    noun = "keys"
-    shape = ApiKeyShape
-    rows = staticmethod(_keys)
     changed = staticmethod(change_api_key)
     bodies = by_method(PUT=ApiKeyChange, PATCH=ApiKeyChange)
-    changes_need = Role.ADMIN
-    whole_fleet = True
 
 
-class ApiKeyRevocation(Verb):
+class ApiKeyRevocation(_Keys, Verb):
     """Revoke the key for good; every gateway refuses it within seconds. Repeating it changes nothing."""
 
-    noun = "keys"
-    shape = ApiKeyShape
-    rows = staticmethod(_keys)
     verb = staticmethod(revoke_api_key)
     bodies = by_method(POST=Change)
-    changes_need = Role.ADMIN
-    whole_fleet = True
-    has_etag = True

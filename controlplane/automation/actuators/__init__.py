@@ -1,1 +1,1 @@
-"""Who starts, stops and turns engines: one file per kind, behind actuator.Actuator."""
+"""Who starts, stops and turns engines: one class per kind, behind actuator.Actuator."""

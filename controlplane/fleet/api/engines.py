@@ -13,7 +13,7 @@ from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
 from controlplane.fleet.visibility import named_pool, visible_engines
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
 from controlplane.platform.api.strict_fields import Change, ModelShape, Number, Text, Truth
-from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Verb, by_method, taken_why
+from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Objects, Verb, by_method, taken_why
 
 
 class EngineShape(ModelShape):
@@ -120,14 +120,17 @@ class BulkAnswer(serializers.Serializer):
     results = BulkResult(many=True)
 
 
-class Engines(Listed):
-    """List engines."""
-
+class _Engines(Objects):
     noun = "engines"
     shape = EngineShape
     rows = staticmethod(visible_engines)
-    bodies = by_method(POST=NewEngine)
     has_etag = True
+
+
+class Engines(_Engines, Listed):
+    """List engines."""
+
+    bodies = by_method(POST=NewEngine)
     listing = Listing(
         {
             "name": ("pool__slug", "name"),
@@ -153,26 +156,19 @@ class Engines(Listed):
         return self.show(register_engine(pool, **body, actor=self.actor), 201)
 
 
-class OneEngine(Changeable, Deletable):
+class OneEngine(_Engines, Changeable, Deletable):
     """One engine."""
 
-    noun = "engines"
-    shape = EngineShape
-    rows = staticmethod(visible_engines)
     changed = staticmethod(change_engine)
     deleted = staticmethod(delete_idle_engine)
     bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
 
 
-class EngineState(Verb):
+class EngineState(_Engines, Verb):
     """Say what is wanted; If-Match is heeded where it is sent."""
 
-    noun = "engines"
-    shape = EngineShape
-    rows = staticmethod(visible_engines)
     verb = staticmethod(set_desired_state)
     bodies = by_method(POST=StateChange)
-    has_etag = True
 
 
 class EngineBulk(ApiView):

@@ -12,7 +12,7 @@ from controlplane.kv_nodes.registration import delete_kv_node, report_node, visi
 from controlplane.kv_nodes.unpinning import unpin
 from controlplane.platform.api.listing import Listing, contains, one_of
 from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
-from controlplane.platform.api.views import Deletable, Listed, Verb, by_method
+from controlplane.platform.api.views import Deletable, Listed, Objects, Verb, by_method
 
 _MAX = (1 << 63) - 1
 
@@ -77,15 +77,18 @@ class KvPinName(Change):
     tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")
 
 
-class KvNodes(Listed):
-    """List node managers."""
-
+class _Nodes(Objects):
     noun = "KV nodes"
     shape = KvNodeShape
     rows = staticmethod(visible_kv_nodes)
+    whole_fleet = True
+
+
+class KvNodes(_Nodes, Listed):
+    """List node managers."""
+
     bodies = by_method(POST=KvNodeWord)
     answers = by_method(POST=(200, KvNodeShape))
-    whole_fleet = True
     has_etag = True
     listing = Listing(
         {"name": ("name",)},
@@ -100,22 +103,14 @@ class KvNodes(Listed):
         return self.show(report_node(name, body, report, now=timezone.now(), actor=self.actor))
 
 
-class OneKvNode(Deletable):
+class OneKvNode(_Nodes, Deletable):
     """One node manager."""
 
-    noun = "KV nodes"
-    shape = KvNodeShape
-    whole_fleet = True
-    rows = staticmethod(visible_kv_nodes)
     deleted = staticmethod(delete_kv_node)
 
 
-class KvNodeUnpin(Verb):
+class KvNodeUnpin(_Nodes, Verb):
     """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
 
-    noun = "KV nodes"
-    shape = KvNodeShape
-    rows = staticmethod(visible_kv_nodes)
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
-    whole_fleet = True

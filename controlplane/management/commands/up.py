@@ -38,7 +38,7 @@ from controlplane.project.first_run.seed import (
     still_valid,
     without_used,
 )
-from controlplane.project.first_run.welcome import Welcome, render
+from controlplane.project.first_run.welcome import welcome
 from controlplane.project.json_log import logging_settings
 from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.public_port import PortTakenError, listen
@@ -147,7 +147,7 @@ class Command(BaseCommand):
     def _greet(
         self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path, children: Sequence[ChildSpec]
     ) -> None:
-        welcome = Welcome(
+        text = welcome(
             url=_base_url(options) + "/",
             user=ADMIN,
             password=secrets.admin_password,
@@ -155,8 +155,9 @@ class Command(BaseCommand):
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
             chat=chat_address(children),
+            show_secrets=is_loopback(options["host"]),
         )
-        self.stdout.write(render(welcome, show_secrets=is_loopback(options["host"])))
+        self.stdout.write(text)
         self.stdout.flush()
 
 

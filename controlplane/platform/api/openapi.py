@@ -34,6 +34,10 @@ _STRUCTS = (
     *(AdvisoryBody, AdvisoryAnswer, AdvisoryState, TokenBody, TokenAnswer, WithdrawnAnswer),
 )
 _KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
+_OBSERVES = "Report requests to an observe-only pool: one observation, or one per line."
+_HANDED_OVER = "Report that the prefill leg of a pair is done."
+_ADVISES = "Announce that a session will ask soon."
+_TOKENS = "Get a token for one session's advisories."
 _EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks the scope manage."
 
 
@@ -45,43 +49,28 @@ def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
 
 
 def _paths() -> dict[str, dict[str, Operation]]:
-    feedback = f"{feedback_api.PREFIX}{{id}}/"
-    route, answer, told = _ref("RouteRequest"), _ref("RouteAnswer"), _ref("Feedback")
+    feedback, advisory = f"{feedback_api.PREFIX}{{id}}/", advisory_api.PREFIX + "{id}"
+    told, completion = _ref("Feedback"), _ref("Completion")
     paths = {
-        ROUTE: {"post": _operation("route", _ROUTE, route, answer)},
+        ROUTE: {"post": _operation("route", _ROUTE, _ref("RouteRequest"), _ref("RouteAnswer"))},
         BATCH: {"post": _operation("routeBatch", "Choose engines for several requests.", _BATCH, _DECISIONS)},
-        OBSERVE: {
-            "post": _operation(
-                "observe",
-                "Report requests to an observe-only pool: one observation, or one per line.",
-                _ref("Observation"),
-                _ref("ObserveAnswer"),
-            )
-        },
-        feedback + "handed_over": {
-            "post": _operation(
-                "handedOver",
-                "Report that the prefill leg of a pair is done.",
-                _ref("Completion"),
-                told,
-                body_needed=False,
-            )
-        },
+        OBSERVE: {"post": _operation("observe", _OBSERVES, _ref("Observation"), _ref("ObserveAnswer"))},
+        feedback + "handed_over": {"post": _operation("handedOver", _HANDED_OVER, completion, told, body_needed=False)},
         feedback + "first_token": {"post": _operation("firstToken", "Report the first token.", None, told)},
         feedback + "complete": {
-            "post": _operation("complete", "Report completion.", _ref("Completion"), told, body_needed=False)
+            "post": _operation("complete", "Report completion.", completion, told, body_needed=False)
         },
         feedback + "fail": {"post": _operation("fail", "Report failure.", None, told)},
         feedback + "cancel": {"post": _operation("cancel", "Report a cancellation.", None, told)},
-        explain_api.PREFIX + "{id}": {
-            "get": _operation(
-                "explain",
-                _EXPLAINS,
-                None,
-                _ref("Explanation"),
-            )
+        explain_api.PREFIX + "{id}": {"get": _operation("explain", _EXPLAINS, None, _ref("Explanation"))},
+        advisory_api.ADVISORIES: {"post": _operation("advise", _ADVISES, _ADVICE, _ADVISED, status=202)},
+        advisory_api.TOKENS: {
+            "post": _operation("advisoryToken", _TOKENS, _ref("TokenBody"), _ref("TokenAnswer"), status=201)
         },
-        **_advisories(),
+        advisory: {
+            "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
+            "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
+        },
         **{each.path: {"post": _operation(_name(each.path), each.summary, _OPENAI, _OPENAI)} for each in ENDPOINTS},
         openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
@@ -98,22 +87,6 @@ def _paths() -> dict[str, dict[str, Operation]]:
     return paths
 
 
-def _advisories() -> dict[str, dict[str, Operation]]:
-    one = advisory_api.PREFIX + "{id}"
-    advise = _operation("advise", "Announce that a session will ask soon.", _ADVICE, _ADVISED, status=202)
-    token = _operation(
-        "advisoryToken", "Get a token for one session's advisories.", _ref("TokenBody"), _ref("TokenAnswer"), status=201
-    )
-    return {
-        advisory_api.ADVISORIES: {"post": advise},
-        advisory_api.TOKENS: {"post": token},
-        one: {
-            "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
-            "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
-        },
-    }
-
-
 def _name(path: str) -> str:
     return path.strip("/").replace("/", "_")
 
@@ -127,15 +100,12 @@ def _operation(
         "tags": ["inference" if answer is _OPENAI else "routing"],
         "security": _KEY,
         "responses": {
-            str(status): {"description": "The answer.", "content": {"application/json": {"schema": answer}}},
-            "default": {
-                "description": "Says what to do.",
-                "content": {"application/json": {"schema": _ref("GatewayError")}},
-            },
+            str(status): {"description": "The answer.", **_content(answer)},
+            "default": {"description": "Says what to do.", **_content(_ref("GatewayError"))},
         },
     }
     if body is not None:
-        operation["requestBody"] = {"required": body_needed, "content": {"application/json": {"schema": body}}}
+        operation["requestBody"] = {"required": body_needed, **_content(body)}
     return operation
 
 
@@ -147,17 +117,27 @@ def _open(name: str, sentence: str, media_type: str = "application/json") -> Ope
         "tags": ["health"],
         "security": [{}],
         "responses": {
-            "200": {"description": "Yes.", "content": {media_type: {"schema": answer}}},
-            "default": {
-                "description": "Not ready, with the reason.",
-                "content": {"application/json": {"schema": _ref("GatewayError")}},
-            },
+            "200": {"description": "Yes.", **_content(answer, media_type)},
+            "default": {"description": "Not ready, with the reason.", **_content(_ref("GatewayError"))},
         },
     }
 
 
+def _content(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}}
+
+
 def _ref(name: str) -> dict[str, str]:
     return {"$ref": _REF.format(name=name)}
+
+
+def _object(named: dict[str, str] | None = None, /, **members: Any) -> dict[str, Any]:
+    """Return an object that has all these members."""
+    return {"type": "object", **(named or {}), "required": list(members), "properties": members}
+
+
+def _list(of: Any, at_most: int) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": at_most, "items": of}
 
 
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
@@ -168,55 +148,27 @@ _NO_WAIT = {
     "description": "false: as in the body, for proxies that pass on a client's body as it came.",
     "schema": {"type": "string", "enum": ["false"]},
 }
-_ERROR = {
-    "type": "object",
-    "title": "GatewayError",
-    "description": "An error in OpenAI's shape.",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "code": {"type": ["string", "integer"], "description": "A number if the engine reported it."},
-                "param": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
-_FEEDBACK = {
-    "type": "object",
-    "title": "Feedback",
-    "required": ["decision_id", "outcome"],
-    "properties": {"decision_id": {"type": "string"}, "outcome": {"type": "string"}},
-}
-_OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
-_ADVICES = {"type": "array", "minItems": 1, "maxItems": advisory_api.MAX_BATCH, "items": _ref("AdvisoryBody")}
-_ADVICE = {
-    "anyOf": [
-        _ref("AdvisoryBody"),
-        {"type": "object", "required": ["advisories"], "properties": {"advisories": _ADVICES}},
-    ]
-}
-_ADVISED = {
-    "anyOf": [
-        _ref("AdvisoryAnswer"),
-        {
-            "type": "object",
-            "required": ["advisories"],
-            "properties": {"advisories": {"type": "array", "items": _ref("AdvisoryAnswer")}},
+_ERROR = _object(
+    {"title": "GatewayError", "description": "An error in OpenAI's shape."},
+    error={
+        "type": "object",
+        "required": ["message", "type", "code"],
+        "properties": {
+            "message": {"type": "string"},
+            "type": {"type": "string"},
+            "code": {"type": ["string", "integer"], "description": "A number if the engine reported it."},
+            "param": {"type": ["string", "null"]},
         },
-    ]
-}
-_REQUESTS = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ref("RouteRequest")}
-_BATCH = {"oneOf": [_REQUESTS, {"type": "object", "required": ["requests"], "properties": {"requests": _REQUESTS}}]}
-_DECISIONS = {
-    "type": "object",
-    "required": ["decisions"],
-    "properties": {"decisions": {"type": "array", "items": {"anyOf": [_ref("RouteAnswer"), _ref("GatewayError")]}}},
-}
+    },
+)
+_FEEDBACK = _object({"title": "Feedback"}, decision_id={"type": "string"}, outcome={"type": "string"})
+_OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_ADVICES = _list(_ref("AdvisoryBody"), advisory_api.MAX_BATCH)
+_ADVICE = {"anyOf": [_ref("AdvisoryBody"), _object(advisories=_ADVICES)]}
+_ADVISED = {"anyOf": [_ref("AdvisoryAnswer"), _object(advisories={"type": "array", "items": _ref("AdvisoryAnswer")})]}
+_REQUESTS = _list(_ref("RouteRequest"), MAX_BATCH)
+_BATCH = {"oneOf": [_REQUESTS, _object(requests=_REQUESTS)]}
+_DECISIONS = _object(decisions={"type": "array", "items": {"anyOf": [_ref("RouteAnswer"), _ref("GatewayError")]}})
 
 
 class Generator(SchemaGenerator):

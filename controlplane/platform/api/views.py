@@ -182,12 +182,16 @@ def why_of(request: Request) -> str:
     return request.query_params.get("why", "")[:200]
 
 
-class _OfRows(ApiView):
+class Objects(ApiView):
+    """What all addresses of one kind of object share."""
+
     rows: Callable[[Actor], Any]
     """The objects that an actor may see, as a query."""
+    field: ClassVar[str] = ""
+    """The field by which an address names an object; empty: each name in it is that of a field."""
 
 
-class Listed(_OfRows):
+class Listed(Objects):
     """All objects of a kind, as `listing` says. The docstring of a subclass describes the GET."""
 
     @override
@@ -211,10 +215,7 @@ class Creatable(Listed):
         return self.show(self.created(**self.body(), actor=self.actor), 201)
 
 
-class _OfObject(_OfRows):
-    field: ClassVar[str] = ""
-    """The field by which the address names an object; empty: each name in it is that of a field."""
-
+class _OfObject(Objects):
     def thing(self, **names: Any) -> Any:
         """Return the object that the address names, if the actor may see it; raises DoesNotExist."""
         return self.rows(self.actor).get(**(dict.fromkeys((self.field,), *names.values()) if self.field else names))

@@ -16,7 +16,7 @@ from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.etags import etag_of
 from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Number, Text, Truth, WholeNumber
-from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method, taken_why
+from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import visible_policies
@@ -139,14 +139,18 @@ class NewCanary(Change):
     )
 
 
-class Canaries(Listed):
-    """List canaries, the newest first."""
-
+class _Canaries(Objects):
     noun = "canaries"
     shape = CanaryShape
     rows = staticmethod(canaries.visible_canaries)
-    bodies = by_method(POST=NewCanary)
+    field = "key"
     has_etag = True
+
+
+class Canaries(_Canaries, Listed):
+    """List canaries, the newest first."""
+
+    bodies = by_method(POST=NewCanary)
     listing = Listing(
         {"started_at": ("started_at", "pk")},
         "-started_at",
@@ -176,14 +180,8 @@ class Canaries(Listed):
         return version_of(of_policy, "version", version)
 
 
-class OneCanary(ObjectView):
+class OneCanary(_Canaries, ObjectView):
     """One canary."""
-
-    noun = "canaries"
-    shape = CanaryShape
-    rows = staticmethod(canaries.visible_canaries)
-    field = "key"
-    has_etag = True
 
     @override
     def get(self, request: Request, **names: Any) -> Response:
@@ -192,13 +190,7 @@ class OneCanary(ObjectView):
         return Response(self.represented(found), headers={"ETag": etag_of(found)})
 
 
-class _CanaryVerb(Verb):
-    noun = "canaries"
-    shape = CanaryShape
-    rows = staticmethod(canaries.visible_canaries)
-    field = "key"
-    has_etag = True
-
+class _CanaryVerb(_Canaries, Verb):
     @override
     def carry_out(self, thing: Canary, *, force: bool = False, **asked: Any) -> Canary:
         """Call the service; `force`: it goes on without evidence."""

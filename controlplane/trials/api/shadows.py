@@ -13,7 +13,7 @@ from typing_extensions import override
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
-from controlplane.platform.api.views import Listed, ObjectView, Verb, by_method, taken_why
+from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method, taken_why
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.models.shadow import ShadowState
 from controlplane.trials.shadow.lifecycle import MOST_MINUTES, start_shadow, stop_shadow, visible_shadows
@@ -89,12 +89,16 @@ def _result(figures: ShadowFigures) -> dict[str, Any]:
     }
 
 
-class Shadows(Listed):
-    """List shadows, the newest first."""
-
+class _Shadows(Objects):
     noun = "shadows"
     shape = ShadowShape
     rows = staticmethod(visible_shadows)
+    field = "pk"
+
+
+class Shadows(_Shadows, Listed):
+    """List shadows, the newest first."""
+
     bodies = by_method(POST=NewShadow)
     listing = Listing(
         {"created_at": ("created_at", "pk")},
@@ -115,22 +119,14 @@ class Shadows(Listed):
         return self.show(start_shadow(pool, draft, **limits, actor=self.actor, why=why), 201)
 
 
-class OneShadow(ObjectView):
+class OneShadow(_Shadows, ObjectView):
     """One shadow."""
 
-    noun = "shadows"
-    shape = ShadowShape
-    rows = staticmethod(visible_shadows)
-    field = "pk"
     says = by_method(GET="Return the shadow with what is counted by now.")
 
 
-class ShadowStop(Verb):
+class ShadowStop(_Shadows, Verb):
     """End the shadow; 409 where it is over already."""
 
-    noun = "shadows"
-    shape = ShadowShape
-    rows = staticmethod(visible_shadows)
-    field = "pk"
     verb = staticmethod(stop_shadow)
     bodies = by_method(POST=Change)
