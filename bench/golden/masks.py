@@ -21,9 +21,11 @@ _PATTERNS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), "<time>"),
     (re.compile(r"sy_[A-Za-z0-9_-]+"), "<key>"),
     (re.compile(r"[0-9a-f]{16,}"), "<hex>"),
-    (re.compile(r'(?<="created":)\d+'), "<int>"),
+    (re.compile(r'("(?:created|created_at|sequence_number)": ?)\d+'), r"\1<int>"),
     (re.compile(r"([-.])[A-Za-z0-9_-]{8}\.(js|css|woff2)"), r"\1<hash>.\2"),
 )
+_PIECE = re.compile(r'("content": ?|"delta": ?|"type": ?"text_delta", ?"text": ?)"((?:[^"\\]|\\.)+)"')
+"""A part of a streamed text, as chat completions, responses and messages have it."""
 _MEASURED = re.compile(
     r"(_at|_s|_ms|_us|_age|version|prefix|rate|created|cursor|revision|seed)$|^(id|key_id|at|last4|salt)$"
 )
@@ -60,9 +62,9 @@ def body_of(content_type: str, text: str) -> Any:
 
 def stream_of(text: str) -> dict[str, Any]:
     """Return the text of a stream, and each kind of event once: how many tokens an event holds is chance."""
-    content = re.compile(r'"content": ?"((?:[^"\\]|\\.)+)"')
-    events = [content.sub('"content":"…"', line) for line in text.splitlines() if line]
-    return {"text": "".join(content.findall(text)), "events": list(dict.fromkeys(events))}
+    events = [_PIECE.sub(r'\1"…"', line) for line in text.splitlines() if line]
+    pieces = [piece for _, piece in _PIECE.findall(text)]
+    return {"text": "".join(pieces), "events": list(dict.fromkeys(events))}
 
 
 def shape_of(value: Any, depth: int = 3) -> Any:

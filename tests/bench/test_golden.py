@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.test import Client
+from typing_extensions import override
 
 from bench.golden import surface
 from bench.golden.__main__ import compare
+from bench.golden.asker import Asker
+from bench.golden.exchanges import exchanges
 from bench.golden.masks import body_of, masked, series_of
+from bench.golden.questions import ask_api, ask_trials
+
+
+@dataclass
+class DjangoAsker(Asker):
+    """Asks the views of this process."""
+
+    client: Client = field(default_factory=Client)
+
+    @override
+    def ask(
+        self, method: str, path: str, body: Any = None, key: str = "", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], str]:
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        if key:
+            sent["Authorization"] = f"Bearer {self.keys[key]}"
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        answer = self.client.generic(method, path, data, sent.pop("Content-Type"), headers=sent)
+        return answer.status_code, {name.lower(): value for name, value in answer.items()}, answer.content.decode()
 
 
 def test_what_the_program_shows_is_the_same_twice(tmp_path: Path) -> None:
@@ -55,6 +82,49 @@ def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
     assert one == other
     assert one["text"] == "a b c"
     assert one != body_of("text/event-stream", stream("a b d"))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        'data: {{"type":"response.output_text.delta","sequence_number":{number},"delta":"{text}"}}',
+        'data: {{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}}}',
+    ],
+    ids=["responses", "messages"],
+)
+def test_streams_of_other_apis_are_too(event: str) -> None:
+    def stream(*texts: str) -> str:
+        return "".join(event.format(number=number, text=text) + "\n\n" for number, text in enumerate(texts))
+
+    one, other = (body_of("text/event-stream", stream(*texts)) for texts in (("a b ", "c"), ("a ", "b ", "c")))
+    assert one == other
+    assert one["text"] == "a b c"
+
+
+@pytest.mark.django_db
+def test_what_the_api_is_asked_fits_the_api() -> None:
+    asker = DjangoAsker(0)
+    scopes = {"viewer": ["manage"], "operator": ["manage"], "admin": ["infer", "route", "manage"]}
+    for role, own in scopes.items():
+        call_command("create_api_key", "--role", role, "--scopes", *own, stdout=(key := StringIO()))
+        asker.keys[role] = key.getvalue().strip()
+    call_command("create_api_key", stdout=(key := StringIO()))
+    asker.keys["infer"] = key.getvalue().strip()
+    ask_api(asker, "http://127.0.0.1:9")
+    ask_trials(asker)
+    statuses = [each["status"] for each in asker.seen]
+    assert max(statuses) < 500
+    assert sum(status < 300 for status in statuses) > len(statuses) / 2
+
+
+@pytest.mark.processes
+@pytest.mark.thorough
+def test_the_whole_program_answers_every_question(tmp_path: Path) -> None:
+    seen = exchanges(tmp_path, ports_from=18_480)
+    statuses = [each["status"] for each in seen]
+    assert len(statuses) > 250
+    assert [status for status in statuses if status >= 500] == [503, 503], "of the pool that has no engine"
+    assert sum(status < 300 for status in statuses) > len(statuses) / 2
 
 
 def test_series_are_told_without_values() -> None:
