@@ -1,4 +1,4 @@
-"""Lets a version go live at a chosen moment. The job policies.scheduled_publish_job looks when it has come.
+"""Lets a version go live at a chosen moment. The job looks when it has come.
 
 What is refused at that moment is refused as if somebody clicked then: a newer live version, a missing
 approval, a document that no longer fits, or a role that its author has lost. The reason is kept.

@@ -1,6 +1,8 @@
-"""`/api/v1/kv_nodes`."""
+"""`/api/v1/kv_nodes` and `/api/v1/kv_orders`."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 from django.utils import timezone
 from rest_framework import serializers
@@ -8,11 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.models.kv_order import KvOrder
+from controlplane.kv_nodes.orders import visible_kv_orders
 from controlplane.kv_nodes.registration import delete_kv_node, report_node, visible_kv_nodes
 from controlplane.kv_nodes.unpinning import unpin
-from controlplane.platform.api.listing import Listing, contains, one_of
+from controlplane.platform.api.listing import Listing, contains, exact, moment, one_of
 from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
 from controlplane.platform.api.views import Deletable, Listed, Objects, Verb, by_method
+from gateway.contracts.kv_order import Ending
 
 _MAX = (1 << 63) - 1
 
@@ -114,3 +119,48 @@ class KvNodeUnpin(_Nodes, Verb):
 
     verb = staticmethod(unpin)
     bodies = by_method(POST=KvPinName)
+
+
+class KvOrderShape(ModelShape):
+    """One order, what it moved, and what that was worth."""
+
+    class Meta:
+        model = KvOrder
+        fields = (
+            "order_id",
+            "asked_at",
+            "pool_id",
+            "planner",
+            "source",
+            "target",
+            "asked_blocks",
+            "blocks",
+            "bytes",
+            "seconds",
+            "outcome",
+            "loads",
+            "saved_tokens",
+            "worth",
+        )
+
+
+class KvOrders(Listed):
+    """List orders."""
+
+    noun = "KV nodes"
+    shape = KvOrderShape
+    rows = staticmethod(visible_kv_orders)
+    whole_fleet = True
+    listing = Listing(
+        {"asked_at": ("asked_at", "pk")},
+        "-asked_at",
+        {
+            "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Who asked."),
+            "outcome": one_of("outcome", get_args(Ending), "How it ended."),
+            "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
+            "source": exact("source", "Name of the node that the blocks came from."),
+            "target": exact("target", "Name of the node that they went to."),
+            "pool_id": exact("pool_id", "The pool whose requests they are for."),
+            "after": moment("asked_at__gte", "Asked then or later."),
+        },
+    )
