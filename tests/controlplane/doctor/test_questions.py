@@ -102,7 +102,9 @@ def test_the_state_directory(here: Installation) -> None:
     assert only(host.state_directory(here)).state is State.OK
     assert only(host.state_directory(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
     here.state_dir.chmod(0o755)
-    (here.state_dir / "first_run.json").touch(0o644)
+    secrets = here.state_dir / "first_run.json"
+    secrets.touch()
+    secrets.chmod(0o644)  # touch's own mode is narrowed by the umask, which commands set
     found = host.state_directory(here)
     assert states(found) == [State.WARNING, State.WARNING]
     assert f"chmod 700 {here.state_dir}" in found[0].do
