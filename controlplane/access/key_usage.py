@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
-from controlplane.platform.newest_intake import NewestIntake
+from controlplane.platform.stream_intake import NewestIntake
 from gateway.bus.bus import Bus
 from gateway.reports.key_usage import MAX_KEYS, TOPIC, decode_uses
 

@@ -15,8 +15,8 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.bus import get_bus
-from controlplane.platform.newest_intake import NewestIntake
 from controlplane.platform.snapshot_change import record_change
+from controlplane.platform.stream_intake import NewestIntake
 from gateway.bus.bus import Bus
 from gateway.reports.cost_reports import TOPIC, decode_cost_report
 from routing.cost.cost_fit import FittedCost

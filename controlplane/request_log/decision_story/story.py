@@ -13,6 +13,7 @@ from controlplane.request_log.decision_story.load_words import held_on_node, wha
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
+from routing.values.counted import count
 from routing.values.decision import Candidate
 
 WORTH_TELLING_S = 0.01
@@ -156,7 +157,8 @@ def _found(stored: StoredDecision) -> str:
     if reported is None:
         return "; the engine does not report cached tokens."
     only = "only " if reported < stored.believed_tokens else ""
-    return f", and found {only}{strong(whole(reported))} tokens cached."
+    figure, tokens = count(reported, "token").split()
+    return f", and found {only}{strong(figure)} {tokens} cached."
 
 
 def _end(stored: StoredDecision) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from django.db import transaction
 
-from controlplane.platform.newest_intake import NewestIntake
+from controlplane.platform.stream_intake import NewestIntake
 from controlplane.trials.models.shadow import Shadow, ShadowPart
 from controlplane.trials.shadow.lifecycle import fail_shadow
 from gateway.bus.bus import Bus
