@@ -21,7 +21,7 @@ import msgspec
 from bench.live.live_fleet import API_KEY, engine_command, loopback_pool, wait_for
 from bench.live.loopback_ports import free_ports
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
-from controlplane.project.processes import kv_node_process
+from controlplane.project.processes import child_program
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, KvNodeEntry, Snapshot
 from kvstore.transfer.frames import Done, Purge
@@ -70,7 +70,15 @@ class KvFleet:
         write_profile(profile, self.shape.profile)
         for name, (port, events, replay, metrics) in zip(self._names(), self._node_ports, strict=True):
             argv = [
-                *(sys.executable, "-m", kv_node_process.__name__, str(os.getpid()), "--name", name),
+                *(
+                    sys.executable,
+                    "-m",
+                    child_program.__name__,
+                    child_program.KV_NODE,
+                    str(os.getpid()),
+                    "--name",
+                    name,
+                ),
                 *("--port", str(port), "--events-port", str(events), "--replay-port", str(replay)),
                 *("--metrics-port", str(metrics), "--slot-kib", str(BLOCK_TOKENS * BYTES_PER_TOKEN >> 10)),
                 *("--dram-mib", str(self.shape.dram_mib), "--ssd-mib", str(self.shape.ssd_mib)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -37,40 +36,16 @@ def create_api_key(
     name: str,
     *,
     actor: Actor,
-    scopes: Sequence[str] = USUAL_SCOPES,
-    role: Role = Role.VIEWER,
-    pools: Sequence[str] = (),
-    expires_at: datetime | None = None,
-    rate_per_min: int | None = None,
-    max_in_flight: int | None = None,
-    slo_class: str = "",
-    priority_ceiling: int | None = None,
-    origins: Sequence[str] = (),
     why: str = "",
+    **fields: Any,
 ) -> tuple[ApiKey, str]:
     """Store and publish a new random key and return it with its text, which exists nowhere else.
 
-    `role` is what a key with the scope manage may do, in `pools` (slugs; empty: all). Raises NotAllowedError,
-    InvalidFieldsError.
+    `fields` are further KEY_FIELDS; `role` is what a key with the scope manage may do, in `pools` (slugs; empty: all).
+    Raises NotAllowedError, InvalidFieldsError.
     """
     text = KEY_START + secrets.token_urlsafe(32)
-    key = adopt_api_key(
-        tenant,
-        name,
-        text,
-        actor=actor,
-        scopes=scopes,
-        role=role,
-        pools=pools,
-        expires_at=expires_at,
-        rate_per_min=rate_per_min,
-        max_in_flight=max_in_flight,
-        slo_class=slo_class,
-        priority_ceiling=priority_ceiling,
-        origins=origins,
-        why=why,
-    )
-    return key, text
+    return adopt_api_key(tenant, name, text, actor=actor, why=why, **fields), text
 
 
 def adopt_api_key(

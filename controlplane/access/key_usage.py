@@ -2,61 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-import threading
+import functools
 from datetime import UTC, datetime, timedelta
 
+from celery import shared_task
 from django.db import transaction
 from django.db.models import Q
+from django.utils import timezone
 
+from controlplane.platform.bus import get_bus
 from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.stream_intake import NewestIntake
 from gateway.bus.bus import Bus
-from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.key_usage import MAX_KEYS, TOPIC, decode_uses
-
-logger = logging.getLogger(__name__)
 
 WRITE_EVERY = timedelta(minutes=1)
 _BATCH = 500
 
 
-class KeyUsageIntake:
-    """Collects uses from the bus, in the publisher's thread, until they are stored.
-
-    Mutable state, under `_lock`: the last use of each key that is not stored yet.
-    """
+class KeyUsageIntake(NewestIntake[str, float]):
+    """The last use of each key that is not stored yet, in unix seconds."""
 
     def __init__(self, bus: Bus) -> None:
-        self._lock = threading.Lock()
-        self._at: dict[str, float] = {}
-        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
-
-    def stop(self) -> None:
-        """Hear no more."""
-        self._unsubscribe()
+        super().__init__(bus, TOPIC, lambda message: decode_uses(message).at, MAX_KEYS, newer=max)
 
     def store(self, now: datetime) -> int:
         """Write what is due and return how many keys were written; what is not due yet is kept."""
-        with self._lock:
-            known = dict(self._at)
-        uses = {key_id: datetime.fromtimestamp(at, UTC) for key_id, at in known.items()}
-        settled, written = store_last_uses(uses, now)
-        with self._lock:
-            for key_id in settled:
-                if self._at.get(key_id) == known[key_id]:
-                    del self._at[key_id]
-        return written
-
-    def _hear(self, _topic: str, value: bytes) -> None:
-        try:
-            uses = decode_uses(value).at
-        except UnreadableMessageError as error:
-            logger.warning("uses of API keys cannot be read", extra={"reason": str(error)})
-            return
-        with self._lock:
-            for key_id, at in uses.items():
-                if len(self._at) < MAX_KEYS or key_id in self._at:
-                    self._at[key_id] = max(at, self._at.get(key_id, 0.0))
+        return self.settle(
+            lambda at: store_last_uses({key: datetime.fromtimestamp(each, UTC) for key, each in at.items()}, now)
+        )
 
 
 def store_last_uses(uses: dict[str, datetime], now: datetime) -> tuple[set[str], int]:
@@ -89,3 +63,15 @@ def _write(uses: dict[str, datetime]) -> None:
             # Two processes may store at once: the later use stays.
             older = Q(last_used_at=None) | Q(last_used_at__lt=at)
             ApiKey.objects.filter(older, key_id=key_id).update(last_used_at=at)
+
+
+@shared_task(name="controlplane.store_key_usage", ignore_result=True)
+def store_key_usage() -> None:
+    """Run every few seconds: the first run begins to listen, each later one writes what is due."""
+    intake().store(timezone.now())
+
+
+@functools.cache
+def intake() -> KeyUsageIntake:
+    """Return this process's one intake."""
+    return KeyUsageIntake(get_bus())

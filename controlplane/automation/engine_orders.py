@@ -109,9 +109,7 @@ def _answer(order: EngineOrder, changes: dict[str, Any], verb: str, actor: Actor
     if not EngineOrder.objects.filter(pk=order.pk, state=order.state).update(**changes):
         raise EngineOrderError("This action just changed; reload it.")
     order.refresh_from_db()
-    audit.record(
-        actor, verb, "engine_order", order.key, before=before, after=told(order), why=why, pool=order.pool.slug
-    )
+    audit.tell(actor, verb, order, before=before, after=told(order), why=why)
     return order
 
 

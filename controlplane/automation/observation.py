@@ -6,23 +6,60 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import msgspec
 
-from controlplane.automation.engine_sightings import Sighting, together
 from controlplane.automation.pool_windows import PoolWindows
 from controlplane.platform.bus import get_bus
+from controlplane.platform.live_fleet.engines_together import counts_together
 from controlplane.platform.live_fleet.pools_together import prefixes_together
 from controlplane.platform.live_fleet.samples import MAX_AGE_S, FleetSamples, fleet_samples
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
-from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineCounts, EngineSample, FleetSample
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one engine; what nobody says is as if there were nothing."""
+
+    incarnation: int = 1
+    counts: EngineCounts | None = None
+    outstanding_s: float = 0.0
+    tickets: int = 0
+    running: int = 0
+    """Requests that the gateways granted and that are not complete."""
+    lost: bool = False
+    """All gateways that know it have lost it."""
+    heard: bool = False
+    """Any gateway knows it."""
+
+    @property
+    def in_flight(self) -> int | None:
+        """Requests that run there or wait for it; None: nobody knows."""
+        return self.running + self.tickets if self.heard else None
+
+
+def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
+    """Return what several gateways' samples of one engine say together; `report` tells processes apart."""
+    if not samples:
+        return Sighting()
+    process_start = report.process_start if report is not None else None
+    return Sighting(
+        incarnation=int(process_start) if process_start else sum(each.incarnation for each in samples),
+        counts=counts_together([each.counts for each in samples if each.counts is not None]),
+        outstanding_s=sum(each.outstanding_s for each in samples),
+        tickets=sum(each.bound for each in samples),
+        running=sum(each.running for each in samples),
+        lost=all(each.state == "lost" for each in samples),
+        heard=True,
+    )
+
 
 LOADS_EVERY_S = 1.0
 LOADS_KEPT_S = 900.0

@@ -209,8 +209,7 @@ def _finish(order: EngineOrder, says: str, now: datetime, *, state: OrderState =
     before = told(order)
     with transaction.atomic():
         _move(order, state=state, says=says, finished_at=now)
-        verb = f"engine_order.{state}"
-        audit.record(ACTOR, verb, "engine_order", order.key, before=before, after=told(order), pool=order.pool.slug)
+        audit.tell(ACTOR, f"engine_order.{state}", order, before=before, after=told(order))
 
 
 def _give_up(order: EngineOrder, says: str, hands: Hands, now: datetime) -> None:

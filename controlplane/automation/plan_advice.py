@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.plan_orders import order_flips, order_scaling
@@ -39,19 +40,22 @@ def advice_key(job: str, plan: Mapping[str, Any]) -> str:
     return ""
 
 
-def follow_advice(pool: Pool, job: str, key: str, *, actor: Actor, at: datetime, why: str = "") -> list[EngineOrder]:
-    """Order what the automation's last plan advises, if it still advises `key`; return the orders.
+def follow_advice(
+    pool: Pool, job: str, advice: str, *, actor: Actor, at: datetime | None = None, why: str = ""
+) -> list[EngineOrder]:
+    """Order what the automation's last plan advises, if it still does at `at` (None: now); return the orders.
 
     Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice
     is old, followed already, or another one by now.
     """
     require(actor, Role.OPERATOR, pool)
+    at = at or timezone.now()
     if steering_of(pool).frozen:
         raise AdviceError(f"{pool.name} is frozen. Unfreeze it first.")
     with transaction.atomic():
         runs = JobRun.objects.select_for_update().filter(job=job, shard=pool.pk, state=JobState.ACTIVE)
         run = runs.first() if job in ADVISING else None
-        plan = _current(pool, run, job, key, at)
+        plan = _current(pool, run, job, advice, at)
         text = plan["reasons"][0]["text"] if plan.get("reasons") else ""
         said = f"{actor.name} followed the advice: {text}"
         if job == SCALING:
@@ -59,8 +63,8 @@ def follow_advice(pool: Pool, job: str, key: str, *, actor: Actor, at: datetime,
         else:
             flips = [(flip["engine_id"], flip["after"]) for flip in plan["flips"]]
             orders = order_flips(pool, flips, actor=actor, why=said, at=at)
-        after = {"automation": job, "advice": key, "reason": text, "orders": [order.key for order in orders]}
-        audit.record(actor, "pool.follow_advice", "pool", pool.slug, after=after, why=why, pool=pool.slug)
+        after = {"automation": job, "advice": advice, "reason": text, "orders": [order.key for order in orders]}
+        audit.tell(actor, "pool.follow_advice", pool, after=after, why=why)
     return orders
 
 

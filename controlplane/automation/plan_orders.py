@@ -105,5 +105,5 @@ def _place(
         ordered_at=at,
     )
     wake(["engine_orders"])
-    audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
+    audit.tell(actor, f"engine_order.{kind}", order, after=told(order), why=why)
     return order

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from controlplane.automation.engine_sightings import Sighting
 from controlplane.automation.models.engine_health import HealthState
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
 from controlplane.automation.models.plan_record import PlanRecord
-from controlplane.automation.observation import FleetObservation
+from controlplane.automation.observation import FleetObservation, Sighting
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.lease import LONGEST

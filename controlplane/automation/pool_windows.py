@@ -12,6 +12,7 @@ from planning.facts.fleet_facts import PoolWindow
 SPAN_S = 5.0
 KEPT = 240
 """Twenty minutes."""
+_COUNTED = ("requests", "on_time", "refused", "work_s", "prompt_tokens", "recomputed_tokens")
 
 
 @dataclass(slots=True)
@@ -68,26 +69,17 @@ class PoolWindows:
 
 
 def _count(bucket: _Bucket, before: PoolTotals, after: PoolTotals) -> None:
-    bucket.requests += after.requests - before.requests
-    bucket.on_time += after.on_time - before.on_time
-    bucket.refused += after.refused - before.refused
-    bucket.work_s += after.work_s - before.work_s
-    bucket.prompt_tokens += after.prompt_tokens - before.prompt_tokens
-    bucket.recomputed_tokens += after.recomputed_tokens - before.recomputed_tokens
+    for name in _COUNTED:
+        setattr(bucket, name, getattr(bucket, name) + getattr(after, name) - getattr(before, name))
 
 
 def _window(bucket: _Bucket) -> PoolWindow:
     return PoolWindow(
         from_s=bucket.index * SPAN_S,
         span_s=SPAN_S,
-        requests=bucket.requests,
-        on_time=bucket.on_time,
-        refused=bucket.refused,
-        work_s=bucket.work_s,
         queued=sum(tickets for tickets, _ in bucket.queued.values()),
         queued_s=sum(seconds for _, seconds in bucket.queued.values()),
-        prompt_tokens=bucket.prompt_tokens,
-        recomputed_tokens=bucket.recomputed_tokens,
         load_cv=bucket.load_cv,
         engines=bucket.engines,
+        **{name: getattr(bucket, name) for name in _COUNTED},
     )

@@ -18,7 +18,6 @@ from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.jobs.clock_set_back import moved_back
 from controlplane.platform.jobs.lease import Clock, Lease, acquire, held_at, this_owner
 from controlplane.platform.jobs.wake import wake
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -27,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=8)
 """Longer than any round; a dead holder's round begins again after it, below 15 s."""
+_A_YEAR_S = 365 * 86_400.0
 
 
 class LeaseLostError(RuntimeError):
@@ -132,6 +132,28 @@ def store(lease: Lease, result: RoundResult, due: datetime) -> None:
             raise LeaseLostError
         for effect in result.effects:
             effect()
+
+
+def moved_back(memory: Mapping[str, Any], by: timedelta, now: datetime) -> dict[str, Any]:
+    """Return the memory with its moments as much earlier as the clock is, so that no hold lasts the hour longer.
+
+    Moments are unix seconds as floats; no other number of a memory comes near today's.
+    """
+    if not by:
+        return dict(memory)
+    by_s, now_s = by.total_seconds(), now.timestamp()
+
+    def move(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: move(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [move(each) for each in value]
+        if isinstance(value, float) and abs(value - now_s) < _A_YEAR_S:
+            return value - by_s
+        return value
+
+    moved: dict[str, Any] = move(dict(memory))
+    return moved
 
 
 def _rest(lease: Lease, outcome: Mapping[str, Any], until: datetime) -> None:

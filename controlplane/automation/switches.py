@@ -110,7 +110,7 @@ def _change(pool: Pool, changes: dict[str, Any], verb: str, actor: Actor, expect
         stored.changed_at, stored.changed_by, stored.why = timezone.now(), actor.name, why[:200]
         named = {name: getattr(stored, name) for name in (*changes, "changed_at", "changed_by", "why")}
         bump(stored, named)
-        audit.record(actor, verb, "pool", pool.slug, before=before, after=after, why=why, pool=pool.slug)
+        audit.tell(actor, verb, pool, before=before, after=after, why=why)
         bring_forward(pool, CARRIED_OUT_BY)
     return stored
 

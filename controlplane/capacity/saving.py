@@ -7,7 +7,8 @@ from random import Random
 
 from controlplane.capacity.demand import STEP_S, LoggedDemand, logged_demand
 from controlplane.fleet.models.engine import Engine
-from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, capacity_plan
+from planning.capacity.capacity_plan import CapacityPlan, CapacityQuestion, SavingRange, capacity_plan
+from routing.values.counted import count
 
 RESERVED_PER_H, ON_DEMAND_PER_H = 37.56, 98.32
 """What SkyWalker quotes for a p5.48xlarge ($ per hour, §2.1), three years reserved and on demand."""
@@ -72,3 +73,13 @@ def installation_plan(now: float, asked: Prices) -> InstallationPlan | None:
     for region in Engine.objects.values_list("pool__region__slug", flat=True):
         present[region] = present.get(region, 0) + 1
     return InstallationPlan(capacity_plan(question, Random(0)), demand, present)
+
+
+def range_words(found: SavingRange | None) -> str:
+    """Return the range of the saving, and what it rests on."""
+    if found is None:
+        return "no range: the log has fewer than two windows of two hours"
+    pieces = count(
+        found.pieces, "day" if found.of_days else "window of two hours", "" if found.of_days else "windows of two hours"
+    )
+    return f"{found.low:.1%} to {found.high:.1%} in nine of ten draws of {pieces}"

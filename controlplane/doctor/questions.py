@@ -4,42 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controlplane.doctor import fleet, host, setup
 from controlplane.doctor.finding import Finding, problem
-from controlplane.doctor.fleet import (
-    engines,
-    kv_nodes,
-    policies,
-    probe_lease,
-    queue_owners,
-    snapshot_age,
-    tenants,
-    wake_up,
-)
-from controlplane.doctor.host import clock, disk_space, open_files, port, state_directory, versions
 from controlplane.doctor.installation import Installation
-from controlplane.doctor.setup import database, first_run, front_end, migrations, redis_server, settings_mix
 
 QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
-    "versions": versions.look,
-    "settings": settings_mix.look,
-    "state directory": state_directory.look,
-    "disk space": disk_space.look,
-    "secrets": first_run.look,
-    "open files": open_files.look,
-    "database": database.look,
-    "migrations": migrations.look,
-    "redis": redis_server.look,
-    "clock": clock.look,
-    "console": front_end.look,
-    "port": port.look,
-    "policies": policies.look,
-    "tenants": tenants.look,
-    "engines": engines.look,
-    "KV nodes": kv_nodes.look,
-    "snapshot": snapshot_age.look,
-    "queue owners": queue_owners.look,
-    "probing": probe_lease.look,
-    "jobs": wake_up.look,
+    "versions": host.versions,
+    "settings": setup.settings_mix,
+    "state directory": host.state_directory,
+    "disk space": host.disk_space,
+    "secrets": setup.first_run,
+    "open files": host.open_files,
+    "database": setup.database,
+    "migrations": setup.migrations,
+    "redis": setup.redis_server,
+    "clock": host.clock,
+    "console": setup.front_end,
+    "port": host.port,
+    "policies": fleet.policies,
+    "tenants": fleet.tenants,
+    "engines": fleet.engines,
+    "KV nodes": fleet.kv_nodes,
+    "snapshot": fleet.snapshot_age,
+    "queue owners": fleet.queue_owners,
+    "probing": fleet.probe_lease,
+    "jobs": fleet.wake_up,
 }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from celery import shared_task
+
 from controlplane.fleet.engine_addressing import engine_url_rules
-from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, Resolver, check_engine_url, resolve
+from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, Resolver, bracketed, check_engine_url, resolve
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import program
@@ -57,17 +58,17 @@ def _moved(engine: Engine, answer: CheckedUrl) -> bool:
         # They were resolved when they were registered; what was on the same machine has moved with it.
         endpoint = getattr(engine, field)
         if endpoint and urlsplit(endpoint).hostname == before:
-            changes[field] = f"tcp://{_bracketed(answer.address)}:{urlsplit(endpoint).port}"
+            changes[field] = f"tcp://{bracketed(answer.address)}:{urlsplit(endpoint).port}"
     why = f"{urlsplit(engine.url).hostname} has another address"
     try:
-        recorded_change.change(
-            engine, changes, "engine.move", actor=ACTOR, expected=engine.revision, why=why, pool=engine.pool.slug
-        )
+        recorded_change.change(engine, changes, "engine.move", actor=ACTOR, expected=engine.revision, why=why)
     except (StaleRevisionError, Engine.DoesNotExist):
         # Somebody changed it meanwhile; the next look sees what they made of it.
         return False
     return True
 
 
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ip_address(address).version == 6 else address
+@shared_task(name="controlplane.engine_addresses", ignore_result=True)
+def engine_addresses() -> None:
+    """Run every ten seconds. No lease: a move is made against the engine's revision, once."""
+    follow_addresses()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import time
 from typing import Any
 
 from django.db import transaction
 
-from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
-from controlplane.fleet.engine_reading import engine_reading
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_idle_engine, set_desired_state
 from controlplane.fleet.engine_registration import checked_addresses, store_engine
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -92,8 +90,7 @@ def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, w
 
 def _delete(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
     engine = _engine(operation, actor)
-    reading = engine_reading(engine.engine_id, time())
-    delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, why=why)
+    delete_idle_engine(engine, actor=actor, why=why)
     return Outcome("delete", engine, None)
 
 

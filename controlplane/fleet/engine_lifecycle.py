@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 from django.db import models, transaction
 
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
+from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.revisions import locked
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from routing.values.counted import count
+
+MAX_AGE_S = 10.0
+"""An older sample says nothing about what is in flight; samples come twice a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """Requests that run on the engine or wait for it (None: unknown), and whether all gateways have lost it."""
+
+    in_flight: int | None = None
+    lost: bool = False
+
+
+def engine_reading(engine_id: str, now: float) -> EngineReading:
+    """Return the newest reading of the engine, all gateways together; `now` is unix seconds."""
+    sample = fleet_samples().latest
+    if sample is None or now - sample.at > MAX_AGE_S:
+        return EngineReading()
+    for engine in sample.engines:
+        if engine.engine_id == engine_id:
+            return EngineReading(engine.running + engine.bound, engine.state == "lost")
+    return EngineReading()
+
 
 _VERBS = {
     DesiredState.READY: "engine.ready",
@@ -50,8 +77,8 @@ def set_desired_state(
 
 def _set(engine: Engine, state: DesiredState, actor: Actor, expected: int | None, why: str) -> None:
     require(actor, Role.OPERATOR, engine.pool)
-    changes, pool = {"desired_state": state.value}, engine.pool.slug
-    recorded_change.change(engine, changes, _VERBS[state], actor=actor, expected=expected, why=why, pool=pool)
+    changes = {"desired_state": state.value}
+    recorded_change.change(engine, changes, _VERBS[state], actor=actor, expected=expected, why=why)
 
 
 def _other_ranks(engine: Engine) -> models.QuerySet[Engine]:
@@ -74,11 +101,16 @@ def delete_engine(
     only for an engine that is `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
     """
     require(actor, Role.OPERATOR, engine.pool)
-    pool = engine.pool.slug
     with transaction.atomic():
         stored = locked(engine, expected)
         _refuse_unless_empty(stored, in_flight, lost=lost)
-        recorded_change.delete(stored, "engine.delete", actor=actor, why=why, pool=pool)
+        recorded_change.delete(stored, "engine.delete", actor=actor, why=why)
+
+
+def delete_idle_engine(engine: Engine, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
+    """Delete an engine that has nothing in flight, as far as the gateways say now; raises as `delete_engine`."""
+    reading = engine_reading(engine.engine_id, time.time())
+    delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why)
 
 
 def _refuse_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -> None:

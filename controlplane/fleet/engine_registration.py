@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
-from controlplane.fleet.models.engine import Engine, EngineRole
+from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
@@ -19,6 +19,9 @@ ENGINE_FIELDS = frozenset(
     {"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role", "kv_node"}
 )
 
+_OURS = frozenset({"engine_id", "supervised", "source"})
+"""Fields of a new engine that only the program itself sets."""
+
 
 def register_engine(
     pool: Pool,
@@ -28,33 +31,16 @@ def register_engine(
     actor: Actor,
     kv_events_endpoint: str = "",
     kv_replay_endpoint: str = "",
-    speed: float = 1.0,
-    kind: str = "",
-    role: str = EngineRole.MIXED,
-    kv_node: str = "",
-    engine_id: str = "",
-    supervised: bool = False,
-    source: str = "",
     why: str = "",
+    **fields: Any,
 ) -> Engine:
-    """Store and publish a new engine; raises NotAllowedError, RejectedUrlError, InvalidFieldsError."""
+    """Store and publish a new engine; `fields` are further ones, as of `store_engine`.
+
+    Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
+    """
     require(actor, Role.OPERATOR, pool)
     given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
-    addresses = checked_addresses(given, pool)
-    return store_engine(
-        pool,
-        name,
-        addresses,
-        actor=actor,
-        speed=speed,
-        kind=kind,
-        role=role,
-        kv_node=kv_node,
-        engine_id=engine_id,
-        supervised=supervised,
-        source=source,
-        why=why,
-    )
+    return store_engine(pool, name, checked_addresses(given, pool), actor=actor, why=why, **fields)
 
 
 def store_engine(
@@ -63,34 +49,18 @@ def store_engine(
     addresses: Mapping[str, str],
     *,
     actor: Actor,
-    speed: float = 1.0,
-    kind: str = "",
-    role: str = EngineRole.MIXED,
-    kv_node: str = "",
-    engine_id: str = "",
-    supervised: bool = False,
-    source: str = "",
     why: str = "",
+    **fields: Any,
 ) -> Engine:
-    """Store and publish a new engine whose addresses `checked_addresses` gave.
+    """Store and publish a new engine whose addresses `checked_addresses` gave; `fields` are of ENGINE_FIELDS and _OURS.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
     require(actor, Role.OPERATOR, pool)
-    identity = {"engine_id": engine_id} if engine_id else {}
-    engine = Engine(
-        pool=pool,
-        name=name,
-        speed=speed,
-        kind=kind,
-        role=role,
-        kv_node=kv_node,
-        supervised=supervised,
-        source=source,
-        **addresses,
-        **identity,
+    check_names(fields, ENGINE_FIELDS | _OURS)
+    return recorded_change.create(
+        Engine(pool=pool, name=name, **addresses, **fields), "engine.register", actor=actor, why=why
     )
-    return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
 
 
 def change_engine(
@@ -103,9 +73,7 @@ def change_engine(
     require(actor, Role.OPERATOR, engine.pool)
     check_names(changes, ENGINE_FIELDS)
     checked = {**changes, **checked_addresses(changes, engine.pool)}
-    return recorded_change.change(
-        engine, checked, "engine.change", actor=actor, expected=expected, why=why, pool=engine.pool.slug
-    )
+    return recorded_change.change(engine, checked, "engine.change", actor=actor, expected=expected, why=why)
 
 
 def checked_addresses(given: Mapping[str, Any], pool: Pool | None) -> dict[str, str]:

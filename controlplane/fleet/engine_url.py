@@ -136,7 +136,7 @@ def _ranked(url: str) -> tuple[str, int | None]:
 
 def _written(parts: SplitResult) -> str:
     host = (parts.hostname or "").removesuffix(".")
-    return f"{parts.scheme}://{_bracketed(host)}:{parts.port or _HTTP.get(parts.scheme)}{parts.path.rstrip('/')}"
+    return f"{parts.scheme}://{bracketed(host)}:{parts.port or _HTTP.get(parts.scheme)}{parts.path.rstrip('/')}"
 
 
 def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
@@ -166,7 +166,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
     connect_host = host if parts.scheme == "https" else str(first)
     return CheckedUrl(
         url=_written(parts),
-        connect_url=f"{parts.scheme}://{_bracketed(connect_host)}:{port}{path}",
+        connect_url=f"{parts.scheme}://{bracketed(connect_host)}:{port}{path}",
         address=str(first),
         port=port,
         addresses=tuple(str(each) for each in addresses),
@@ -257,5 +257,6 @@ def _addresses_of(host: str, port: int, resolver: Resolver) -> list[str]:
         return []
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """Return the host as URLs have it: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host

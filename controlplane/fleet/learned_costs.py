@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import threading
+import functools
 from datetime import datetime, timedelta
 
 import msgspec
+from celery import shared_task
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import program
+from controlplane.platform.bus import get_bus
 from controlplane.platform.snapshot_change import record_change
+from controlplane.platform.stream_intake import NewestIntake
 from gateway.bus.bus import Bus
-from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.cost_reports import TOPIC, decode_cost_report
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import PrefillCost
 from routing.values.prepared_struct import prepared
-
-logger = logging.getLogger(__name__)
 
 ACTOR = program("learned costs")
 STORE_EVERY = timedelta(minutes=1)
@@ -33,43 +33,20 @@ _SPEED_MOVED = 0.10
 _REFERENCE_PROMPTS = ((256, 0), (2048, 0), (8192, 0), (32_768, 0), (8192, 6144))
 
 
-class CostIntake:
-    """Collects reports from the bus, in the publisher's thread, until they are stored.
-
-    Mutable state, under `_lock`: the newest cost of each pool and kind that is not stored yet.
-    """
+class CostIntake(NewestIntake[tuple[str, str], FittedCost]):
+    """The newest cost of each pool and kind that is not stored yet."""
 
     def __init__(self, bus: Bus) -> None:
-        self._lock = threading.Lock()
-        self._newest: dict[tuple[str, str], FittedCost] = {}
-        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
-
-    def stop(self) -> None:
-        """Hear no more."""
-        self._unsubscribe()
+        super().__init__(bus, TOPIC, _costs_in, _MAX_KEPT)
 
     def store(self, now: datetime) -> int:
         """Write what has moved and is due, and return how many kinds were written; what is not due is kept."""
-        with self._lock:
-            newest = dict(self._newest)
-        settled, written = store_costs(newest, now)
-        with self._lock:
-            for key in settled:
-                if self._newest.get(key) is newest[key]:
-                    del self._newest[key]
-        return written
+        return self.settle(lambda newest: store_costs(newest, now))
 
-    def _hear(self, _topic: str, value: bytes) -> None:
-        try:
-            report = decode_cost_report(value)
-        except UnreadableMessageError as error:
-            logger.warning("learned costs cannot be read", extra={"reason": str(error)})
-            return
-        with self._lock:
-            for pool_id, kinds in report.pools.items():
-                for kind, fitted in kinds.items():
-                    if len(self._newest) < _MAX_KEPT or (pool_id, kind) in self._newest:
-                        self._newest[pool_id, kind] = fitted
+
+def _costs_in(message: bytes) -> dict[tuple[str, str], FittedCost]:
+    pools = decode_cost_report(message).pools
+    return {(pool_id, kind): fitted for pool_id, kinds in pools.items() for kind, fitted in kinds.items()}
 
 
 def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tuple[set[tuple[str, str]], int]:
@@ -127,15 +104,8 @@ def fitted_of(cost: LearnedCost) -> FittedCost:
 def _write(pool: Pool, kind: str, before: LearnedCost | None, fitted: FittedCost, now: datetime) -> None:
     plain = msgspec.to_builtins(fitted)
     LearnedCost.objects.update_or_create(pool=pool, kind=kind, defaults={"fitted": plain, "learned_at": now})
-    audit.record(
-        ACTOR,
-        "cost.learn",
-        "pool",
-        pool.slug,
-        before={"kind": kind, **before.fitted} if before is not None else None,
-        after={"kind": kind, **plain},
-        pool=pool.slug,
-    )
+    was = {"kind": kind, **before.fitted} if before is not None else None
+    audit.tell(ACTOR, "cost.learn", pool, before=was, after={"kind": kind, **plain})
 
 
 def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:
@@ -144,3 +114,15 @@ def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:
 
 def _differ(one: float, other: float, share: float) -> bool:
     return abs(one - other) > share * max(one, other)
+
+
+@shared_task(name="controlplane.store_learned_costs", ignore_result=True)
+def store_learned_costs() -> None:
+    """Run every few seconds: the first run begins to listen, each later one writes what has moved."""
+    intake().store(timezone.now())
+
+
+@functools.cache
+def intake() -> CostIntake:
+    """Return this process's one intake."""
+    return CostIntake(get_bus())

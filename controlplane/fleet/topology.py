@@ -13,6 +13,7 @@ from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.policies.models.policy import Policy
@@ -20,26 +21,7 @@ from controlplane.policies.models.policy import Policy
 REGION_FIELDS = frozenset({"name"})
 TENANT_FIELDS = frozenset({"name", "served_models"})
 MAX_MODELS = 100
-POOL_FIELDS = frozenset(
-    {
-        "name",
-        "region",
-        "served_model",
-        "key_source",
-        "block_tokens",
-        "block_bytes",
-        "isolated",
-        "max_prompt_tokens",
-        "weight",
-        "policy",
-        "mode",
-        "actuator",
-        "actuator_settings",
-        "engine_networks",
-        "engine_api_key_env",
-        "production",
-    }
-)
+POOL_FIELDS = fields_but(Pool, "slug")
 
 
 def create_region(slug: str, name: str, *, actor: Actor, why: str = "") -> Region:
@@ -83,7 +65,7 @@ def create_pool(
     check_names(settings, POOL_FIELDS)
     settings = {"isolated": Tenant.objects.count() > 1, **_with_actuator(settings, ActuatorKind.MANUAL, {})}
     pool = Pool(slug=slug, name=name, region=region, served_model=served_model, policy=policy, **settings)
-    return recorded_change.create(pool, "pool.create", actor=actor, why=why, pool=slug)
+    return recorded_change.create(pool, "pool.create", actor=actor, why=why)
 
 
 def change_pool(
@@ -93,7 +75,7 @@ def change_pool(
     require(actor, Role.ADMIN)
     check_names(changes, POOL_FIELDS)
     changes = _with_actuator(changes, pool.actuator, pool.actuator_settings)
-    return recorded_change.change(pool, changes, "pool.change", actor=actor, expected=expected, why=why, pool=pool.slug)
+    return recorded_change.change(pool, changes, "pool.change", actor=actor, expected=expected, why=why)
 
 
 def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +90,7 @@ def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, A
 def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete a pool without engines; raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
-    recorded_change.delete(pool, "pool.delete", actor=actor, expected=expected, why=why, pool=pool.slug)
+    recorded_change.delete(pool, "pool.delete", actor=actor, expected=expected, why=why)
 
 
 def create_tenant(slug: str, name: str, *, served_models: Sequence[str] = (), actor: Actor, why: str = "") -> Tenant:

@@ -8,6 +8,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import problem
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, seen_by
 
@@ -15,6 +16,15 @@ from controlplane.platform.roles import may, seen_by
 def visible_pools(actor: Actor) -> QuerySet[Pool]:
     """Return the pools the actor may see."""
     return Pool.objects.filter(seen_by(actor))
+
+
+def named_pool(actor: Actor, slug: str) -> Pool:
+    """Return the pool that a body names as `pool`, if the actor may see it; raises InvalidFieldsError."""
+    pools = visible_pools(actor).select_related("policy__live_version")
+    found = pools.filter(slug=slug).first() if "\x00" not in slug else None
+    if found is None:
+        raise problem("pool", "No such pool.")
+    return found
 
 
 def visible_engines(actor: Actor) -> QuerySet[Engine]:

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from controlplane.history.roster import Roster
 from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
@@ -45,6 +46,9 @@ POOL_FLOATS = (
     "refusals_per_s",
 )
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
+_OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
+_told = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
+"""What a sample says of a pool, in the order of POOL_FLOATS; refusals come by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
@@ -104,28 +108,8 @@ def state_byte(state: str) -> int:
 
 def pool_floats(pool: PoolSample) -> list[float]:
     """Return the pool's values in the order of POOL_FLOATS; NaN stands for unknown."""
-    values = (
-        pool.load_cv,
-        pool.on_time_share,
-        pool.hit_share,
-        pool.ttft_p50_s,
-        pool.ttft_p90_s,
-        pool.ttft_p99_s,
-        pool.requests_per_s,
-        pool.prompt_tokens_per_s,
-        pool.unbound,
-        pool.unbound_tokens,
-        pool.oldest_wait_s,
-        pool.late,
-        pool.bound,
-        pool.granted_at_once_per_s,
-        pool.granted_waited_per_s,
-        pool.queue_wait_mean_s,
-        pool.queue_wait_p90_s,
-        pool.migrations_per_s,
-        pool.overtaken_per_s,
-        None if pool.refusals_per_s is None else sum(pool.refusals_per_s.values()),
-    )
+    refused = None if pool.refusals_per_s is None else sum(pool.refusals_per_s.values())
+    values = (*_told(pool), refused)
     return [math.nan if value is None else float(value) for value in values]
 
 

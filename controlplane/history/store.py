@@ -15,8 +15,7 @@ from django.db.models import QuerySet
 from controlplane.history.annotation import Annotation, without_replaced
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, Column
 from controlplane.history.codec import PoolPart, UnreadableRollupError, decode_part, encode_part, peak_seconds, rows_of
-from controlplane.history.models.rollup import Rollup
-from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.history.models.rollup import Rollup, RollupRoster
 from controlplane.history.roster import Roster
 from routing.values.prepared_struct import prepared
 

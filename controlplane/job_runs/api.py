@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
-from controlplane.job_runs.shape import JobRunShape
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.filters import exact, moment, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
+from controlplane.platform.api.strict_fields import Change, ModelShape
+from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method
 from controlplane.platform.models.job_run import JobRun, JobState
 
 
-class JobRuns(ApiView):
-    """All runs of jobs."""
+class JobRunShape(ModelShape):
+    """One background run."""
 
+    class Meta:
+        model = JobRun
+        fields = (
+            "id",
+            "job",
+            "shard",
+            "state",
+            "inputs",
+            "plan",
+            "progress",
+            "outcome",
+            "lease_owner",
+            "lease_until",
+            "cancel_requested_at",
+            "cancel_requested_by",
+            "retry_of",
+            "started_at",
+            "finished_at",
+        )
+
+
+class _Runs(Objects):
     noun = "jobs"
     shape = JobRunShape
+    rows = staticmethod(visible_runs)
+    field = "pk"
+
+
+class JobRuns(_Runs, Listed):
+    """List runs, the newest first."""
+
     listing = Listing(
         {"started_at": ("started_at", "pk")},
         "-started_at",
@@ -33,46 +55,25 @@ class JobRuns(ApiView):
         },
     )
 
-    def get(self, request: Request) -> Response:
-        """List runs, the newest first."""
-        return self.show_page(visible_runs(self.actor))
 
-
-class OneJobRun(ApiView):
+class OneJobRun(_Runs, ObjectView):
     """One run."""
 
-    noun = "jobs"
-    shape = JobRunShape
-
-    def get(self, request: Request, *, run: int) -> Response:
-        """Return the run."""
-        return self.show(visible_runs(self.actor).get(pk=run))
+    says = by_method(GET="Return the run.")
 
 
-class _RunChange(ApiView):
-    noun = "jobs"
-    shape = JobRunShape
+class _RunChange(_Runs, Verb):
     bodies = by_method(POST=Change)
-
-    def control(self, run: int, verb: Callable[..., JobRun], status: int) -> Response:
-        """Carry out a verb on the run."""
-        found, body = visible_runs(self.actor).get(pk=run), self.body()
-        return self.show(verb(found, actor=self.actor, why=taken_why(body)), status)
 
 
 class JobCancellation(_RunChange):
-    """The end of one run, asked for."""
+    """Ask the run to end; its holder hears of it within its lease."""
 
-    def post(self, request: Request, *, run: int) -> Response:
-        """Ask the run to end; its holder hears of it within its lease."""
-        return self.control(run, job_control.cancel, 200)
+    verb = staticmethod(job_control.cancel)
 
 
 class JobRetry(_RunChange):
-    """One run, once more."""
+    """Start a new run with the same inputs."""
 
+    verb = staticmethod(job_control.retry)
     answers = by_method(POST=(201, JobRunShape))
-
-    def post(self, request: Request, *, run: int) -> Response:
-        """Start a new run with the same inputs."""
-        return self.control(run, job_control.retry, 201)

@@ -127,6 +127,4 @@ def _told(run: JobRun) -> dict[str, Any]:
 
 def _record(actor: Actor, verb: str, run: JobRun, *, before: dict[str, Any] | None, why: str) -> None:
     pool = pool_of(run)
-    audit.record(
-        actor, verb, "job_run", str(run.pk), before=before, after=_told(run), why=why, pool=pool.slug if pool else ""
-    )
+    audit.tell(actor, verb, run, before=before, after=_told(run), why=why, pool=pool.slug if pool else "")

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from datetime import UTC, datetime
 
+from celery import shared_task
 from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
 from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.platform.actor import Actor
+from controlplane.platform.bus import get_bus
+from controlplane.platform.plain_fields import fields_but
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.platform.stream_intake import StreamIntake
-from gateway.contracts.kv_order import KvOrderRow, decode_orders
+from gateway.contracts.kv_order import TOPIC, KvOrderRow, decode_orders
 from gateway.contracts.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
 MAX_KEPT = 10_000
 _MOST_MESSAGES = 64
-_TOLD = (
-    "pool_id",
-    "planner",
-    "source",
-    "target",
-    "asked_blocks",
-    "blocks",
-    "bytes",
-    "seconds",
-    "outcome",
-    "loads",
-    "saved_tokens",
-    "worth",
-)
+_TOLD = sorted(fields_but(KvOrder, "order_id", "asked_at"))
 
 
 def visible_kv_orders(actor: Actor) -> QuerySet[KvOrder]:
@@ -70,9 +61,22 @@ def _store(rows: list[KvOrderRow]) -> None:
         for row in rows
     ]
     with transaction.atomic():
-        KvOrder.objects.bulk_create(
-            orders, update_conflicts=True, unique_fields=["order_id"], update_fields=list(_TOLD)
-        )
+        KvOrder.objects.bulk_create(orders, update_conflicts=True, unique_fields=["order_id"], update_fields=_TOLD)
         last_kept = KvOrder.objects.order_by("-pk").values_list("pk", flat=True)[MAX_KEPT - 1 : MAX_KEPT].first()
         if last_kept is not None:
             KvOrder.objects.filter(pk__lt=last_kept).delete()
+
+
+@shared_task(name="controlplane.kv_orders", ignore_result=True)
+def kv_orders() -> None:
+    """Run every two seconds: the first run begins to listen, each later one stores what has come.
+
+    No lease: every process that stores hears the same, and a row that is stored twice is one.
+    """
+    keep_orders(intake())
+
+
+@functools.cache
+def intake() -> StreamIntake:
+    """Return this process's one intake."""
+    return StreamIntake(get_bus(), TOPIC)

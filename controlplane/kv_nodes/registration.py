@@ -11,34 +11,25 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import QuerySet
 
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint
-from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeState
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeReport, KvNodeState
 from controlplane.kv_nodes.unpinning import pin_of
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_names, problem
+from controlplane.platform.plain_fields import fields_but
+from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
-from controlplane.platform.roles import require
+from controlplane.platform.roles import may, require
 from kvstore.node.node_report import NodeReport
 from routing.values.prepared_struct import prepared
 
 MAX_NODES = 1024
-NODE_FIELDS = frozenset(
-    {
-        "incarnation",
-        "address",
-        "events_endpoint",
-        "replay_endpoint",
-        "metrics_url",
-        "dram_bytes",
-        "ssd_bytes",
-        "slot_bytes",
-        "state",
-    }
-)
+NODE_FIELDS = fields_but(KvNode, "name")
 
 
 class OlderIncarnationError(ConflictError):
@@ -106,3 +97,20 @@ def _checked_report(report: dict[str, Any]) -> dict[str, Any]:
         return dict(msgspec.to_builtins(msgspec.convert(report, prepared(NodeReport))))
     except msgspec.ValidationError as error:
         raise problem("report", f"{error}.") from error
+
+
+def delete_kv_node(node: KvNode, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
+    """Forget a node that is gone or silent.
+
+    Raises NotAllowedError, StaleRevisionError, and InUseError for a node that reports: it would be back at once.
+    """
+    require(actor, Role.OPERATOR)
+    if node.state in LIVE:
+        raise InUseError(f"KV node {node} is {node.get_state_display().lower()}; stop it first.")
+    recorded_change.delete(node, "kv_node.delete", actor=actor, expected=expected, why=why)
+
+
+def visible_kv_nodes(actor: Actor) -> QuerySet[KvNode]:
+    """Return the nodes the actor may see, with their reports."""
+    nodes = KvNode.objects.select_related("report")
+    return nodes if may(actor, Role.VIEWER) else nodes.none()

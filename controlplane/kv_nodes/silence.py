@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from celery import shared_task
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
 from controlplane.platform import recorded_change
@@ -28,3 +30,9 @@ def note_silent_nodes(now: datetime) -> list[str]:
             recorded_change.change(locked, {"state": KvNodeState.SILENT}, "kv_node.silent", actor=ACTOR)
             names.append(node.name)
     return names
+
+
+@shared_task(name="controlplane.kv_node_silence", ignore_result=True)
+def kv_node_silence() -> None:
+    """Run every five seconds. No lease: each node is marked under a lock on its row, once."""
+    note_silent_nodes(timezone.now())

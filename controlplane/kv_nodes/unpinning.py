@@ -48,6 +48,6 @@ def unpin(node: KvNode, name: str, tenant: str, *, actor: Actor, why: str = "") 
             report.unpin = [*report.unpin, {"name": name, "tenant": tenant}]
             report.save(update_fields=["unpin"])
             after = {"prefix": name, **{each: found[each] for each in _TOLD}}
-            audit.record(actor, "kv_node.unpin", "kv_node", node.name, after=after, why=why)
+            audit.tell(actor, "kv_node.unpin", node, after=after, why=why)
     node.report = report
     return node

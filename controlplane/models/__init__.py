@@ -1,75 +1,38 @@
 """The nouns of the control plane, one file each."""
 
-from controlplane.access.models.console_session import ConsoleSession
-from controlplane.access.models.login_allowance import LoginAllowance
-from controlplane.access.models.role_grant import RoleGrant
-from controlplane.automation.models.engine_health import EngineHealth
-from controlplane.automation.models.engine_order import EngineOrder
-from controlplane.automation.models.plan_record import PlanRecord
-from controlplane.automation.models.steering import Steering
-from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.models.learned_cost import LearnedCost
-from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.models.region import Region
-from controlplane.fleet.models.sovereignty import Sovereignty
-from controlplane.history.models.rollup import Rollup
-from controlplane.history.models.rollup_roster import RollupRoster
-from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
-from controlplane.kv_nodes.models.kv_order import KvOrder
-from controlplane.platform.models.api_key import ApiKey
-from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.platform.models.idempotency_record import IdempotencyRecord
-from controlplane.platform.models.job_run import JobRun
-from controlplane.platform.models.snapshot_version import SnapshotVersion
-from controlplane.platform.models.tenant import Tenant
-from controlplane.platform.role import Role
-from controlplane.policies.models.policy import Policy
-from controlplane.policies.models.policy_approval import PolicyApproval
-from controlplane.policies.models.policy_version import PolicyVersion
-from controlplane.policies.models.scheduled_publish import ScheduledPublish
-from controlplane.request_log.models.decision_index import DecisionIndex
-from controlplane.request_log.models.recording import Recording
-from controlplane.request_log.models.segment import Segment
-from controlplane.trials.models.canary import Canary
-from controlplane.trials.models.control_slice import ControlSlice
-from controlplane.trials.models.shadow import Shadow, ShadowPart
-from controlplane.trials.models.whatif import WhatIf
-
-__all__ = [
-    "ApiKey",
-    "AuditEvent",
-    "Canary",
-    "ConsoleSession",
-    "ControlSlice",
-    "DecisionIndex",
-    "Engine",
-    "EngineHealth",
-    "EngineOrder",
-    "IdempotencyRecord",
-    "JobRun",
-    "KvNode",
-    "KvNodeReport",
-    "KvOrder",
-    "LearnedCost",
-    "LoginAllowance",
-    "PlanRecord",
-    "Policy",
-    "PolicyApproval",
-    "PolicyVersion",
-    "Pool",
-    "Recording",
-    "Region",
-    "Role",
-    "RoleGrant",
-    "Rollup",
-    "RollupRoster",
-    "ScheduledPublish",
-    "Segment",
-    "Shadow",
-    "ShadowPart",
-    "SnapshotVersion",
-    "Sovereignty",
-    "Steering",
-    "Tenant",
-    "WhatIf",
-]
+from controlplane.access.models.console_session import ConsoleSession as ConsoleSession
+from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance
+from controlplane.access.models.role_grant import RoleGrant as RoleGrant
+from controlplane.automation.models.engine_health import EngineHealth as EngineHealth
+from controlplane.automation.models.engine_order import EngineOrder as EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord as PlanRecord
+from controlplane.automation.models.steering import Steering as Steering
+from controlplane.fleet.models.engine import Engine as Engine
+from controlplane.fleet.models.learned_cost import LearnedCost as LearnedCost
+from controlplane.fleet.models.pool import Pool as Pool
+from controlplane.fleet.models.region import Region as Region
+from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty
+from controlplane.history.models.rollup import Rollup as Rollup
+from controlplane.history.models.rollup import RollupRoster as RollupRoster
+from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
+from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
+from controlplane.kv_nodes.models.kv_order import KvOrder as KvOrder
+from controlplane.platform.models.api_key import ApiKey as ApiKey
+from controlplane.platform.models.audit_event import AuditEvent as AuditEvent
+from controlplane.platform.models.idempotency_record import IdempotencyRecord as IdempotencyRecord
+from controlplane.platform.models.job_run import JobRun as JobRun
+from controlplane.platform.models.snapshot_version import SnapshotVersion as SnapshotVersion
+from controlplane.platform.models.tenant import Tenant as Tenant
+from controlplane.platform.role import Role as Role
+from controlplane.policies.models.policy import Policy as Policy
+from controlplane.policies.models.policy_approval import PolicyApproval as PolicyApproval
+from controlplane.policies.models.policy_version import PolicyVersion as PolicyVersion
+from controlplane.policies.models.scheduled_publish import ScheduledPublish as ScheduledPublish
+from controlplane.request_log.models.decision_index import DecisionIndex as DecisionIndex
+from controlplane.request_log.models.recording import Recording as Recording
+from controlplane.request_log.models.segment import Segment as Segment
+from controlplane.trials.models.canary import Canary as Canary
+from controlplane.trials.models.control_slice import ControlSlice as ControlSlice
+from controlplane.trials.models.shadow import Shadow as Shadow
+from controlplane.trials.models.shadow import ShadowPart as ShadowPart
+from controlplane.trials.models.whatif import WhatIf as WhatIf

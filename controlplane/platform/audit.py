@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import transaction
+from django.db import models, transaction
 from django.utils import timezone
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.idempotency import note_effect
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.plain_fields import kind_of, public_id
 
 REDACTED = "(left out)"
 _SECRET_WORDS = ("password", "secret", "token", "sha256", "bearer", "credential")
@@ -45,6 +46,26 @@ def record(
         why=why[:200],
         request_id=actor.request_id[:128],
     )
+
+
+def tell(
+    actor: Actor,
+    verb: str,
+    thing: models.Model,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    why: str = "",
+    pool: str | None = None,
+) -> AuditEvent:
+    """Add one event about a stored object, under its kind and public id; raises as `record`.
+
+    `pool`: the slug of the pool that it concerns; None: the object's own, if it has one.
+    """
+    if pool is None:
+        its_pool = thing if kind_of(thing) == "pool" else getattr(thing, "pool", None)
+        pool = its_pool.slug if its_pool is not None else ""
+    return record(actor, verb, kind_of(thing), public_id(thing), before=before, after=after, why=why, pool=pool)
 
 
 def redacted(values: Any) -> Any:

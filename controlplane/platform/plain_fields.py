@@ -32,6 +32,11 @@ def plain_fields(thing: models.Model) -> dict[str, Any]:
     }
 
 
+def fields_but(model: type[models.Model], *fixed: str) -> frozenset[str]:
+    """Return the names of the model's fields other than its row, its revision and those given."""
+    return frozenset(field.name for field in model._meta.concrete_fields) - {"id", "revision", *fixed}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, models.Model):
         return public_id(value) if hasattr(value, "public_id_field") else str(value)

@@ -15,7 +15,7 @@ from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_fields, problem
-from controlplane.platform.plain_fields import kind_of, plain_fields, public_id
+from controlplane.platform.plain_fields import kind_of, plain_fields
 from controlplane.platform.revisions import bump, locked
 from controlplane.platform.snapshot_change import record_change
 
@@ -26,12 +26,13 @@ class InUseError(ConflictError):
     """Other objects refer to this one, so it stays; the message says which."""
 
 
-def create(thing: Thing, verb: str, *, actor: Actor, why: str = "", pool: str = "") -> Thing:
+def create(thing: Thing, verb: str, *, actor: Actor, why: str = "") -> Thing:
     """Store a new object and return it; raises InvalidFieldsError."""
     with _taken_names_explained(), transaction.atomic():
         check_fields(thing)
         thing.save(force_insert=True)
-        _tell(thing, verb, actor, why, pool, before=None, after=plain_fields(thing))
+        audit.tell(actor, verb, thing, after=plain_fields(thing), why=why)
+        _publish(thing)
     return thing
 
 
@@ -43,7 +44,7 @@ def change(
     actor: Actor,
     expected: int | None = None,
     why: str = "",
-    pool: str = "",
+    pool: str | None = None,
 ) -> Thing:
     """Store the changed fields and return the object as it then is; a change that changes nothing is none.
 
@@ -58,14 +59,13 @@ def change(
         check_fields(stored)
         if plain_fields(stored) != before:
             bump(stored, {name: getattr(stored, name) for name in changes})
-            _tell(stored, verb, actor, why, pool, before=before, after=plain_fields(stored))
+            audit.tell(actor, verb, stored, before=before, after=plain_fields(stored), why=why, pool=pool)
+            _publish(stored)
     thing.__dict__.update({name: value for name, value in stored.__dict__.items() if name != "_state"})
     return thing
 
 
-def delete(
-    thing: models.Model, verb: str, *, actor: Actor, expected: int | None = None, why: str = "", pool: str = ""
-) -> None:
+def delete(thing: models.Model, verb: str, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete the object; raises StaleRevisionError, and InUseError while others refer to it."""
     with transaction.atomic():
         stored = locked(thing, expected)
@@ -74,7 +74,8 @@ def delete(
             stored.delete()
         except models.ProtectedError as error:
             raise InUseError(_who_needs(stored, error)) from error
-        _tell(thing, verb, actor, why, pool, before=before, after=None)
+        audit.tell(actor, verb, thing, before=before, why=why)
+        _publish(thing)
 
 
 @contextmanager
@@ -86,17 +87,7 @@ def _taken_names_explained() -> Iterator[None]:
         raise problem("", "Another object with this name was just created; choose another name.") from error
 
 
-def _tell(
-    thing: models.Model,
-    verb: str,
-    actor: Actor,
-    why: str,
-    pool: str,
-    *,
-    before: dict[str, Any] | None,
-    after: dict[str, Any] | None,
-) -> None:
-    audit.record(actor, verb, kind_of(thing), public_id(thing), before=before, after=after, why=why, pool=pool)
+def _publish(thing: models.Model) -> None:
     if getattr(thing, "in_snapshot", False):
         record_change()
 

@@ -68,7 +68,8 @@ def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApp
             version=version, person=actor.user, defaults={"at": timezone.now(), "why": why[:200]}
         )
         if new:
-            _tell(version, "policy.approve", actor, why, before=None, after=_told(version, approval))
+            after, pool = _told(version, approval), only_pool(version.policy)
+            audit.tell(actor, "policy.approve", version.policy, after=after, why=why, pool=pool)
     return approval
 
 
@@ -82,7 +83,8 @@ def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") ->
             raise CannotApproveError(f"You have not approved v{version.number}; there is nothing to withdraw.")
         before = _told(version, own)
         own.delete()
-        _tell(version, "policy.withdraw_approval", actor, why, before=before, after=None)
+        pool = only_pool(version.policy)
+        audit.tell(actor, "policy.withdraw_approval", version.policy, before=before, why=why, pool=pool)
 
 
 def require_approved(version: PolicyVersion) -> None:
@@ -126,16 +128,3 @@ def _lock(version: PolicyVersion) -> None:
 
 def _told(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
     return {"version": version.number, "person": approval.person.get_username(), "why": approval.why}
-
-
-def _tell(
-    version: PolicyVersion,
-    verb: str,
-    actor: Actor,
-    why: str,
-    *,
-    before: dict[str, object] | None,
-    after: dict[str, object] | None,
-) -> None:
-    policy = version.policy
-    audit.record(actor, verb, "policy", policy.slug, before=before, after=after, why=why, pool=only_pool(policy))

@@ -90,15 +90,8 @@ def draft(
     complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
-        audit.record(
-            actor,
-            "policy.draft",
-            "policy",
-            policy.slug,
-            after=plain_fields(version),
-            why=message,
-            pool=only_pool(policy),
-        )
+        after, pool = plain_fields(version), only_pool(policy)
+        audit.tell(actor, "policy.draft", policy, after=after, why=message, pool=pool)
     return version
 
 
@@ -173,16 +166,34 @@ def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor:
     PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
     version.refresh_from_db()
     before = plain_fields(live) if live else None
-    audit.record(
-        actor,
-        verb,
-        "policy",
-        policy.slug,
-        before=before,
-        after=plain_fields(version),
-        why=why,
-        pool=only_pool(policy),
-    )
+    audit.tell(actor, verb, policy, before=before, after=plain_fields(version), why=why, pool=only_pool(policy))
     went_live.send(sender=PolicyVersion, version=version, actor=actor)
     end_overtaken(policy, version.number, actor=actor)
     record_change()
+
+
+DEFAULT = "default"
+
+
+def create_live_policy(slug: str, name: str, *, actor: Actor, document: Any = None, why: str = "") -> Policy:
+    """Store a policy whose first version is live; `document` says what differs from the program's defaults.
+
+    Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError.
+    """
+    with transaction.atomic():
+        policy = create_policy(slug, name, actor=actor, why=why)
+        make_live(policy, actor=actor, document=document)
+    return policy
+
+
+def make_live(policy: Policy, *, actor: Actor, document: Any = None) -> None:
+    """Publish a first version of a policy that has none live."""
+    first = draft(policy, document or {}, actor=actor, message="The defaults of this program")
+    publish_version(first, instead_of=None, actor=actor)
+    policy.refresh_from_db()
+
+
+def usual_policy(*, actor: Actor) -> Policy:
+    """Return the policy for a new pool: `default`, else the first that is live; made where there is none."""
+    live = Policy.objects.filter(live_version__isnull=False).order_by("slug")
+    return live.filter(slug=DEFAULT).first() or live.first() or create_live_policy(DEFAULT, "Default", actor=actor)

@@ -27,17 +27,8 @@ def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, probl
         return False
     before = told(schedule)
     schedule.refresh_from_db()
-    policy = schedule.policy
-    audit.record(
-        actor,
-        _VERBS[state],
-        "policy",
-        policy.slug,
-        before=before,
-        after=told(schedule),
-        why=why,
-        pool=only_pool(policy),
-    )
+    pool = only_pool(schedule.policy)
+    audit.tell(actor, _VERBS[state], schedule.policy, before=before, after=told(schedule), why=why, pool=pool)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Schedules a version to go live. The job policies.scheduled_publish_job publishes it.
+"""Schedules a version to go live at a chosen time. The job publishes it then.
 
 What is refused at that moment is refused as if somebody clicked then: a newer live version, a missing
 approval, a document that no longer fits, or a role that its author has lost. The reason is kept.
@@ -6,8 +6,11 @@ approval, a document that no longer fits, or a role that its author has lost. Th
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 
+from celery import shared_task
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import models, transaction
 from django.utils import timezone
@@ -67,9 +70,7 @@ def schedule_publish(
             policy=policy, version=version, at=at, instead_of=instead_of, by=actor.user, by_key=actor.key_id,
             by_name=actor.name, why=why[:200],
         )  # fmt: skip
-        audit.record(
-            actor, "policy.schedule", "policy", policy.slug, after=told(schedule), why=why, pool=only_pool(policy)
-        )
+        audit.tell(actor, "policy.schedule", policy, after=told(schedule), why=why, pool=only_pool(policy))
     return schedule
 
 
@@ -166,3 +167,18 @@ def _schedules() -> models.QuerySet[ScheduledPublish]:
 
 def _utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="controlplane.scheduled_publish", ignore_result=True)
+def scheduled_publish() -> None:
+    """Run every two seconds. No lease: each appointment ends once, by a conditional update of its own row."""
+    grace = timedelta(minutes=settings.PUBLISH_GRACE_MIN)
+    for pk in due_schedules(timezone.now()):
+        try:
+            carry_out(pk, timezone.now(), grace=grace)
+        except Exception:
+            # The edge of the job: one that breaks off is tried again, and holds up no other.
+            logger.exception("a scheduled release failed")

@@ -11,9 +11,8 @@ from controlplane.fleet.api import engines, pools, regions
 from controlplane.fleet.api.sovereignty import SovereigntyRules
 from controlplane.history.affinity import api as affinity
 from controlplane.job_runs import api as job_runs
-from controlplane.kv_nodes.api import kv_nodes, kv_orders
-from controlplane.platform.api.openapi_document import OpenApiDocument
-from controlplane.platform.api.unknown_path import Nothing
+from controlplane.kv_nodes import api as kv_nodes
+from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
 from controlplane.policies.api import policies, policy_versions
 from controlplane.request_log.api import decisions, recordings
 from controlplane.trials.api import canaries, shadows, whatifs
@@ -80,7 +79,7 @@ urlpatterns = [
     path("v1/kv_nodes", kv_nodes.KvNodes.as_view()),
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),
     path("v1/kv_nodes/<plain_id:name>/unpin", kv_nodes.KvNodeUnpin.as_view()),
-    path("v1/kv_orders", kv_orders.KvOrders.as_view()),
+    path("v1/kv_orders", kv_nodes.KvOrders.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
     path("v1/keys", api_keys.ApiKeys.as_view()),

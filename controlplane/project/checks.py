@@ -96,21 +96,13 @@ def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
     """Refuse short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
     if settings.LOOPBACK_ONLY:
         return []
-    weak = [
-        name
-        for name, value in (
-            ("SECRET_KEY", settings.SECRET_KEY),
-            ("SWITCHYARD_FLEET_SECRET", settings.FLEET_SECRET.decode()),
-        )
-        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8 or value.startswith("django-insecure-")
-    ]
     return [
         Error(
             f"{name} is too weak.",
             hint=f"Use at least {_SHORTEST_SECRET} random characters: `openssl rand -base64 48`.",
             id="switchyard.E004",
         )
-        for name in weak
+        for name in weak_secrets()
     ]
 
 
@@ -126,4 +118,17 @@ def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
         for alias, database in settings.DATABASES.items()
         if database["ENGINE"] == "django.db.backends.sqlite3"
         and database.get("OPTIONS", {}).get("transaction_mode") != "IMMEDIATE"
+    ]
+
+
+def weak_secrets() -> list[str]:
+    """Return the names of secrets that are short, made of few characters, or Django's well-known insecure ones."""
+    known = {
+        "SECRET_KEY": settings.SECRET_KEY,
+        "SWITCHYARD_FLEET_SECRET": settings.FLEET_SECRET.decode(errors="replace"),
+    }
+    return [
+        name
+        for name, value in known.items()
+        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8 or value.startswith("django-insecure-")
     ]

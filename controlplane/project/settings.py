@@ -231,7 +231,7 @@ STORAGES = {
 
 REST_FRAMEWORK: dict[str, Any] = {
     # Every view of the management API states the rest; one that does not is closed.
-    "DEFAULT_RENDERER_CLASSES": ["controlplane.platform.api.rendering.ApiRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["controlplane.platform.api.problem.ApiRenderer"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.platform.api.strict_json.StrictJsonParser"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],

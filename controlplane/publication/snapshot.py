@@ -227,14 +227,7 @@ def _verdict(engine: Engine) -> dict[str, Any]:
 
 
 def _node_entry(node: KvNode) -> KvNodeEntry:
-    return KvNodeEntry(
-        name=node.name,
-        address=node.address,
-        events_endpoint=node.events_endpoint,
-        replay_endpoint=node.replay_endpoint,
-        slot_bytes=node.slot_bytes,
-        state=node.state,
-    )
+    return msgspec.convert(node, prepared(KvNodeEntry), from_attributes=True)
 
 
 def _key_entry(key: ApiKey) -> ApiKeyEntry:

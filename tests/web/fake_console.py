@@ -129,7 +129,7 @@ def keep(at: float) -> None:
     """Do what the roll-up job does."""
     from django.db import connection
 
-    from controlplane.history import rollup_job as rollup
+    from controlplane.history import rollups as rollup
     from controlplane.history.collector import fleet_collector
     from controlplane.platform.bus import get_bus
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from controlplane.automation import engine_orders, engine_trust
+from controlplane.automation import engine_orders, engine_verdicts
 from controlplane.automation import switches as steering
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.plan_advice import AdviceError, follow_advice
@@ -102,8 +102,8 @@ VERBS: dict[str, Verb] = {
     "follow": _follow,
     "confirm": _answer(engine_orders.confirm, "confirmed"),
     "withdraw": _answer(engine_orders.withdraw, "withdrawn"),
-    "quarantine": _judge(engine_trust.quarantine, "quarantined"),
-    "trust": _judge(engine_trust.trust_again, "trusted"),
+    "quarantine": _judge(engine_verdicts.quarantine, "quarantined"),
+    "trust": _judge(engine_verdicts.trust_again, "trusted"),
 }
 
 

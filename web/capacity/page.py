@@ -20,8 +20,8 @@ from controlplane.capacity.saving import (
     InstallationPlan,
     Prices,
     installation_plan,
+    range_words,
 )
-from controlplane.capacity.words import range_words
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.capacity.demand_picture import demand_picture

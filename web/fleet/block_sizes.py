@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controlplane.fleet.block_sizes import BlockSizeProblem, block_size_problems
 from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.pool_problems import BlockSizeProblem, block_size_problems
 from gateway.contracts.fleet_sample import FleetSample
 
 

@@ -14,10 +14,9 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.advisory_tallies import advised
 from controlplane.kv_nodes.orders import visible_kv_orders
-from controlplane.kv_nodes.removal import delete_kv_node
+from controlplane.kv_nodes.registration import delete_kv_node, visible_kv_nodes
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.unpinning import NoSuchPinError, unpin
-from controlplane.kv_nodes.visibility import visible_kv_nodes
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.automation.engine_trust import BY_HAND, TRUSTED, held_by_hand
+from controlplane.automation.engine_verdicts import BY_HAND, TRUSTED, held_by_hand
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.format import NARROW_SPACE, Moment, count, duration, moment, sentence, span

@@ -3,20 +3,105 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access.api.api_key_shape import ApiKeyChange, ApiKeyShape, CreatedApiKeyShape, NewApiKey
 from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.changeable_object import Changeable
-from controlplane.platform.api.etags import expected_revision
-from controlplane.platform.api.filters import contains, exact, present
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.strict_fields import Change
-from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.api.listing import Listing, contains, exact, present
+from controlplane.platform.api.strict_fields import Change, ModelShape, Named, Text, WholeNumber
+from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
+from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
+from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
+
+
+class ApiKeyShape(ModelShape):
+    """Proof of who sends requests."""
+
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), read_only=True)
+    pools = serializers.ListField(child=serializers.CharField(), read_only=True)
+    origins = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = ApiKey
+        fields: tuple[str, ...] = (
+            "key_id",
+            "tenant",
+            "name",
+            "prefix",
+            "scopes",
+            "role",
+            "pools",
+            "rate_per_min",
+            "max_in_flight",
+            "slo_class",
+            "priority_ceiling",
+            "origins",
+            "created_at",
+            "expires_at",
+            "last_used_at",
+            "revoked_at",
+            "revision",
+        )
+
+
+class CreatedApiKeyShape(ApiKeyShape):
+    """A key that was just made, with its text."""
+
+    text = serializers.CharField(
+        allow_null=True, help_text="The key, shown only once; null if the answer is a repetition."
+    )
+
+    class Meta(ApiKeyShape.Meta):
+        fields = (*ApiKeyShape.Meta.fields, "text")
+
+
+class ApiKeyChange(Change):
+    """What of an API key can change."""
+
+    name = Text(max_length=120)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=SCOPES), min_length=1, max_length=len(SCOPES), default=USUAL_SCOPES
+    )
+    role = serializers.ChoiceField(
+        choices=Role.choices, default=Role.VIEWER, help_text="Role of the scope manage in the key's pools."
+    )
+    pools = serializers.ListField(
+        child=Text(max_length=64),
+        max_length=1000,
+        default=list,
+        help_text="Pool slugs that the scope manage covers; empty: all.",
+    )
+    expires_at = serializers.DateTimeField(allow_null=True, default=None)
+    rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
+    max_in_flight = WholeNumber(min_value=1, max_value=100_000, allow_null=True, default=None)
+    slo_class = Text(
+        max_length=32,
+        allow_blank=True,
+        default="",
+        help_text="Default SLO class of requests, in pools whose policy has it.",
+    )
+    priority_ceiling = WholeNumber(
+        min_value=-(2**31),
+        max_value=2**31 - 1,
+        allow_null=True,
+        default=None,
+        help_text="Most urgent priority allowed; lower goes first. Null: any.",
+    )
+    origins = serializers.ListField(
+        child=Text(max_length=210),
+        max_length=32,
+        default=list,
+        help_text="Web origins whose pages may send advisories with this key's tokens.",
+    )
+
+
+class NewApiKey(ApiKeyChange):
+    """An API key to be."""
+
+    tenant = Named(slug_field="slug", queryset=Tenant.objects.all(), help_text="Slug of its tenant.")
 
 
 def _keys(_actor: Actor) -> QuerySet[ApiKey]:
@@ -24,16 +109,20 @@ def _keys(_actor: Actor) -> QuerySet[ApiKey]:
     return ApiKey.objects.select_related("tenant")
 
 
-class ApiKeys(ApiView):
-    """All API keys, and new ones."""
-
+class _Keys(Objects):
     noun = "keys"
     shape = ApiKeyShape
-    bodies = by_method(POST=NewApiKey)
-    answers = by_method(POST=(201, CreatedApiKeyShape))
+    rows = staticmethod(_keys)
     changes_need = Role.ADMIN
     whole_fleet = True
     has_etag = True
+
+
+class ApiKeys(_Keys, Listed):
+    """List API keys."""
+
+    bodies = by_method(POST=NewApiKey)
+    answers = by_method(POST=(201, CreatedApiKeyShape))
     shown_once = frozenset({"text"})
     listing = Listing(
         {"created_at": ("created_at", "key_id"), "tenant": ("tenant__slug", "key_id"), "key_id": ("key_id",)},
@@ -46,10 +135,6 @@ class ApiKeys(ApiView):
         },
     )
 
-    def get(self, request: Request) -> Response:
-        """List API keys."""
-        return self.show_page(_keys(self.actor))
-
     def post(self, request: Request) -> Response:
         """Create an API key; the answer is the only place where its text is ever shown."""
         key, text = create_api_key(**self.body(), actor=self.actor)
@@ -57,31 +142,15 @@ class ApiKeys(ApiView):
         return self.show(key, 201, shape=CreatedApiKeyShape)
 
 
-class OneApiKey(Changeable):
+class OneApiKey(_Keys, Changeable):
     """One API key."""
 
-    noun = "keys"
-    shape = ApiKeyShape
-    rows = staticmethod(_keys)
     changed = staticmethod(change_api_key)
     bodies = by_method(PUT=ApiKeyChange, PATCH=ApiKeyChange)
-    changes_need = Role.ADMIN
-    whole_fleet = True
 
 
-class ApiKeyRevocation(ApiView):
-    """The end of one API key."""
+class ApiKeyRevocation(_Keys, Verb):
+    """Revoke the key for good; every gateway refuses it within seconds. Repeating it changes nothing."""
 
-    noun = "keys"
-    shape = ApiKeyShape
+    verb = staticmethod(revoke_api_key)
     bodies = by_method(POST=Change)
-    changes_need = Role.ADMIN
-    whole_fleet = True
-    has_etag = True
-
-    def post(self, request: Request, *, key_id: str) -> Response:
-        """Revoke the key for good; every gateway refuses it within seconds. Repeating it changes nothing."""
-        key = _keys(self.actor).get(key_id=key_id)
-        expected = expected_revision(self.request, key, required=False)
-        revoke_api_key(key, actor=self.actor, expected=expected, why=taken_why(self.body()))
-        return self.show(_keys(self.actor).get(key_id=key_id))

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from rest_framework.request import Request
-from rest_framework.response import Response
+from rest_framework import serializers
 
-from controlplane.access.api.audit_event_shape import AuditEventShape
 from controlplane.access.audit_search import visible_events
 from controlplane.platform.actor import API, COMMAND, CONSOLE, PROGRAM
-from controlplane.platform.api.base import ApiView
-from controlplane.platform.api.filters import exact, moment, one_of
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import Listing, exact, moment, one_of
+from controlplane.platform.api.strict_fields import ModelShape
+from controlplane.platform.api.views import Listed, ObjectView, by_method
+from controlplane.platform.models.audit_event import AuditEvent
 
 
-class AuditEvents(ApiView):
-    """All changes anybody made."""
+class AuditEventShape(ModelShape):
+    """One change: who, what, before and after, and why."""
+
+    actor = serializers.CharField(source="actor_name")
+    pool = serializers.CharField(source="pool_slug")
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
+
+    class Meta:
+        model = AuditEvent
+        fields = (
+            "id",
+            "at",
+            "actor",
+            "via",
+            "verb",
+            "object_kind",
+            "object_id",
+            "pool",
+            "before",
+            "after",
+            "why",
+            "request_id",
+        )
+
+
+class AuditEvents(Listed):
+    """List events, the newest first."""
 
     noun = "audit"
     shape = AuditEventShape
+    rows = staticmethod(visible_events)
     listing = Listing(
         {"at": ("at", "pk")},
         "-at",
@@ -34,17 +60,12 @@ class AuditEvents(ApiView):
         },
     )
 
-    def get(self, request: Request) -> Response:
-        """List events, the newest first."""
-        return self.show_page(visible_events(self.actor))
 
-
-class OneAuditEvent(ApiView):
+class OneAuditEvent(ObjectView):
     """One change."""
 
     noun = "audit"
     shape = AuditEventShape
-
-    def get(self, request: Request, *, event: int) -> Response:
-        """Return the event."""
-        return self.show(visible_events(self.actor).get(pk=event))
+    rows = staticmethod(visible_events)
+    field = "pk"
+    says = by_method(GET="Return the event.")

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
-from rest_framework.request import Request
-from rest_framework.response import Response
+from rest_framework import serializers
 
-from controlplane.access.api.tenant_shape import NewTenant, TenantChange, TenantShape
 from controlplane.fleet import topology
+from controlplane.fleet.topology import MAX_MODELS
 from controlplane.platform.actor import Actor
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.changeable_object import Changeable, Deletable
-from controlplane.platform.api.filters import contains
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import Listing, contains
+from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
+
+
+class TenantShape(ModelShape):
+    """Whoever owns API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
+
+    served_models = serializers.ListField(child=serializers.CharField(), read_only=True)
+
+    class Meta:
+        model = Tenant
+        fields = ("slug", "name", "served_models", "unsalted", "revision")
+
+
+class TenantChange(Change):
+    """What of a tenant can change."""
+
+    name = Text(max_length=120)
+    served_models = serializers.ListField(
+        child=Text(),
+        max_length=MAX_MODELS,
+        required=False,
+        help_text="Served models that its keys may use; empty: all. Omitted: unchanged.",
+    )
+
+
+class NewTenant(TenantChange):
+    """A tenant to be."""
+
+    slug = Text(max_length=64, help_text="Its id; never changes.")
 
 
 def _tenants(_actor: Actor) -> QuerySet[Tenant]:
@@ -22,26 +48,19 @@ def _tenants(_actor: Actor) -> QuerySet[Tenant]:
     return Tenant.objects.all()
 
 
-class Tenants(ApiView):
+class Tenants(Creatable):
     """All tenants, and new ones."""
 
     noun = "tenants"
     shape = TenantShape
+    rows = staticmethod(_tenants)
+    created = staticmethod(topology.create_tenant)
+    says = by_method(GET="List tenants.", POST="Create a tenant.")
     bodies = by_method(POST=NewTenant)
-    answers = by_method(POST=(201, TenantShape))
     changes_need = Role.ADMIN
     whole_fleet = True
     has_etag = True
     listing = Listing({"slug": ("slug",)}, "slug", {"name": contains("name", "Part of the name.")})
-
-    def get(self, request: Request) -> Response:
-        """List tenants."""
-        return self.show_page(_tenants(self.actor))
-
-    def post(self, request: Request) -> Response:
-        """Create a tenant."""
-        body = self.body()
-        return self.show(topology.create_tenant(**body, actor=self.actor), 201)
 
 
 class OneTenant(Changeable, Deletable):
@@ -53,6 +72,5 @@ class OneTenant(Changeable, Deletable):
     changed = staticmethod(topology.change_tenant)
     deleted = staticmethod(topology.delete_tenant)
     bodies = by_method(PUT=TenantChange, PATCH=TenantChange)
-    answers = by_method(DELETE=(204, None))
     changes_need = Role.ADMIN
     whole_fleet = True

@@ -1,1 +1,1 @@
-"""Actuators, which start, stop, and change engines: one file per kind, behind actuator.Actuator."""
+"""Actuators, which start, stop, and change engines: one class per kind, behind actuator.Actuator."""

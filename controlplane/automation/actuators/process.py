@@ -14,9 +14,13 @@ from typing_extensions import override
 from controlplane.automation.actuators.actuator import Actuator, Answer, NewEngine, RejectedOrderError, Standing
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.fleet.actuator_settings import ProcessSettings
-from controlplane.fleet.free_ports import NoFreePortError, free_ports
-from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
+from controlplane.fleet.loopback_ports import (
+    PORTS_PER_ENGINE,
+    NoFreePortError,
+    engine_addresses,
+    engine_ports_in_use,
+    free_ports,
+)
 from routing.values.counted import count
 
 
@@ -31,24 +35,17 @@ class ProcessActuator(Actuator):
     @override
     def start(self, order: EngineOrder) -> Answer:
         """Return a new engine on free ports; its process starts once it is registered."""
-        supervised = list(Engine.objects.filter(supervised=True).select_related("pool"))
         mine = {engine.name for engine in order.pool.engines.all()}
         if len(mine) >= self._limits.max_engines:
             raise RejectedOrderError(
                 f"The pool has {count(len(mine), 'engine')}; the actuator settings allow no more processes."
             )
-        taken = {port for engine in supervised for port in engine_ports(engine)}
         try:
-            http, events, replay = free_ports(PORTS_PER_ENGINE, start=settings.DEMO_PORTS_FROM, taken=taken)
+            ports = free_ports(PORTS_PER_ENGINE, start=settings.DEMO_PORTS_FROM, taken=engine_ports_in_use())
         except NoFreePortError as error:
             raise RejectedOrderError(str(error)) from error
         engine = NewEngine(
-            name=_free_name(mine),
-            url=engine_url("http", http),
-            kv_events_endpoint=engine_url("tcp", events),
-            kv_replay_endpoint=engine_url("tcp", replay),
-            supervised=True,
-            kv_node=_least_used_node(order),
+            name=_free_name(mine), **engine_addresses(ports), supervised=True, kv_node=_least_used_node(order)
         )
         return Answer(Standing.UNDER_WAY, "process is starting", engine=engine)
 

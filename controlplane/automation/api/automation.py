@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from controlplane.automation import engine_orders
 from controlplane.automation import switches as steering
@@ -16,96 +17,84 @@ from controlplane.automation.models.engine_order import EngineOrder, OrderKind, 
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.plan_advice import follow_advice
-from controlplane.automation.reading import DOCUMENTS, pool_standing
+from controlplane.automation.reading import DOCUMENTS, PoolStanding, pool_standing
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.filters import exact, moment, one_of, truth
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.actor import Actor
+from controlplane.platform.api.listing import Listing, exact, moment, one_of, truth
 from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.views import ApiView, ObjectView, Verb, by_method
 
 
-class _OfPool(ApiView):
-    noun = "pools"
-
-    def pool(self, slug: str) -> Pool:
-        """Return the pool, if the actor may see it."""
-        found: Pool = visible_pools(self.actor).select_related("policy__live_version", "steering").get(slug=slug)
-        return found
+def _pools(actor: Actor) -> QuerySet[Pool]:
+    return visible_pools(actor).select_related("policy__live_version", "steering")
 
 
-class OnePoolAutomation(_OfPool):
+class OnePoolAutomation(ObjectView):
     """How one pool steers itself."""
 
+    noun = "pools"
     shape = PoolAutomation
+    rows = staticmethod(_pools)
+    says = by_method(GET="Return switches, automations with their reasons, engines and open orders.")
 
-    def get(self, request: Request, *, slug: str) -> Response:
-        """Return switches, automations with their reasons, engines and open orders."""
-        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
+    @override
+    def thing(self, **names: Any) -> PoolStanding:
+        """Return how the pool stands."""
+        return pool_standing(super().thing(**names), fleet_observation(), timezone.now())
 
 
-class _Switch(_OfPool):
+class _Switch(Verb):
+    """A verb of controlplane.automation.switches."""
+
+    noun = "pools"
     shape = PoolAutomation
+    rows = staticmethod(_pools)
     bodies = by_method(POST=Change)
 
-    def turn(self, slug: str, verb: Callable[..., Any]) -> Response:
-        """Carry out a verb of controlplane.automation.switches and answer with how the pool then stands."""
-        pool, body = self.pool(slug), self.body()
-        why = taken_why(body)
-        verb(pool, actor=self.actor, why=why, **body)
-        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
+    @override
+    def carry_out(self, thing: Pool, **asked: Any) -> PoolStanding:
+        """Turn it, and return how the pool then stands."""
+        self.verb(thing, **asked)
+        return pool_standing(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
 
 
 class PoolFreeze(_Switch):
-    """The end of all automation, for now."""
+    """Let no automation of the pool do anything; orders that were not begun are taken back."""
 
-    def post(self, request: Request, *, slug: str) -> Response:
-        """Let no automation of the pool do anything; orders that were not begun are taken back."""
-        return self.turn(slug, steering.freeze)
+    verb = staticmethod(steering.freeze)
 
 
 class PoolUnfreeze(_Switch):
-    """Automation again."""
+    """Let the pool's automations go on as its policy says."""
 
-    def post(self, request: Request, *, slug: str) -> Response:
-        """Let the pool's automations go on as its policy says."""
-        return self.turn(slug, steering.unfreeze)
+    verb = staticmethod(steering.unfreeze)
 
 
 class PoolOverride(_Switch):
-    """An operator's hand at the wheel."""
+    """Have so many engines until a moment, whatever the automations plan."""
 
+    verb = staticmethod(steering.take_over)
     bodies = by_method(POST=Override)
-
-    def post(self, request: Request, *, slug: str) -> Response:
-        """Have so many engines until a moment, whatever the automations plan."""
-        return self.turn(slug, steering.take_over)
 
 
 class PoolOverrideEnd(_Switch):
-    """The hand off the wheel."""
+    """End an override before its time."""
 
-    def post(self, request: Request, *, slug: str) -> Response:
-        """End an override before its time."""
-        return self.turn(slug, steering.give_back)
+    verb = staticmethod(steering.give_back)
 
 
 class PoolAdvice(_Switch):
-    """A person's word for what an automation only advises."""
+    """Order what the automation's last plan advises, once; 409 where it advises something else by now."""
 
+    verb = staticmethod(follow_advice)
     bodies = by_method(POST=Following)
 
-    def post(self, request: Request, *, slug: str) -> Response:
-        """Order what the automation's last plan advises, once; 409 where it advises something else by now."""
-        pool, body = self.pool(slug), self.body()
-        why = taken_why(body)
-        follow_advice(pool, body["job"], body["advice"], actor=self.actor, at=timezone.now(), why=why)
-        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
 
-
-class PoolPlans(_OfPool):
+class PoolPlans(ApiView):
     """What the automations planned."""
 
+    noun = "pools"
     shape = PlanShape
     listing = Listing(
         {"at": ("at", "pk")},
@@ -121,12 +110,17 @@ class PoolPlans(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """List the plans that were kept, the newest first."""
-        return self.show_page(PlanRecord.objects.filter(pool=self.pool(slug).slug))
+        return self.show_page(PlanRecord.objects.filter(pool=_pools(self.actor).get(slug=slug).slug))
 
 
-class PoolOrders(_OfPool):
+def _orders(actor: Actor) -> QuerySet[EngineOrder]:
+    return EngineOrder.objects.filter(pool__in=visible_pools(actor)).select_related("pool")
+
+
+class PoolOrders(ApiView):
     """What actuators were asked for."""
 
+    noun = "pools"
     shape = OrderShape
     listing = Listing(
         {"ordered_at": ("ordered_at", "pk")},
@@ -139,32 +133,23 @@ class PoolOrders(_OfPool):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """List orders, the newest first."""
-        return self.show_page(EngineOrder.objects.filter(pool=self.pool(slug)).select_related("pool"))
+        return self.show_page(_orders(self.actor).filter(pool=_pools(self.actor).get(slug=slug)))
 
 
-class _OrderAnswer(ApiView):
+class _OrderAnswer(Verb):
     noun = "pools"
     shape = OrderShape
+    rows = staticmethod(_orders)
     bodies = by_method(POST=Change)
-
-    def answer(self, key: str, verb: Callable[..., EngineOrder]) -> Response:
-        """Carry out a verb on an order of a pool that the actor may see."""
-        orders = EngineOrder.objects.filter(pool__in=visible_pools(self.actor)).select_related("pool")
-        found, body = orders.get(key=key), self.body()
-        return self.show(verb(found, actor=self.actor, why=taken_why(body)))
 
 
 class OrderConfirmation(_OrderAnswer):
-    """An order that a person carried out."""
+    """Say that it is done; only for pools whose actuator is a person."""
 
-    def post(self, request: Request, *, key: str) -> Response:
-        """Say that it is done; only for pools whose actuator is a person."""
-        return self.answer(key, engine_orders.confirm)
+    verb = staticmethod(engine_orders.confirm)
 
 
 class OrderWithdrawal(_OrderAnswer):
-    """An order that is not wanted any more."""
+    """Take it back; an engine that drains for it takes work again."""
 
-    def post(self, request: Request, *, key: str) -> Response:
-        """Take it back; an engine that drains for it takes work again."""
-        return self.answer(key, engine_orders.withdraw)
+    verb = staticmethod(engine_orders.withdraw)

@@ -9,10 +9,10 @@ from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_advice import ADVISING
 from controlplane.automation.switches import MAX_ENGINES
-from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
+from controlplane.platform.api.strict_fields import Change, ModelShape, Text, WholeNumber
 
 
-class EngineHealthShape(serializers.ModelSerializer):
+class EngineHealthShape(ModelShape):
     """What the health automation holds of one engine."""
 
     engine = serializers.SlugRelatedField(slug_field="engine_id", read_only=True)
@@ -20,10 +20,9 @@ class EngineHealthShape(serializers.ModelSerializer):
     class Meta:
         model = EngineHealth
         fields = ("engine", "state", "code", "reason", "since", "until", "ramp_from", "ramp_s")
-        read_only_fields = fields
 
 
-class PlanShape(serializers.ModelSerializer):
+class PlanShape(ModelShape):
     """One plan as it was made."""
 
     figures = serializers.DictField(read_only=True)
@@ -46,13 +45,10 @@ class PlanShape(serializers.ModelSerializer):
             "plan",
             "outcome",
         )
-        read_only_fields = fields
 
 
-class OrderShape(serializers.ModelSerializer):
+class OrderShape(ModelShape):
     """One order to an actuator."""
-
-    pool = serializers.SlugRelatedField(slug_field="slug", read_only=True)
 
     class Meta:
         model = EngineOrder
@@ -71,7 +67,6 @@ class OrderShape(serializers.ModelSerializer):
             "deadline_at",
             "finished_at",
         )
-        read_only_fields = fields
 
 
 class AutomationState(serializers.Serializer):

@@ -9,8 +9,7 @@ import msgspec
 from celery import shared_task
 from django.db.models import QuerySet
 
-from controlplane.automation.engine_trust import BY_HAND, held_by_hand
-from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.engine_verdicts import BY_HAND, held_by_hand, put_verdict
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_history import planned

@@ -2,42 +2,135 @@
 
 from __future__ import annotations
 
-from time import time
-
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import override
 
-from controlplane.fleet.api.engine_shape import (
-    BulkAnswer,
-    BulkChange,
-    EngineChange,
-    EngineShape,
-    NewEngine,
-    StateChange,
-)
 from controlplane.fleet.engine_bulk import change_many
-from controlplane.fleet.engine_lifecycle import delete_engine, set_desired_state
-from controlplane.fleet.engine_reading import engine_reading
+from controlplane.fleet.engine_lifecycle import delete_idle_engine, set_desired_state
 from controlplane.fleet.engine_registration import change_engine, register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
-from controlplane.fleet.visibility import visible_engines, visible_pools
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.changeable_object import Changeable, Deletable
-from controlplane.platform.api.etags import expected_revision
-from controlplane.platform.api.filters import contains, exact, one_of, truth
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.field_problems import problem
+from controlplane.fleet.visibility import named_pool, visible_engines
+from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
+from controlplane.platform.api.strict_fields import Change, ModelShape, Number, Text, Truth
+from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Objects, Verb, by_method, taken_why
 
 
-class Engines(ApiView):
-    """All engines, and new ones."""
+class EngineShape(ModelShape):
+    """One vLLM or SGLang server process."""
 
+    class Meta:
+        model = Engine
+        fields = (
+            "engine_id",
+            "pool",
+            "name",
+            "url",
+            "connect_url",
+            "kv_events_endpoint",
+            "kv_replay_endpoint",
+            "speed",
+            "kind",
+            "role",
+            "kv_node",
+            "desired_state",
+            "supervised",
+            "registered_at",
+            "revision",
+        )
+
+
+class EngineChange(Change):
+    """What of an engine can change; its state has an address of its own."""
+
+    name = Text(max_length=64)
+    url = Text(max_length=300, help_text="http or https URL, for example http://10.0.3.7:8000.")
+    kv_events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
+    kv_replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
+    speed = Number(
+        min_value=0.001, max_value=1000, default=1.0, help_text="Prefill speed relative to the pool's cost profile."
+    )
+    kind = Text(
+        max_length=32,
+        allow_blank=True,
+        default="",
+        help_text="Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind.",
+    )
+    role = serializers.ChoiceField(
+        choices=EngineRole.choices,
+        default=EngineRole.MIXED,
+        help_text="Role: prefill, decode, or both (mixed).",
+    )
+    kv_node = Text(
+        max_length=64,
+        allow_blank=True,
+        default="",
+        help_text="Name of the node manager that keeps what it computes; empty: none does.",
+    )
+
+
+class NewEngine(EngineChange):
+    """An engine to be."""
+
+    pool = Text(max_length=64, help_text="Slug of its pool.")
+
+
+class StateChange(Change):
+    """What is wanted of an engine."""
+
+    state = serializers.ChoiceField(choices=DesiredState.choices)
+
+
+class BulkOperation(serializers.Serializer):
+    """One of several operations: register (pool, name, url, …), state (engine_id, state) or delete (engine_id)."""
+
+    op = serializers.ChoiceField(choices=("register", "state", "delete"))
+    engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
+    state = serializers.ChoiceField(choices=DesiredState.choices, required=False, help_text="For state.")
+    pool = Text(max_length=64, required=False, help_text="For register.")
+    name = Text(max_length=64, required=False, help_text="For register.")
+    url = Text(max_length=300, required=False, help_text="For register.")
+    kv_events_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
+    kv_replay_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
+    speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
+    kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
+    role = serializers.ChoiceField(choices=EngineRole.choices, required=False, help_text="For register.")
+    kv_node = Text(max_length=64, allow_blank=True, required=False, help_text="For register.")
+
+
+class BulkChange(Change):
+    """Operations on several engines: all of them, or none."""
+
+    dry_run = Truth(default=False, help_text="Dry run: only say what would happen.")
+    operations = serializers.ListField(child=BulkOperation(), min_length=1, max_length=200)
+
+
+class BulkResult(serializers.Serializer):
+    """What one operation did, or would do."""
+
+    op = serializers.CharField()
+    before = EngineShape(allow_null=True)
+    after = EngineShape(allow_null=True)
+
+
+class BulkAnswer(serializers.Serializer):
+    """What the operations did, or would do."""
+
+    dry_run = serializers.BooleanField()
+    results = BulkResult(many=True)
+
+
+class _Engines(Objects):
     noun = "engines"
     shape = EngineShape
-    bodies = by_method(POST=NewEngine)
-    answers = by_method(POST=(201, EngineShape))
+    rows = staticmethod(visible_engines)
     has_etag = True
+
+
+class Engines(_Engines, Listed):
+    """List engines."""
+
+    bodies = by_method(POST=NewEngine)
     listing = Listing(
         {
             "name": ("pool__slug", "name"),
@@ -56,53 +149,26 @@ class Engines(ApiView):
         },
     )
 
-    def get(self, request: Request) -> Response:
-        """List engines."""
-        return self.show_page(visible_engines(self.actor))
-
     def post(self, request: Request) -> Response:
         """Register an engine."""
         body = self.body()
-        pool = visible_pools(self.actor).filter(slug=body.pop("pool")).first()
-        if pool is None:
-            raise problem("pool", "No such pool.")
+        pool = named_pool(self.actor, body.pop("pool"))
         return self.show(register_engine(pool, **body, actor=self.actor), 201)
 
 
-class OneEngine(Changeable, Deletable):
+class OneEngine(_Engines, Changeable, Deletable):
     """One engine."""
 
-    noun = "engines"
-    shape = EngineShape
-    rows = staticmethod(visible_engines)
     changed = staticmethod(change_engine)
+    deleted = staticmethod(delete_idle_engine)
     bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
-    answers = by_method(DELETE=(204, None))
-
-    @override
-    def remove(self, thing: Engine, *, expected: int | None, why: str) -> None:
-        """Delete it, if it is empty."""
-        reading = engine_reading(thing.engine_id, time())
-        delete_engine(
-            thing, actor=self.actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why
-        )
 
 
-class EngineState(ApiView):
-    """What is wanted of one engine: ready, draining, maintenance."""
+class EngineState(_Engines, Verb):
+    """Say what is wanted; If-Match is heeded where it is sent."""
 
-    noun = "engines"
-    shape = EngineShape
+    verb = staticmethod(set_desired_state)
     bodies = by_method(POST=StateChange)
-    has_etag = True
-
-    def post(self, request: Request, *, engine_id: str) -> Response:
-        """Say what is wanted; If-Match is heeded where it is sent."""
-        engine = visible_engines(self.actor).get(engine_id=engine_id)
-        expected = expected_revision(self.request, engine, required=False)
-        body = self.body()
-        state = DesiredState(body["state"])
-        return self.show(set_desired_state(engine, state, actor=self.actor, expected=expected, why=taken_why(body)))
 
 
 class EngineBulk(ApiView):

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from controlplane.fleet import topology
-from controlplane.fleet.api.region_shape import NewRegion, RegionChange, RegionShape
+from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_regions
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.changeable_object import Changeable, Deletable
-from controlplane.platform.api.filters import contains
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import Listing, contains
+from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.role import Role
 
 
-class Regions(ApiView):
+class RegionShape(ModelShape):
+    """A place where engines stand."""
+
+    class Meta:
+        model = Region
+        fields = ("slug", "name", "revision")
+
+
+class RegionChange(Change):
+    """What of a region can change."""
+
+    name = Text(max_length=120)
+
+
+class NewRegion(RegionChange):
+    """A region to be."""
+
+    slug = Text(max_length=64, help_text="Its id; never changes.")
+
+
+class Regions(Creatable):
     """All regions, and new ones."""
 
     noun = "regions"
     shape = RegionShape
+    rows = staticmethod(visible_regions)
+    created = staticmethod(topology.create_region)
+    says = by_method(GET="List regions.", POST="Create a region.")
     bodies = by_method(POST=NewRegion)
-    answers = by_method(POST=(201, RegionShape))
     changes_need = Role.ADMIN
     has_etag = True
     listing = Listing({"slug": ("slug",)}, "slug", {"name": contains("name", "Part of the name.")})
-
-    def get(self, request: Request) -> Response:
-        """List regions."""
-        return self.show_page(visible_regions(self.actor))
-
-    def post(self, request: Request) -> Response:
-        """Create a region."""
-        body = self.body()
-        return self.show(topology.create_region(**body, actor=self.actor), 201)
 
 
 class OneRegion(Changeable, Deletable):
@@ -45,5 +54,4 @@ class OneRegion(Changeable, Deletable):
     changed = staticmethod(topology.change_region)
     deleted = staticmethod(topology.delete_region)
     bodies = by_method(PUT=RegionChange, PATCH=RegionChange)
-    answers = by_method(DELETE=(204, None))
     changes_need = Role.ADMIN

@@ -8,8 +8,7 @@ from ipaddress import ip_address, ip_network
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from controlplane.fleet.connect.engine_facts import EngineFacts, ask_engine
-from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts, ask_engine
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, check_engine_url
 from controlplane.fleet.models.pool import Pool

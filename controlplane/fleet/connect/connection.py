@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from ipaddress import collapse_addresses, ip_address, ip_network
 from itertools import count as numbers
+from shlex import quote
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db import transaction
 
 from controlplane.fleet.connect.address import is_allowed
-from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, EngineFacts
-from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.fleet.connect.start_line import start_line
+from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, ConnectRefusedError, EngineFacts
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_paste import name_of_url
 from controlplane.fleet.engine_registration import change_engine
@@ -29,7 +29,7 @@ from controlplane.fleet.topology import change_pool, create_pool, create_region
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
-from controlplane.policies.first_policy import usual_policy
+from controlplane.policies.publish import usual_policy
 from routing.values.counted import count
 
 FIRST_REGION = "local"
@@ -283,3 +283,18 @@ def _free_slug(slug: str) -> str:
 def _listed(names: Any) -> str:
     shown: Sequence[str] = list(names)
     return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+
+
+def start_line(facts: EngineFacts, flag: str) -> str:
+    """Return a command that ends with the flag, of what the engine told of itself; what it did not tell is missing."""
+    sglang = facts.product == SGLANG
+    program = "python -m sglang.launch_server --model-path" if sglang else "vllm serve"
+    names = " ".join(map(quote, facts.names[:1] if sglang else facts.names))
+    words = [program, quote(facts.weights), f"--served-model-name {names}", f"--port {urlsplit(facts.url).port}"]
+    if facts.context_tokens:
+        words.append(f"{'--context-length' if sglang else '--max-model-len'} {facts.context_tokens}")
+    block_flag = flag.startswith(block_size_flag(0, sglang=sglang)[:-1])
+    if facts.block_tokens and not block_flag:
+        words.append(block_size_flag(facts.block_tokens, sglang=sglang))
+    words.append("--enable-cache-report --enable-metrics" if sglang else "--enable-prompt-tokens-details")
+    return " ".join([*words, flag])

@@ -9,12 +9,26 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.fleet.engine_url import CheckedUrl, ranked_url
+from controlplane.fleet.engine_url import CheckedUrl, bracketed, ranked_url
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
 from routing.values.prepared_struct import prepared
+
+
+class ConnectRefusedError(Exception):
+    """Nothing was changed. `remedy` says what to do; `start_line` is a whole command to start the engine with.
+
+    `estimable`: a new pool may route to it by estimated hits.
+    """
+
+    def __init__(self, sentence: str, remedy: str, *, start_line: str = "", estimable: bool = False) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.remedy = remedy
+        self.start_line = start_line
+        self.estimable = estimable
+
 
 ANSWER_S = 3.0
 ASK_S = 20.0
@@ -153,8 +167,7 @@ def _endpoints(sources: tuple[KvEventSource, ...], info: ServerInfo | None, url:
     config = _events_config(info.kv_events_config if info else None)
     if config is None or config.publisher != "zmq":
         return "", ""
-    host = urlsplit(url).hostname or ""
-    host = f"[{host}]" if ":" in host else host
+    host = bracketed(urlsplit(url).hostname or "")
     return config.endpoint.replace("*", host), (config.replay_endpoint or "").replace("*", host)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, plain_name
 from controlplane.fleet.discovery.setting import DiscoverySource
-from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, resolve
+from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, bracketed, resolve
 
 
 def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
@@ -19,10 +19,6 @@ def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> li
     if not addresses:
         raise DiscoveryOutageError(f"{source.place} has no address")
     return [
-        FoundEngine(plain_name(f"{address}-{source.port}"), f"http://{_bracketed(address)}:{source.port}")
+        FoundEngine(plain_name(f"{address}-{source.port}"), f"http://{bracketed(address)}:{source.port}")
         for address in addresses
     ]
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

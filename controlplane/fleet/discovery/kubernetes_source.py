@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence, plain_name
 from controlplane.fleet.discovery.setting import INFERENCE_POOL, DiscoverySource
+from controlplane.fleet.engine_url import bracketed
 from controlplane.platform.kubernetes_client import NoClusterError, api_client
 from routing.values.prepared_struct import prepared
 
@@ -118,5 +119,4 @@ def _found(pod: _Pod, port: int) -> FoundEngine | None:
     presence = Presence.READY if conditions.get("Ready") == "True" else Presence.WAITING
     if pod.metadata.deletion_timestamp is not None:
         presence = Presence.LEAVING
-    host = f"[{address}]" if ":" in address else address
-    return FoundEngine(plain_name(pod.metadata.name), f"http://{host}:{port}", presence=presence)
+    return FoundEngine(plain_name(pod.metadata.name), f"http://{bracketed(address)}:{port}", presence=presence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,8 +9,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from controlplane.fleet.discovery.found_engine import FoundEngine, Presence
-from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
-from controlplane.fleet.engine_reading import engine_reading
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_idle_engine, set_desired_state
 from controlplane.fleet.engine_registration import change_engine
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -115,16 +113,8 @@ def _leave(engine: Engine, why: str) -> None:
         # The source lists each rank of a process by itself.
         set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why, alone=True)
         return
-    reading = engine_reading(engine.engine_id, time.time())
     try:
-        delete_engine(
-            engine,
-            actor=ACTOR,
-            in_flight=reading.in_flight,
-            lost=reading.lost,
-            expected=engine.revision,
-            why=why,
-        )
+        delete_idle_engine(engine, actor=ACTOR, expected=engine.revision, why=why)
     except EngineNotEmptyError:
         # It has work, or nobody knows yet; the next look asks again.
         return

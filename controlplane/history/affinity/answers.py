@@ -9,76 +9,54 @@ from controlplane.history.affinity.intake import PoolWord
 from controlplane.history.affinity.rings import RingLine, rings_reading
 from gateway.contracts.affinity_sample import EngineAffinity, PoolAffinity
 
-_UNTOLD_RINGS: dict[str, Any] = {
-    "at": None,
-    "gateway": "",
-    "placement": "",
+_NO_SHARES: dict[str, Any] = {
     "rings": 0,
-    "virtual_nodes": 0,
     "ideal": None,
-    "requests": 0,
     "without": "",
     "moved": None,
     "keys_changed": None,
     "traffic_moved": None,
-    "engines": [],
 }
-_UNTOLD: dict[str, Any] = {
-    "at": None,
-    "gateway": "",
-    "gateways": 0,
-    "placement": "",
-    "block_tokens": 0,
-    "requests": 0,
-    "span_s": 0.0,
-    "prefixes": [],
-    "engines": [],
-}
+_NOT_PLACED: dict[str, Any] = {"by_ring": [], "share": None, "traffic": None, "gain": None, "traffic_gain": None}
 
 
 def rings_answer(pool: str, word: PoolWord | None, without: str) -> dict[str, Any]:
     """Return the pool's rings; raises UnknownEngineError for an engine that is not on them."""
-    if word is None:
-        return {"pool": pool, **_UNTOLD_RINGS}
-    reading = rings_reading(word, without)
-    shares = reading.shares
-    plan = word.pool.rings
+    reading = rings_reading(word, without) if word is not None else None
+    shares = reading.shares if reading is not None else None
+    plan = word.pool.rings if word is not None else None
     return {
         "pool": pool,
-        "at": _moment(word.at),
-        "gateway": word.gateway,
-        "placement": word.pool.placement,
-        "rings": shares.rings if shares is not None else 0,
+        **_said_by(word),
         "virtual_nodes": plan.virtual_nodes if plan is not None else 0,
-        "ideal": shares.ideal if shares is not None else None,
-        "requests": word.pool.requests,
-        "without": shares.without if shares is not None else "",
-        "moved": shares.moved if shares is not None else None,
-        "keys_changed": shares.keys_changed if shares is not None else None,
-        "traffic_moved": shares.traffic_moved if shares is not None else None,
-        "engines": [_ring_engine(line) for line in reading.lines],
+        **{name: getattr(shares, name, otherwise) for name, otherwise in _NO_SHARES.items()},
+        "engines": [_ring_engine(line) for line in reading.lines] if reading is not None else [],
     }
+
+
+def _said_by(word: PoolWord | None) -> dict[str, Any]:
+    if word is None:
+        return {"at": None, "gateway": "", "placement": "", "requests": 0}
+    told = word.pool
+    return {"at": _moment(word.at), "gateway": word.gateway, "placement": told.placement, "requests": told.requests}
 
 
 def affinity_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
     """Return everything but the rings."""
-    if word is None:
-        return {"pool": pool, **_UNTOLD}
-    told = word.pool
+    told = word.pool if word is not None else None
     return {
         "pool": pool,
-        "at": _moment(word.at),
-        "gateway": word.gateway,
-        "gateways": word.gateways,
-        "placement": told.placement,
-        "block_tokens": told.block_tokens,
-        "requests": told.requests,
-        "span_s": told.span_s,
-        "prefixes": _prefixes(told),
+        **_said_by(word),
+        "gateways": word.gateways if word is not None else 0,
+        "block_tokens": told.block_tokens if told is not None else 0,
+        "span_s": told.span_s if told is not None else 0.0,
+        "prefixes": _prefixes(told) if told is not None else [],
         "engines": [
             {**hits_answer(each, told.pool_id, word), "requests": each.requests, "ttft": each.split}
             for each in told.engines
-        ],
+        ]
+        if told is not None
+        else [],
     }
 
 
@@ -102,16 +80,11 @@ def hits_answer(engine: EngineAffinity, pool: str, word: PoolWord | None) -> dic
 
 
 def _ring_engine(line: RingLine) -> dict[str, Any]:
-    placed = line.on_rings
     return {
         "engine": line.engine_id,
         "name": line.name,
-        "by_ring": list(placed.by_ring) if placed is not None else [],
-        "share": placed.share if placed is not None else None,
-        "traffic": placed.traffic if placed is not None else None,
         "granted": line.granted,
-        "gain": placed.gain if placed is not None else None,
-        "traffic_gain": placed.traffic_gain if placed is not None else None,
+        **{name: getattr(line.on_rings, name, otherwise) for name, otherwise in _NOT_PLACED.items()},
     }
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from django.db import models
 from typing_extensions import override
 
-from controlplane.history.models.rollup_roster import RollupRoster
+
+class RollupRoster(models.Model):
+    """One pool with its engines in the order of the arrays; never changed, forgotten with its last roll-up."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    """SHA-256 of `data`."""
+    data = models.BinaryField()
+    """msgpack, see controlplane.history.store."""
+
+    @override
+    def __str__(self) -> str:
+        return self.digest[:12]
 
 
 class Rollup(models.Model):

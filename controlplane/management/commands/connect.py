@@ -2,18 +2,214 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
+from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 from typing_extensions import override
 
-from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.management.connect_command import Connecting
-from controlplane.management.connect_ready import ready_to_ask
+from controlplane.access.api_keys import create_api_key
+from controlplane.doctor.installation import Installation
+from controlplane.doctor.local_server import answer_of
+from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
+from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError
+from controlplane.fleet.connect.words import fact_lines, made_words
+from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.preflight.job import preflight
+from controlplane.fleet.preflight.lifecycle import Preflight, preflight_of
+from controlplane.fleet.preflight.steps import FAILED, PENDING, SKIPPED
+from controlplane.management.first_tenant import tenant_for_key
+from controlplane.platform.actor import command
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.one_line import one_line
 from controlplane.project.checks import OURS
+
+ACTOR = command("connect")
+LOOK_S = 0.2
+LONGEST_S = 240.0
+"""A preflight has seven bounded steps; one that somebody else holds may have to wait for its lease."""
+_SIGNS = {FAILED: "✗", SKIPPED: "–"}
+
+
+class Connecting:
+    """One run of the command. Mutable state: `engines`, those that serve."""
+
+    def __init__(self, out: OutputWrapper, *, yes: bool, options: Mapping[str, Any]) -> None:
+        self.engines: list[Engine] = []
+        self._out = out
+        self._yes = yes
+        self._wishes = Wishes(options["pool"], options["region"], options["key_env"], options["approximate"])
+
+    def connect(self, url: str) -> bool:
+        """Connect the engine, or all its ranks, and return whether it serves.
+
+        Raises ConnectRefusedError, CommandError.
+        """
+        address = engine_address(url)
+        consented = not may_be_asked(address)
+        if consented:
+            self._require_consent(address)
+        facts = facts_at(address, pool=self._wishes.pool, key_variable=self._wishes.key_variable)
+        for line in fact_lines(facts):
+            self.say(line)
+        made: list[tuple[Engine, Connection]] = []
+        for told, place in targets(facts, address):
+            plan = plan_connection(told, place, self._wishes)
+            if plan.networks and not consented:
+                # Another pool may have engines there; that says nothing of this pool's prompts.
+                self._require_consent(address)
+                consented = True
+            made.append((_made(plan), plan))
+            self.say(made_words(plan))
+        served = [self._serves(engine, plan) for engine, plan in made]
+        return all(served)
+
+    def say(self, text: str) -> None:
+        """Write a line; what engines say of themselves moves no cursor."""
+        self._out.write(f"  {one_line(text)}")
+
+    def _require_consent(self, address: CheckedUrl) -> None:
+        """Ask whether the address may be sent prompts; raises ConnectRefusedError unless somebody says yes."""
+        what = f"Allow {', '.join(address.addresses)}? Prompts and the engine key are sent there."
+        if self._yes:
+            self._out.write(f"  {what} Yes (--yes).")
+            return
+        if not sys.stdin.isatty():
+            raise ConnectRefusedError(f"{what} Nobody can be asked here.", "Repeat with --yes.")
+        self._out.write(f"  {what} [y/N] ", ending="")
+        self._out.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise ConnectRefusedError("The address is not allowed.", "Nothing was asked or stored.")
+
+    def _serves(self, engine: Engine, plan: Connection) -> bool:
+        seen = self._followed(engine)
+        if seen.state != "passed":
+            failure = seen.failure
+            remedy = failure.remedy if failure else f"{seen.remark or 'It did not end in time'}. Connect it again."
+            self.say(f"→ {remedy}")
+            return False
+        engine.refresh_from_db()
+        if engine.desired_state != DesiredState.READY:
+            self.say(f"✗ {seen.remark}")
+            return False
+        self.engines.append(engine)
+        self._out.write("  Routing exactly." if plan.exact else "  Routing by estimated hits.")
+        return True
+
+    def _followed(self, engine: Engine) -> Preflight:
+        """Tell each step of the preflight as it is decided, whoever takes it: we, or the server that runs beside us."""
+        ours = threading.Thread(target=_take_preflights, name="preflight", daemon=True)
+        ours.start()
+        told: set[str] = set()
+        until_s = time.monotonic() + LONGEST_S
+        while True:
+            seen = preflight_of(engine)
+            if seen is None:
+                raise CommandError(f"{engine.name} was deleted meanwhile.")
+            for step in seen.steps:
+                if step.state != PENDING and step.key not in told:
+                    told.add(step.key)
+                    self.say(f"{_SIGNS.get(step.state, '✓')} {step.sentence or f'{step.name}: not checked'}")
+            self._out.flush()
+            if not seen.unfinished or time.monotonic() > until_s:
+                return seen
+            time.sleep(LOOK_S)
+
+
+def _made(plan: Connection) -> Engine:
+    try:
+        return make_connection(plan, actor=ACTOR)
+    except RejectedUrlError as error:
+        raise ConnectRefusedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
+    except InvalidFieldsError as error:
+        first = error.problems[0]
+        raise ConnectRefusedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
+
+
+def _take_preflights() -> None:
+    try:
+        preflight()
+    finally:
+        connections.close_all()
+
+
+_OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such as tcp://*:5557."
+
+
+SERVED_S = 60.0
+"""A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
+_LOOK_S = 0.3
+_KEY = "$SWITCHYARD_API_KEY"
+
+
+def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> None:
+    """Tell whether the gateway serves the engines, make the first API key where there is none, and print a request."""
+    here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
+    missing = _missing(here, {engine.engine_id for engine in engines})
+    out.write("")
+    if missing is None:
+        out.write(f"Switchyard does not answer on port {port}. Start it with `make up`, or name its port with --port.")
+    elif missing:
+        out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Topology page.")
+    key = _first_key()
+    if key and missing is not None:
+        _wait_until_known(here, key)
+    if key:
+        out.write(f"API key (shown once): {key}")
+    messages = [{"role": "user", "content": "Hello"}]
+    body = {"model": engines[0].pool.served_model, "max_tokens": 16, "messages": messages}
+    out.write("Ask:")
+    out.write(f"  curl -i http://127.0.0.1:{port}/v1/chat/completions \\\n    -H 'Content-Type: application/json' \\")
+    bearer = f"'Authorization: Bearer {key}'" if key else f'"Authorization: Bearer {_KEY}"'
+    out.write(f"    -H {bearer} \\\n    -d {quote(json.dumps(body))}")
+
+
+def _missing(here: Installation, wanted: set[str]) -> set[str] | None:
+    """Wait until the gateway's metrics show all engines serving; returns those that do not, None without a gateway."""
+    until_s = time.monotonic() + SERVED_S
+    while (text := answer_of(here, "/metrics")) is not None:
+        missing = wanted - _serving(text.decode())
+        if not missing or time.monotonic() > until_s:
+            return missing
+        time.sleep(_LOOK_S)
+    return None
+
+
+def _wait_until_known(here: Installation, key: str) -> None:
+    """Return once the gateway knows the key, so that the printed request is not rejected, or when it takes too long."""
+    until_s = time.monotonic() + SERVED_S
+    while answer_of(here, "/v1/models", key=key) is None and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+
+
+def _serving(metrics: str) -> set[str]:
+    found = re.findall(r"^switchyard_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
+    return {name[1] for labels in found if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
+
+
+def _first_key() -> str:
+    """Make a key where there is none yet; empty otherwise."""
+    if ApiKey.objects.filter(revoked_at=None).exists():
+        return ""
+    actor = command("connect")
+    _, text = create_api_key(tenant_for_key("", actor=actor), "connect", actor=actor, scopes=("infer", "route"))
+    return text
+
+
+_ENGINE = re.compile(r'engine="([^"]*)"')
 
 
 class Command(BaseCommand):

@@ -14,7 +14,8 @@ from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
-from controlplane.request_log.decision_story.story import story_of, text_of
+from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
 

@@ -10,8 +10,21 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
-from controlplane.request_log.agent_calls import recorded_call_graph
-from routing.advisories.call_graph import CallGraph
+from controlplane.request_log.store.segments import recorded_traffic
+from routing.advisories.call_graph import AgentCall, CallGraph, learn_call_graph
+
+
+def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
+    """Return the graph of the calls recorded within [begin, end) in unix seconds, in all pools or in one.
+
+    Raises ValueError where names of agents are too many to be names.
+    """
+    rows = recorded_traffic(begin, end)
+    return learn_call_graph(
+        AgentCall(f"{row.tenant} {row.workflow}", row.agent, row.at)
+        for row in rows
+        if row.agent and row.workflow and pool in ("", row.pool)
+    )
 
 
 class Command(BaseCommand):

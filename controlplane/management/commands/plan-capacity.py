@@ -19,8 +19,8 @@ from controlplane.capacity.saving import (
     InstallationPlan,
     Prices,
     installation_plan,
+    range_words,
 )
-from controlplane.capacity.words import range_words
 
 
 class Command(BaseCommand):

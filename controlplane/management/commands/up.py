@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
-from controlplane.fleet.free_ports import NoFreePortError
+from controlplane.fleet.loopback_ports import NoFreePortError
 from controlplane.platform.bus import get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
@@ -38,15 +38,14 @@ from controlplane.project.first_run.seed import (
     still_valid,
     without_used,
 )
-from controlplane.project.first_run.welcome import Welcome, render
+from controlplane.project.first_run.welcome import welcome
 from controlplane.project.json_log import logging_settings
 from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.public_port import PortTakenError, listen
 from controlplane.project.processes.serving import Serving, local_bus, serve
-from controlplane.project.processes.start_lock import alone
 from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
-from controlplane.project.state_lock import StateInUseError, hold_state
+from controlplane.project.state_lock import StateInUseError, alone, hold_state
 from controlplane.publication.continued_versions import continue_above
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import GatewaySettings
@@ -148,7 +147,7 @@ class Command(BaseCommand):
     def _greet(
         self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path, children: Sequence[ChildSpec]
     ) -> None:
-        welcome = Welcome(
+        text = welcome(
             url=_base_url(options) + "/",
             user=ADMIN,
             password=secrets.admin_password,
@@ -156,8 +155,9 @@ class Command(BaseCommand):
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
             chat=chat_address(children),
+            show_secrets=is_loopback(options["host"]),
         )
-        self.stdout.write(render(welcome, show_secrets=is_loopback(options["host"])))
+        self.stdout.write(text)
         self.stdout.flush()
 
 

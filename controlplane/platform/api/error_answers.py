@@ -15,8 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from controlplane.platform.api.etags import etag_of
-from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.rendering import PROBLEM
+from controlplane.platform.api.problem import PROBLEM, ProblemError
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import FieldProblem, InvalidInputError
 from controlplane.platform.request_actor import request_id_of

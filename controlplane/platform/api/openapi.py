@@ -4,10 +4,171 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from drf_spectacular.generators import SchemaGenerator
 from typing_extensions import override
 
-from controlplane.platform.api.gateway_operations import gateway_part
+from gateway.api import advisory_api, explain_api, feedback_api
+from gateway.api.advisory_api import (
+    AdvisoryAnswer,
+    AdvisoryBody,
+    AdvisoryState,
+    TokenAnswer,
+    TokenBody,
+    WithdrawnAnswer,
+)
+from gateway.api.feedback_api import Completion
+from gateway.api.observe_request import Observation, ObserveAnswer
+from gateway.api.route_api import RouteAnswer
+from gateway.api.route_request import MAX_BATCH, RouteRequest
+from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.contracts.explanation import Explanation
+from gateway.formats.endpoints import ENDPOINTS
+from gateway.proxy import openai_proxy
+
+Operation = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+_STRUCTS = (
+    *(RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer),
+    *(AdvisoryBody, AdvisoryAnswer, AdvisoryState, TokenBody, TokenAnswer, WithdrawnAnswer),
+)
+_KEY: list[dict[str, list[str]]] = [{"apiKey": []}]
+_OBSERVES = "Report requests to an observe-only pool: one observation, or one per line."
+_HANDED_OVER = "Report that the prefill leg of a pair is done."
+_ADVISES = "Announce that a session will ask soon."
+_TOKENS = "Get a token for one session's advisories."
+_EXPLAINS = "Explains a decision; 403 if tenants share caches and the key lacks the scope manage."
+
+
+def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
+    """Return paths and component schemas of the decision API, the proxy and the health addresses."""
+    schemas: dict[str, Any]
+    _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+    return _paths(), {**schemas, "GatewayError": _ERROR, "Feedback": _FEEDBACK}
+
+
+def _paths() -> dict[str, dict[str, Operation]]:
+    feedback, advisory = f"{feedback_api.PREFIX}{{id}}/", advisory_api.PREFIX + "{id}"
+    told, completion = _ref("Feedback"), _ref("Completion")
+    paths = {
+        ROUTE: {"post": _operation("route", _ROUTE, _ref("RouteRequest"), _ref("RouteAnswer"))},
+        BATCH: {"post": _operation("routeBatch", "Choose engines for several requests.", _BATCH, _DECISIONS)},
+        OBSERVE: {"post": _operation("observe", _OBSERVES, _ref("Observation"), _ref("ObserveAnswer"))},
+        feedback + "handed_over": {"post": _operation("handedOver", _HANDED_OVER, completion, told, body_needed=False)},
+        feedback + "first_token": {"post": _operation("firstToken", "Report the first token.", None, told)},
+        feedback + "complete": {
+            "post": _operation("complete", "Report completion.", completion, told, body_needed=False)
+        },
+        feedback + "fail": {"post": _operation("fail", "Report failure.", None, told)},
+        feedback + "cancel": {"post": _operation("cancel", "Report a cancellation.", None, told)},
+        explain_api.PREFIX + "{id}": {"get": _operation("explain", _EXPLAINS, None, _ref("Explanation"))},
+        advisory_api.ADVISORIES: {"post": _operation("advise", _ADVISES, _ADVICE, _ADVISED, status=202)},
+        advisory_api.TOKENS: {
+            "post": _operation("advisoryToken", _TOKENS, _ref("TokenBody"), _ref("TokenAnswer"), status=201)
+        },
+        advisory: {
+            "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
+            "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
+        },
+        **{each.path: {"post": _operation(_name(each.path), each.summary, _OPENAI, _OPENAI)} for each in ENDPOINTS},
+        openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
+        openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
+        "/live": {"get": _open("live", "Liveness of the gateway.")},
+        "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
+        "/health": {"get": _open("health", "Readiness under the path that vLLM and SGLang have for it.")},
+        "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
+    }
+    paths[ROUTE]["post"]["parameters"] = [_NO_WAIT]
+    for path, operations in paths.items():
+        if "{id}" in path:
+            for operation in operations.values():
+                operation["parameters"] = [_ID]
+    return paths
+
+
+def _name(path: str) -> str:
+    return path.strip("/").replace("/", "_")
+
+
+def _operation(
+    name: str, sentence: str, body: Any, answer: Any, *, body_needed: bool = True, status: int = 200
+) -> Operation:
+    operation: Operation = {
+        "operationId": name,
+        "description": sentence,
+        "tags": ["inference" if answer is _OPENAI else "routing"],
+        "security": _KEY,
+        "responses": {
+            str(status): {"description": "The answer.", **_content(answer)},
+            "default": {"description": "Says what to do.", **_content(_ref("GatewayError"))},
+        },
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": body_needed, **_content(body)}
+    return operation
+
+
+def _open(name: str, sentence: str, media_type: str = "application/json") -> Operation:
+    answer = {"type": "string"} if media_type == "text/plain" else {"type": "object"}
+    return {
+        "operationId": name,
+        "description": sentence,
+        "tags": ["health"],
+        "security": [{}],
+        "responses": {
+            "200": {"description": "Yes.", **_content(answer, media_type)},
+            "default": {"description": "Not ready, with the reason.", **_content(_ref("GatewayError"))},
+        },
+    }
+
+
+def _content(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": _REF.format(name=name)}
+
+
+def _object(named: dict[str, str] | None = None, /, **members: Any) -> dict[str, Any]:
+    """Return an object that has all these members."""
+    return {"type": "object", **(named or {}), "required": list(members), "properties": members}
+
+
+def _list(of: Any, at_most: int) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": at_most, "items": of}
+
+
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
+_ROUTE = "Choose an engine for one request. The header X-Original-URI says of which endpoint the body is."
+_NO_WAIT = {
+    "name": "wait",
+    "in": "query",
+    "description": "false: as in the body, for proxies that pass on a client's body as it came.",
+    "schema": {"type": "string", "enum": ["false"]},
+}
+_ERROR = _object(
+    {"title": "GatewayError", "description": "An error in OpenAI's shape."},
+    error={
+        "type": "object",
+        "required": ["message", "type", "code"],
+        "properties": {
+            "message": {"type": "string"},
+            "type": {"type": "string"},
+            "code": {"type": ["string", "integer"], "description": "A number if the engine reported it."},
+            "param": {"type": ["string", "null"]},
+        },
+    },
+)
+_FEEDBACK = _object({"title": "Feedback"}, decision_id={"type": "string"}, outcome={"type": "string"})
+_OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_ADVICES = _list(_ref("AdvisoryBody"), advisory_api.MAX_BATCH)
+_ADVICE = {"anyOf": [_ref("AdvisoryBody"), _object(advisories=_ADVICES)]}
+_ADVISED = {"anyOf": [_ref("AdvisoryAnswer"), _object(advisories={"type": "array", "items": _ref("AdvisoryAnswer")})]}
+_REQUESTS = _list(_ref("RouteRequest"), MAX_BATCH)
+_BATCH = {"oneOf": [_REQUESTS, _object(requests=_REQUESTS)]}
+_DECISIONS = _object(decisions={"type": "array", "items": {"anyOf": [_ref("RouteAnswer"), _ref("GatewayError")]}})
 
 
 class Generator(SchemaGenerator):

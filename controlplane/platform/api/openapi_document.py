@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView
+from controlplane.platform.api.views import ApiView
+from controlplane.platform.role import Role
 
 
 @cache
@@ -28,3 +30,16 @@ class OpenApiDocument(ApiView):
     def get(self, request: Request) -> Response:
         """Return the OpenAPI 3.1 document."""
         return Response(_document())
+
+
+class Nothing(ApiView):
+    """An address without anything; it says so in the API's own words, after it has refused strangers."""
+
+    schema = None
+    changes_need = Role.VIEWER
+
+    def get(self, request: Request) -> Response:
+        """Say that nothing is here."""
+        raise Http404
+
+    post = put = patch = delete = get

@@ -82,6 +82,11 @@ class OperationSchema(AutoSchema):
         return str(super().get_serializer_name(serializer, direction)).removesuffix("Shape")
 
     @override
+    def get_description(self) -> str:
+        """Return what the view says of the method, else the method's docstring."""
+        return self.view.says.get(self.method) or str(super().get_description())
+
+    @override
     def get_request_serializer(self) -> Any:
         """Return the body's shape."""
         return self.view.bodies.get(self.method)
@@ -96,7 +101,8 @@ class OperationSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         """Return what may come back."""
         declared = self.view.answers.get(self.method)
-        status, shape = declared or (200, getattr(self.view, "shape", None))
+        usual = 201 if self.method == "POST" and self.view.listing is not None else 200
+        status, shape = declared or (usual, getattr(self.view, "shape", None))
         if declared is None and self.method == "GET" and self.view.listing is not None:
             shape = self._page_shape()
         answers: dict[Any, Any] = {status: shape if shape is not None else OpenApiResponse(description="Done.")}

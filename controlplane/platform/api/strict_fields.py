@@ -63,6 +63,33 @@ class Document(serializers.DictField):
     """A JSON object whose content somebody else checks."""
 
 
+class Named(serializers.SlugRelatedField):
+    """Another object by its slug."""
+
+    def to_internal_value(self, data: object) -> object:
+        """Return the object; anything but a known slug is wrong."""
+        if not isinstance(data, str) or len(data) > 64:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class ModelShape(serializers.ModelSerializer):
+    """How a stored object looks: nothing of it is written here, and relations are shown by their public ids."""
+
+    @override
+    def get_extra_kwargs(self) -> dict[str, dict[str, Any]]:
+        """Return that every field is read-only."""
+        return {name: {"read_only": True} for name in self.Meta.fields}
+
+    @override
+    def build_relational_field(self, field_name: str, relation_info: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the field of a relation."""
+        public_id = getattr(relation_info.related_model, "public_id_field", "pk")
+        if public_id == "pk":
+            return super().build_relational_field(field_name, relation_info)
+        return serializers.SlugRelatedField, {"slug_field": public_id}
+
+
 class Input(serializers.Serializer):
     """A request body. Unknown members are wrong, each by its name."""
 

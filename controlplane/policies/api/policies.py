@@ -7,10 +7,8 @@ from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView, by_method
-from controlplane.platform.api.changeable_object import Changeable, Deletable
-from controlplane.platform.api.filters import contains, exact
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import Listing, contains, exact
+from controlplane.platform.api.views import ApiView, Changeable, Creatable, Deletable, by_method
 from controlplane.policies import publish as policies
 from controlplane.policies.api.policy_shape import CheckedDocument, NewPolicy, PolicyChange, PolicyDocument, PolicyShape
 from controlplane.policies.document.problems import InvalidPolicyError, validated
@@ -18,13 +16,15 @@ from controlplane.policies.document.whole_policy import WholePolicy
 from controlplane.policies.reading import visible_policies
 
 
-class Policies(ApiView):
+class Policies(Creatable):
     """All policies, and new ones."""
 
     noun = "policies"
     shape = PolicyShape
+    rows = staticmethod(visible_policies)
+    created = staticmethod(policies.create_policy)
+    says = by_method(GET="List policies.", POST="Create a policy without versions.")
     bodies = by_method(POST=NewPolicy)
-    answers = by_method(POST=(201, PolicyShape))
     has_etag = True
     listing = Listing(
         {"slug": ("slug",)},
@@ -34,14 +34,6 @@ class Policies(ApiView):
             "name": contains("name", "Part of the name."),
         },
     )
-
-    def get(self, request: Request) -> Response:
-        """List policies."""
-        return self.show_page(visible_policies(self.actor))
-
-    def post(self, request: Request) -> Response:
-        """Create a policy without versions."""
-        return self.show(policies.create_policy(**self.body(), actor=self.actor), 201)
 
 
 class OnePolicy(Changeable, Deletable):
@@ -53,7 +45,6 @@ class OnePolicy(Changeable, Deletable):
     changed = staticmethod(policies.change_policy)
     deleted = staticmethod(policies.delete_policy)
     bodies = by_method(PUT=PolicyChange, PATCH=PolicyChange)
-    answers = by_method(DELETE=(204, None))
 
 
 class PolicySchema(ApiView):

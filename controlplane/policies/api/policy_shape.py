@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import Change, Document, Input, Text, Truth, WholeNumber
+from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, Truth, WholeNumber
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish
@@ -22,7 +22,7 @@ from controlplane.policies.release_timeline_facts import timelines_of
 _LARGEST = 2**31 - 1
 
 
-class PolicyShape(serializers.ModelSerializer):
+class PolicyShape(ModelShape):
     """A line of versions, one of which may be live."""
 
     live_version = serializers.SlugRelatedField(slug_field="number", read_only=True, allow_null=True)
@@ -30,7 +30,6 @@ class PolicyShape(serializers.ModelSerializer):
     class Meta:
         model = Policy
         fields = ("slug", "name", "needs_approval", "live_version", "revision")
-        read_only_fields = fields
 
 
 class JourneyStepShape(serializers.Serializer):
@@ -61,10 +60,9 @@ class _VersionList(serializers.ListSerializer):
         return super().to_representation(versions)
 
 
-class PolicyVersionShape(serializers.ModelSerializer):
+class PolicyVersionShape(ModelShape):
     """A whole policy as it was written once."""
 
-    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
     journey = serializers.SerializerMethodField()
@@ -86,7 +84,6 @@ class PolicyVersionShape(serializers.ModelSerializer):
             "published_at",
             "journey",
         )
-        read_only_fields = fields
 
     @extend_schema_field(JourneyStepShape(many=True))
     def get_journey(self, version: PolicyVersion) -> list[Any]:
@@ -98,10 +95,9 @@ class PolicyVersionShape(serializers.ModelSerializer):
         return list(JourneyStepShape(journeys[version.pk], many=True).data)
 
 
-class ScheduledPublishShape(serializers.ModelSerializer):
+class ScheduledPublishShape(ModelShape):
     """A version that is to go live at a chosen moment, or was to."""
 
-    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     version = serializers.SlugRelatedField(slug_field="number", read_only=True)
     by = serializers.CharField(source="by_name", read_only=True)
 
@@ -120,7 +116,6 @@ class ScheduledPublishShape(serializers.ModelSerializer):
             "ended_at",
             "revision",
         )
-        read_only_fields = fields
 
 
 class PolicyChange(Change):

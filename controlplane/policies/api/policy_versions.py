@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
-from controlplane.platform.api.base import ApiView, by_method, taken_why, why_of
+from controlplane.platform.actor import Actor
 from controlplane.platform.api.etags import expected_revision
-from controlplane.platform.api.filters import present
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import Listing, present
+from controlplane.platform.api.views import ApiView, Verb, by_method, taken_why, why_of
 from controlplane.policies import approvals as policy_approvals
 from controlplane.policies import publish as policies
 from controlplane.policies import scheduled_publishes
@@ -27,6 +30,12 @@ from controlplane.policies.models.scheduled_publish import ScheduledPublish
 from controlplane.policies.reading import visible_policies
 
 
+def _version(actor: Actor, slug: str, number: int) -> PolicyVersion:
+    """Return a version of a policy that the actor may see."""
+    versions = visible_policies(actor).get(slug=slug).versions
+    return versions.select_related("policy__live_version", "author").get(number=number)
+
+
 class _VersionView(ApiView):
     noun = "policies"
     shape = PolicyVersionShape
@@ -37,14 +46,23 @@ class _VersionView(ApiView):
 
     def version(self, slug: str, number: int) -> PolicyVersion:
         """Return one of its versions."""
-        return self.policy(slug).versions.select_related("policy__live_version", "author").get(number=number)
+        return _version(self.actor, slug, number)
+
+
+class _VersionVerb(Verb):
+    noun = "policies"
+    shape = PolicyVersionShape
+
+    @override
+    def thing(self, **names: Any) -> PolicyVersion:
+        """Return the version."""
+        return _version(self.actor, **names)
 
 
 class PolicyVersions(_VersionView):
     """The versions of one policy, and new ones."""
 
     bodies = by_method(POST=NewPolicyVersion)
-    answers = by_method(POST=(201, PolicyVersionShape))
     listing = Listing(
         {"number": ("number",)},
         "-number",
@@ -69,42 +87,31 @@ class OnePolicyVersion(_VersionView):
         return self.show(self.version(slug, number))
 
 
-class PolicyPublication(_VersionView):
-    """One version going live."""
+class PolicyPublication(_VersionVerb):
+    """Make the version live everywhere at once; 412 with the live one when it is not `instead_of`."""
 
+    verb = staticmethod(policies.publish_version)
     bodies = by_method(POST=Publication)
 
-    def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Make the version live everywhere at once; 412 with the live one when it is not `instead_of`."""
-        version, body = self.version(slug, number), self.body()
-        published = policies.publish_version(
-            version, instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
-        )
-        return self.show(published)
 
+class VersionApproval(_VersionVerb):
+    """Approve the version; 409 for its author and for API keys. Asked twice it changes nothing."""
 
-class VersionApproval(_VersionView):
-    """The second person's approval of one version."""
-
+    verb = staticmethod(policy_approvals.approve)
     bodies = by_method(POST=Approval)
 
-    def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Approve the version; 409 for its author and for API keys. Asked twice it changes nothing."""
-        version = self.version(slug, number)
-        policy_approvals.approve(version, actor=self.actor, why=taken_why(self.body()))
-        return self.show(version)
+    @override
+    def carry_out(self, thing: PolicyVersion, **asked: Any) -> PolicyVersion:
+        """Approve it, and return it."""
+        self.verb(thing, **asked)
+        return thing
 
 
-class VersionApprovalWithdrawal(_VersionView):
-    """The second person's change of mind."""
+class VersionApprovalWithdrawal(_VersionVerb):
+    """Take one's own approval back; 409 where there is none."""
 
+    verb = staticmethod(policy_approvals.withdraw_approval)
     bodies = by_method(POST=Approval)
-
-    def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Take one's own approval back; 409 where there is none."""
-        version = self.version(slug, number)
-        policy_approvals.withdraw_approval(version, actor=self.actor, why=taken_why(self.body()))
-        return self.show(version)
 
 
 class VersionSchedule(_VersionView):

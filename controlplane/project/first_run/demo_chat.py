@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from os import getpid
 
 from controlplane.access.api_keys import change_api_key
-from controlplane.fleet.free_ports import LOOPBACK, free_ports, is_free
-from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.supervised_ports import engine_ports
+from controlplane.fleet.loopback_ports import LOOPBACK, engine_ports_in_use, free_ports, is_free
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, SERVED_MODEL
 from controlplane.project.first_run.demo_nodes import NODES, node_ports
 from controlplane.project.first_run.secrets import FirstRunSecrets
-from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes import child_program
+from controlplane.project.processes.child_process import ChildSpec, python
 
 _CHILD = "example-chat"
 _ACTOR = program("first run")
@@ -36,8 +34,9 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
     known = next((each for each in key.origins if _OWN.fullmatch(each)), "")
     if known and is_free(int(known.rpartition(":")[2])):
         return str(known)
-    taken = {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
-    taken |= {port for node in KvNode.objects.filter(name__in=NODES) for port in node_ports(node)}
+    taken = engine_ports_in_use() | {
+        port for node in KvNode.objects.filter(name__in=NODES) for port in node_ports(node)
+    }
     (port,) = free_ports(1, start=ports_from, taken=taken)
     origin = f"http://{LOOPBACK}:{port}"
     others = [each for each in key.origins if each != known]
@@ -48,7 +47,9 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
 def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[ChildSpec]:
     """Return how the chat's process starts, where it has an address; it asks Switchyard at `url`."""
     argv = [
-        *(sys.executable, "-m", "controlplane.project.processes.example_chat_process", str(getpid())),
+        *python(child_program.__name__),
+        child_program.EXAMPLE_CHAT,
+        str(getpid()),
         *("--gateway", url, "--model", SERVED_MODEL, "--port", origin.rpartition(":")[2]),
     ]
     return [ChildSpec(_CHILD, tuple(argv), env={API_KEY_VARIABLE: secrets.api_key})] if origin else []

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controlplane.fleet.loopback_ports import engine_ports
 from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.supervised_ports import engine_ports
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ENGINES
-from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.child_process import ChildSpec, parent_option, python
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 GENERATED_QPS = 9.0
@@ -53,34 +51,26 @@ def supervised_children(*, demo: bool, kv_secret: str = "") -> list[ChildSpec]:
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
     """Return the client that replays the trace for ever."""
-    argv = _python("simulator.replay")
+    argv = [*python("simulator.replay")]
     if traffic.trace:
         argv += [traffic.trace]
     else:
         argv += ["--qps", str(GENERATED_QPS * traffic.prefilling / ENGINES), "--max-input", str(GENERATED_MAX_INPUT)]
     argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
-    argv += ["--loop", *_parent()]
+    argv += ["--loop", *parent_option()]
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
 
 
 def _engine_child(engine: Engine, node: str, kv_secret: str) -> ChildSpec:
     http, events, replay = engine_ports(engine)
     argv = [
-        *_python("simulator.engine_server"),
+        *python("simulator.engine_server"),
         *("--port", str(http), "--kv-events-port", str(events), "--kv-replay-port", str(replay)),
         *("--served-model-name", engine.pool.served_model, "--block-size", str(engine.pool.block_tokens)),
         *("--role", engine.role),
-        *_parent(),
+        *parent_option(),
     ]
     if not node:
         return ChildSpec(engine.engine_id, tuple(argv))
     argv += ["--kv-node", node, "--kv-bytes-per-token", str(BYTES_PER_TOKEN)]
     return ChildSpec(engine.engine_id, tuple(argv), env={SECRET_VARIABLE: kv_secret})
-
-
-def _python(module: str) -> list[str]:
-    return [sys.executable, "-m", module]
-
-
-def _parent() -> list[str]:
-    return ["--parent-pid", str(os.getpid())]

@@ -6,7 +6,6 @@ machine at the pace at which a real fleet's would.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from os import getpid
 from pathlib import Path
@@ -15,9 +14,8 @@ from django.db import transaction
 
 from controlplane.access.api_keys import adopt_api_key
 from controlplane.fleet.engine_registration import change_engine
-from controlplane.fleet.free_ports import LOOPBACK, free_ports, is_free
+from controlplane.fleet.loopback_ports import LOOPBACK, engine_ports, engine_url, free_ports, is_free
 from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.supervised_ports import engine_ports, engine_url
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.kv_nodes.simulated_scale import RATIO
 from controlplane.platform import recorded_change
@@ -27,7 +25,8 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets
-from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes import child_program
+from controlplane.project.processes.child_process import ChildSpec, python
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 NODES = ("kv-1", "kv-2")
@@ -90,7 +89,9 @@ def node_children(nodes: Iterable[KvNode], secrets: FirstRunSecrets, state_dir: 
 def _child(node: KvNode, secrets: FirstRunSecrets, state_dir: Path, url: str) -> ChildSpec:
     port, events, replay = node_ports(node)
     argv = [
-        *(sys.executable, "-m", "controlplane.project.processes.kv_node_process", str(getpid())),
+        *python(child_program.__name__),
+        child_program.KV_NODE,
+        str(getpid()),
         *("--name", node.name, "--port", str(port), "--events-port", str(events), "--replay-port", str(replay)),
         *("--slot-kib", str(_SLOT_KIB), "--dram-mib", str(_DRAM_MIB), "--ssd-mib", str(_SSD_MIB)),
         *("--directory", str(state_dir / "kv" / node.name)),

@@ -4,27 +4,23 @@ real ones, and traffic that is too much for the first region alone."""
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from django.conf import settings
 
-from controlplane.fleet.engine_registration import register_engine
-from controlplane.fleet.free_ports import free_ports
+from controlplane.fleet.loopback_ports import engine_ports_in_use, free_ports
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
 from controlplane.fleet.topology import create_pool, create_region
 from controlplane.platform.bus import bus_url
-from controlplane.policies.first_policy import DEFAULT as POLICY
 from controlplane.policies.models.policy import Policy
+from controlplane.policies.publish import DEFAULT as POLICY
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
-from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports
-from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports, register_supervised
+from controlplane.project.processes.child_process import ChildSpec, parent_option, python
 
 NAMES = {"us": "United States", "eu": "Europe", "asia": "Asia"}
 ONE_WAY_MS = {frozenset(("us", "eu")): 45, frozenset(("us", "asia")): 80, frozenset(("eu", "asia")): 100}
@@ -57,9 +53,8 @@ def choose_ports(count: int, first: int, ports_from: int) -> RegionPorts:
     """Return ports for so many regions: the public ones from `first` on, the others from `ports_from` on."""
     names = list(islice(NAMES, count))
     pairs = [(one, other) for one in names for other in names if one != other]
-    taken = {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
     public = [first, *free_ports(count - 1, start=first + 1)]
-    inner = free_ports(count + len(pairs), start=ports_from, taken=taken | set(public))
+    inner = free_ports(count + len(pairs), start=ports_from, taken=engine_ports_in_use() | set(public))
     return RegionPorts(
         dict(zip(names, public, strict=True)),
         dict(zip(names, inner[:count], strict=True)),
@@ -78,28 +73,11 @@ def seed_demo_regions(count: int, ports_from: int) -> list[Engine]:
             made = create_pool(
                 f"{POOL}-{slug}", f"Demo {name}", region, SERVED_MODEL, policy, actor=ACTOR, block_tokens=BLOCK_TOKENS
             )
-            _register(made, slug, ports_from)
+            register_supervised(made, [f"{slug}-{number + 1:02d}" for number in range(ENGINES)], ports_from)
             pool = made
         engines += pool.engines.filter(supervised=True).order_by("name")
     move_from_taken_ports(engines, ports_from)
     return engines
-
-
-def _register(pool: Pool, slug: str, ports_from: int) -> None:
-    taken = {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
-    ports = free_ports(ENGINES * PORTS_PER_ENGINE, start=ports_from, taken=taken)
-    for number in range(ENGINES):
-        http, events, replay = ports[number * PORTS_PER_ENGINE : (number + 1) * PORTS_PER_ENGINE]
-        register_engine(
-            pool,
-            f"{slug}-{number + 1:02d}",
-            engine_url("http", http),
-            actor=ACTOR,
-            kv_events_endpoint=engine_url("tcp", events),
-            kv_replay_endpoint=engine_url("tcp", replay),
-            engine_id=f"{slug}-{number + 1:02d}",
-            supervised=True,
-        )
 
 
 def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[ChildSpec]:
@@ -109,7 +87,7 @@ def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[Chil
         f"{port}=127.0.0.1:{ports.peers[other]}/{ONE_WAY_MS[frozenset((one, other))]}"
         for (one, other), port in ports.links.items()
     ]
-    children = [ChildSpec("links", (*_python("simulator.fault_proxy"), *links, *_parent()))]
+    children = [ChildSpec("links", (*python("simulator.fault_proxy"), *links, *parent_option()))]
     children += [_gateway(ports, name) for name in names[1:]]
     children += [_traffic(ports.public[name], name, api_key, speed) for name in names]
     return children
@@ -118,7 +96,7 @@ def region_children(ports: RegionPorts, api_key: str, speed: float) -> list[Chil
 def _gateway(ports: RegionPorts, region: str) -> ChildSpec:
     state_dir = Path(settings.STATE_DIR) / "regions" / region
     argv = [
-        *_python("controlplane.project.processes.region_gateway_process"), str(os.getpid()),
+        *python("controlplane.project.processes.region_gateway_process"), str(os.getpid()),
         "--state-dir", str(state_dir), "--port", str(ports.public[region]), "--redis", bus_url(), "--name", region,
     ]  # fmt: skip
     secret = {"SWITCHYARD_FLEET_SECRET": settings.FLEET_SECRET.decode()}
@@ -127,15 +105,8 @@ def _gateway(ports: RegionPorts, region: str) -> ChildSpec:
 
 def _traffic(port: int, region: str, api_key: str, speed: float) -> ChildSpec:
     argv = [
-        *_python("simulator.replay"), "--qps", str(QPS[region]), "--max-input", str(MAX_INPUT),
-        "--target", f"http://127.0.0.1:{port}", "--model", SERVED_MODEL, "--speed", str(speed), "--loop", *_parent(),
+        *python("simulator.replay"), "--qps", str(QPS[region]), "--max-input", str(MAX_INPUT),
+        "--target", f"http://127.0.0.1:{port}", "--model", SERVED_MODEL, "--speed", str(speed), "--loop",
+        *parent_option(),
     ]  # fmt: skip
     return ChildSpec(f"replay-{region}", tuple(argv), env={API_KEY_VARIABLE: api_key})
-
-
-def _python(module: str) -> Sequence[str]:
-    return (sys.executable, "-m", module)
-
-
-def _parent() -> Sequence[str]:
-    return ("--parent-pid", str(os.getpid()))

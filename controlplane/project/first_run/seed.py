@@ -13,21 +13,26 @@ from django.db import transaction
 
 from controlplane.access.api_keys import adopt_api_key
 from controlplane.fleet.engine_registration import change_engine, register_engine
-from controlplane.fleet.free_ports import free_ports, is_free
+from controlplane.fleet.loopback_ports import (
+    PORTS_PER_ENGINE,
+    engine_addresses,
+    engine_ports,
+    engine_ports_in_use,
+    free_ports,
+    is_free,
+)
 from controlplane.fleet.models.engine import Engine, EngineRole
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
 from controlplane.fleet.topology import create_pool, create_region, create_tenant
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
-from controlplane.policies.first_policy import DEFAULT as POLICY
-from controlplane.policies.first_policy import make_live
 from controlplane.policies.models.policy import Policy
-from controlplane.policies.publish import create_policy
+from controlplane.policies.publish import DEFAULT as POLICY
+from controlplane.policies.publish import create_policy, make_live
 from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password, new_secret
 
@@ -131,27 +136,20 @@ def _give_roles(pool: Pool, roles: Sequence[str]) -> None:
 
 
 def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
-    """Add so many engines under names and ports that are free; none where `more` is not above 0."""
-    if more <= 0:
-        return
-    taken = {port for engine in pool.engines.filter(supervised=True) for port in engine_ports(engine)} | _node_ports()
+    """Add so many engines under names that are free; none where `more` is not above 0."""
     used = set(pool.engines.values_list("name", flat=True))
-    names = (f"e-{number:02d}" for number in count(1))
-    free = islice((name for name in names if name not in used), more)
-    ports = free_ports(more * PORTS_PER_ENGINE, start=ports_from, taken=taken)
+    free = (name for number in count(1) if (name := f"e-{number:02d}") not in used)
+    register_supervised(pool, list(islice(free, max(0, more))), ports_from)
+
+
+def register_supervised(pool: Pool, names: Sequence[str], ports_from: int) -> None:
+    """Register engines of these names and ids on free ports."""
+    taken = engine_ports_in_use() | _node_ports()
+    ports = iter(free_ports(len(names) * PORTS_PER_ENGINE, start=ports_from, taken=taken))
     with transaction.atomic():
-        for number, name in enumerate(free):
-            http, events, replay = ports[number * PORTS_PER_ENGINE : (number + 1) * PORTS_PER_ENGINE]
-            register_engine(
-                pool,
-                name,
-                engine_url("http", http),
-                actor=ACTOR,
-                kv_events_endpoint=engine_url("tcp", events),
-                kv_replay_endpoint=engine_url("tcp", replay),
-                engine_id=name,
-                supervised=True,
-            )
+        for name in names:
+            addresses = engine_addresses(list(islice(ports, PORTS_PER_ENGINE)))
+            register_engine(pool, name, **addresses, actor=ACTOR, engine_id=name, supervised=True)
 
 
 def _node_ports() -> set[int]:
@@ -169,11 +167,7 @@ def move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
             time.sleep(0.05)
         if free:
             continue
-        http, events, replay = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
-        ours |= {http, events, replay}
-        moved = {
-            "url": engine_url("http", http),
-            "kv_events_endpoint": engine_url("tcp", events),
-            "kv_replay_endpoint": engine_url("tcp", replay),
-        }
-        change_engine(engine, moved, actor=ACTOR, why="Another program has taken a port of this engine")
+        ports = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
+        ours |= set(ports)
+        why = "Another program has taken a port of this engine"
+        change_engine(engine, engine_addresses(ports), actor=ACTOR, why=why)

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 _NO_KEY = "create one on the Access page"
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """What a person needs to get started."""
+def welcome(
+    *,
+    url: str,
+    user: str,
+    password: str,
+    api_key: str,
+    served_model: str,
+    log_dir: str,
+    chat: str = "",
+    show_secrets: bool,
+) -> str:
+    """Return the block of text; secrets are left out where others may see them or use them from outside.
 
-    url: str
-    user: str
-    password: str
-    """Empty where it no longer opens the console."""
-    api_key: str
-    """Empty where there is none."""
-    served_model: str
-    log_dir: str
-    chat: str = ""
-    """Address of the example chat; empty: there is none."""
-
-
-def render(welcome: Welcome, *, show_secrets: bool) -> str:
-    """Return the block of text; secrets are left out where others may see them or use them from outside."""
-    lines = ["", "  Switchyard is running", "", f"    Console   {welcome.url}"]
+    The password is empty where it no longer opens the console, the key and the address of the example chat are
+    empty where there is none.
+    """
+    lines = ["", "  Switchyard is running", "", f"    Console   {url}"]
     if show_secrets:
         lines += [
-            f"    Login     {_login(welcome)}",
-            f"    API key   {welcome.api_key or _NO_KEY}",
+            f"    Login     {_login(user, password)}",
+            f"    API key   {api_key or _NO_KEY}",
         ]
     else:
         lines += ["    Login and API key are in first_run.json in the state directory."]
-    if welcome.served_model:
-        lines += [f"    Model     {welcome.served_model}   (POST {welcome.url}v1/chat/completions)"]
-    if welcome.chat:
-        lines += [f"    Chat      {welcome.chat}   (an example that sends advisories)"]
-    return "\n".join([*lines, f"    Logs      {welcome.log_dir}", "", "  Stop with Ctrl-C.", ""])
+    if served_model:
+        lines += [f"    Model     {served_model}   (POST {url}v1/chat/completions)"]
+    if chat:
+        lines += [f"    Chat      {chat}   (an example that sends advisories)"]
+    return "\n".join([*lines, f"    Logs      {log_dir}", "", "  Stop with Ctrl-C.", ""])
 
 
-def _login(welcome: Welcome) -> str:
-    if welcome.password:
-        return f"{welcome.user} / {welcome.password}"
-    return f"{welcome.user}, with the password you chose or were shown at the first start"
+def _login(user: str, password: str) -> str:
+    if password:
+        return f"{user} / {password}"
+    return f"{user}, with the password you chose or were shown at the first start"

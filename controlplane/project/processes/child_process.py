@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+
+def python(module: str) -> tuple[str, ...]:
+    """Return the words that run a module by this process's interpreter."""
+    return (sys.executable, "-m", module)
+
+
+def parent_option() -> tuple[str, ...]:
+    """Return the option by which our programs end with this process."""
+    return ("--parent-pid", str(os.getpid()))
+
 
 STARTING = "starting"
 RUNNING = "running"

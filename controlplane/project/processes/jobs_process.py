@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -11,6 +12,8 @@ import django
 
 from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
 from gateway.process.shutdown import ProcessEnd
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.05
 _JOBS_S = 1.2
@@ -25,10 +28,11 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     django.setup(set_prefix=False)
     from controlplane.project.celery import app
-    from controlplane.project.last_records import hear_records, store_last_records
     from controlplane.project.processes.embedded_celery import EmbeddedCelery
+    from controlplane.request_log.job import keep, request_intake
 
-    hear_records()
+    # From now on; the job that stores what is heard may start later.
+    request_intake()
     jobs = EmbeddedCelery(
         app, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", drains=False, status=1)
     )
@@ -38,7 +42,11 @@ def main() -> int:
     stopping = threading.Thread(target=jobs.stop, name="stop jobs", daemon=True)
     stopping.start()
     stopping.join(_JOBS_S)
-    store_last_records()
+    try:
+        keep(request_intake())
+    except Exception:
+        # The edge of the process: it ends in any case, and the server must still hear that it did.
+        logger.exception("what came last could not be stored")
     return end.status
 
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 
 from controlplane.platform.bus import LOCAL_BUS, bus_url
-from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.child_process import ChildSpec, python
 from controlplane.project.processes.gateway_child import VARIABLE, GatewayChild
 from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
 from controlplane.project.processes.supervisor import Supervisor
@@ -119,7 +118,7 @@ def _children(serving: Serving) -> list[ChildSpec]:
 
 
 def _argv(module: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"controlplane.project.processes.{module}", str(os.getpid()))
+    return (*python(f"controlplane.project.processes.{module}"), str(os.getpid()))
 
 
 def _gateway_settings(listener: int) -> str:

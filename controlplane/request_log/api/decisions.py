@@ -2,26 +2,89 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.platform.api.base import ApiView
-from controlplane.platform.api.filters import BadFilterError, Filter, exact, one_of, truth
-from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.listing import BadFilterError, Filter, Listing, exact, one_of, truth
 from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.strict_fields import ModelShape
+from controlplane.platform.api.views import ApiView, Listed
 from controlplane.platform.search_filter import UnreadableFilterError
-from controlplane.request_log.api.decision_shape import RecordedDecisionDetailShape, RecordedDecisionShape
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_search import digest_of, unix_ms, visible_decisions
-from controlplane.request_log.decision_story.story import story_of, text_of
+from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.hit_sample import MISMATCHES
 from gateway.contracts.regret import CAUSES
 from gateway.contracts.stored_decision import StoredDecision
 from routing.trials.arms import ARMS
+
+
+class RecordedDecisionShape(ModelShape):
+    """One decision, as it is found. Times in milliseconds, `at` is the request's arrival."""
+
+    id = serializers.CharField(source="decision_id")
+    at = serializers.SerializerMethodField()
+
+    class Meta:
+        model = DecisionIndex
+        fields = (
+            "id",
+            "at",
+            "pool",
+            "engine",
+            "tenant",
+            "session",
+            "reason",
+            "policy_version",
+            "arm",
+            "outcome",
+            "error",
+            "late",
+            "ttft_ms",
+            "queued_ms",
+            "prompt_tokens",
+            "predicted_tokens",
+            "reported_tokens",
+            "mismatch",
+            "regret_ms",
+            "regret_cause",
+            "share",
+        )
+
+    def get_at(self, row: DecisionIndex) -> datetime:
+        """Return the arrival."""
+        return datetime.fromtimestamp(row.at_ms / 1000, UTC)
+
+
+class DecisionStoryShape(serializers.Serializer):
+    """The decision in words."""
+
+    title = serializers.CharField()
+    verdict = serializers.CharField()
+    why = serializers.CharField()
+    happened = serializers.CharField()
+    to_do = serializers.CharField()
+
+
+class RecordedDecisionDetailShape(serializers.Serializer):
+    """One decision in full: the record as the gateway wrote it, and its story."""
+
+    id = serializers.CharField()
+    stored = serializers.BooleanField(help_text="False: in the gateway's memory only, or not stored yet.")
+    record = serializers.DictField(help_text="Candidates with their terms, ages, trust, outcome, regret by cause.")
+    story = DecisionStoryShape()
+
+    def to_representation(self, instance: dict[str, Any]) -> dict[str, Any]:
+        """Return the members as they are."""
+        return instance
+
 
 OUTCOMES = ("completed", "failed", "refused", "cancelled", "client_error", "unanswered")
 
@@ -38,11 +101,12 @@ def _moment(lookup: str, sentence: str) -> Filter:
     return Filter(lookup, sentence, read=_ms, repeats=False, schema=schema)
 
 
-class Decisions(ApiView):
-    """All recorded decisions."""
+class Decisions(Listed):
+    """List decisions, the newest first."""
 
     noun = "decisions"
     shape = RecordedDecisionShape
+    rows = staticmethod(visible_decisions)
     listing = Listing(
         {"at": ("at_ms", "pk")},
         "-at",
@@ -62,10 +126,6 @@ class Decisions(ApiView):
             "until": _moment("at_ms__lt", "Requests that arrived before this time."),
         },
     )
-
-    def get(self, request: Request) -> Response:
-        """List decisions, the newest first."""
-        return self.show_page(visible_decisions(self.actor))
 
 
 class OneDecision(ApiView):

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Mapping
+from typing import IO, Any
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.changeable_object import Deletable
-from controlplane.platform.api.filters import exact, one_of
-from controlplane.platform.api.listing import Listing
+from controlplane.fleet.visibility import named_pool
+from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.views import ApiView, Deletable, Listed, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.platform.one_line import one_line
-from controlplane.request_log.api.recording_shape import NewRecording, RecordingShape
-from controlplane.request_log.api.trace_body import PackedTraceParser, TraceParser, UnnamedTraceParser
 from controlplane.request_log.models.recording import Origin, Recording
 from controlplane.request_log.recordings.kept_traces import RecordingGoneError, recording_store
 from controlplane.request_log.recordings.lifecycle import (
@@ -33,18 +32,83 @@ from controlplane.request_log.recordings.lifecycle import (
     upload_recording,
     visible_recordings,
 )
-from controlplane.request_log.recordings.upload import BadTraceError
+from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
+
+
+class TraceParser(BaseParser):
+    """Takes JSON lines as they are; they are read later."""
+
+    media_type = "application/x-ndjson"
+
+    @override
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, bytes]:
+        """Return the body under `trace`; raises ProblemError for one that is too large."""
+        body = stream.read(MAX_UPLOAD_BYTES + 1)
+        if len(body) > MAX_UPLOAD_BYTES:
+            raise ProblemError(
+                413, f"The body is larger than {MAX_UPLOAD_BYTES} bytes; compress it with gzip or send a part."
+            )
+        return {"trace": body}
+
+
+class PackedTraceParser(TraceParser):
+    """The same, packed with gzip."""
+
+    media_type = "application/gzip"
+
+
+class UnnamedTraceParser(TraceParser):
+    """The same, from clients that do not say what they send."""
+
+    media_type = "application/octet-stream"
+
+
+class RecordingShape(ModelShape):
+    """One recording of traffic: its figures; the rows are at `/trace`."""
+
+    author = serializers.CharField(source="author.username", read_only=True, allow_null=True)
+    statistics = serializers.DictField(read_only=True)
+
+    class Meta:
+        model = Recording
+        fields = (
+            "id",
+            "name",
+            "pool",
+            "origin",
+            "begins_at",
+            "ends_at",
+            "requests",
+            "file_bytes",
+            "statistics",
+            "author",
+            "created_at",
+        )
+
+
+class NewRecording(Change):
+    """A window of the traffic that is always recorded."""
+
+    pool = Text(max_length=64, help_text="Slug of the pool.")
+    begins_at = serializers.DateTimeField(help_text="First arrival.")
+    ends_at = serializers.DateTimeField(help_text="Arrivals before this time.")
+    name = Text(
+        max_length=MAX_NAME, required=False, allow_blank=True, default="", help_text="Empty: named after its window."
+    )
+
 
 PACKED = "application/gzip"
 
 
-class Recordings(ApiView):
-    """All recordings that are kept, and new ones."""
+class Recordings(Listed):
+    """List recordings, the newest first."""
 
     noun = "recordings"
     shape = RecordingShape
+    rows = staticmethod(visible_recordings)
     bodies = by_method(POST=NewRecording)
-    answers = by_method(POST=(201, RecordingShape))
     listing = Listing(
         {"created_at": ("created_at", "pk")},
         "-created_at",
@@ -54,14 +118,10 @@ class Recordings(ApiView):
         },
     )
 
-    def get(self, request: Request) -> Response:
-        """List recordings, the newest first."""
-        return self.show_page(visible_recordings(self.actor))
-
     def post(self, request: Request) -> Response:
         """Keep a window of a pool's traffic."""
         body = self.body()
-        why, pool = taken_why(body), _pool(self, body["pool"])
+        why, pool = taken_why(body), named_pool(self.actor, body["pool"])
         try:
             made = record_window(
                 pool, body["begins_at"], body["ends_at"], actor=self.actor, name=one_line(body["name"]), why=why
@@ -88,7 +148,7 @@ class RecordingUpload(ApiView):
     def post(self, request: Request) -> Response:
         """Check every line of a trace in Mooncake's form and keep it; nothing is kept where one is wrong."""
         asked = self.request.query_params
-        pool = _pool(self, asked.get("pool", ""))
+        pool = named_pool(self.actor, asked.get("pool", ""))
         name = one_line(asked.get("name", ""))
         if len(name) > MAX_NAME:
             raise problem("name", f"Must be at most {MAX_NAME} characters.")
@@ -107,11 +167,9 @@ class OneRecording(Deletable):
 
     noun = "recordings"
     shape = RecordingShape
-
-    @override
-    def thing(self, *, recording: int) -> Recording:
-        """Return the recording."""
-        return visible_recordings(self.actor).get(pk=recording)
+    answers = by_method(DELETE=(200, RecordingShape))
+    rows = staticmethod(visible_recordings)
+    field = "pk"
 
     @override
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
@@ -140,10 +198,3 @@ def packed_trace(recording: Recording, content: bytes) -> HttpResponse:
     """Return the answer that saves a recording's file."""
     name = f"switchyard-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
     return HttpResponse(content, content_type=PACKED, headers={"Content-Disposition": f'attachment; filename="{name}"'})
-
-
-def _pool(view: ApiView, slug: str) -> Pool:
-    pool = visible_pools(view.actor).filter(slug=slug).first() if "\x00" not in slug else None
-    if pool is None:
-        raise problem("pool", "No such pool.")
-    return pool

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from controlplane.platform.format import byte_size, count, duration
-from controlplane.request_log.decision_story.load_words import Words
+from controlplane.request_log.decision_story.emphasis import strong
 from gateway.contracts.advisory import LATE, OVERRULED
 from gateway.contracts.stored_decision import StoredDecision
 
 
-def what_was_announced(stored: StoredDecision) -> Words:
-    """Return what an advisory had done before the request came; [] where there was none."""
+def what_was_announced(stored: StoredDecision) -> str:
+    """Return what an advisory had done before the request came; empty where there was none."""
     told = stored.advisory
     if told is None:
-        return []
-    words: Words = [(" An advisory announced it ", False), (duration(told.lead_s), True), (" before.", False)]
+        return ""
+    words = f" An advisory announced it {strong(duration(told.lead_s))} before."
     if told.moved_blocks:
         blocks = f"{count(told.moved_blocks, 'block')}, {byte_size(told.moved_bytes)}"
-        words += [
-            (f" Its session's KV ({blocks}) moved ", False),
-            (_way(told.held_by, told.moved_to), True),
-            (f" in {duration(told.move_s)}.", False),
-        ]
+        way = _way(told.held_by, told.moved_to)
+        words += f" Its session's KV ({blocks}) moved {strong(way)} in {duration(told.move_s)}."
     elif told.outcome == LATE:
-        words.append((f" Its session's KV was still on its way {_way(told.held_by, told.moved_to)}.", False))
+        words += f" Its session's KV was still on its way {_way(told.held_by, told.moved_to)}."
     if told.outcome == OVERRULED:
-        words.append((" By then the reserved engine took no work, or another one was clearly cheaper.", False))
+        words += " By then the reserved engine took no work, or another one was clearly cheaper."
     return words
 
 

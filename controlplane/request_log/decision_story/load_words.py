@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controlplane.platform.format import byte_size, count, duration, whole
+from controlplane.request_log.decision_story.emphasis import strong
 from gateway.contracts.stored_decision import StoredDecision
 
 _REASONS = {
@@ -11,51 +12,39 @@ _REASONS = {
     "failed": "the node could not be read",
 }
 
-Words = list[tuple[str, bool]]
 
-
-def held_on_node(stored: StoredDecision) -> Words:
-    """Return what a node had of the prompt, where the decision counts on that; [] where it does not."""
+def held_on_node(stored: StoredDecision) -> str:
+    """Return what a node had of the prompt, where the decision counts on that; empty where it does not."""
     fetch, decision = stored.decision.fetch, stored.decision
     if fetch is None or not fetch.node:
-        return []
+        return ""
     held = min(fetch.blocks * stored.block_tokens, decision.prompt_tokens)
-    return [
-        (f"Node {fetch.node} had ", False),
-        (f"{whole(held)} of {whole(decision.prompt_tokens)}", True),
-        (f", to be loaded in {duration(fetch.seconds)}. ", False),
-    ]
+    part = strong(f"{whole(held)} of {whole(decision.prompt_tokens)}")
+    return f"Node {fetch.node} had {part}, to be loaded in {duration(fetch.seconds)}. "
 
 
-def what_was_loaded(stored: StoredDecision) -> Words:
-    """Return what came of the load that was ordered; [] where none was."""
+def what_was_loaded(stored: StoredDecision) -> str:
+    """Return what came of the load that was ordered; empty where none was."""
     load = stored.load
     if load is None:
-        return []
+        return ""
+    ordered = count(load.ordered_blocks, "block")
     if load.reason == "untold":
-        ordered = count(load.ordered_blocks, "block")
-        return [
-            (f" It was to load {ordered} from node {load.node}; the engine does not report what came of that.", False)
-        ]
+        return f" It was to load {ordered} from node {load.node}; the engine does not report what came of that."
     if not load.blocks:
         why = _REASONS.get(load.reason, "the engine held it already" if stored.outcome == "completed" else "")
-        return [(f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}.", False)]
-    words: Words = [
-        (" It loaded ", False),
-        (count(load.saved_tokens, "token"), True),
-        (f" ({count(load.blocks, 'block')}, {byte_size(load.bytes)}) from node {load.node} in ", False),
-        (duration(load.seconds), True),
-    ]
+        return f" Nothing was loaded from node {load.node}{f': {why}' if why else ''}."
+    size = f"{count(load.blocks, 'block')}, {byte_size(load.bytes)}"
+    words = f" It loaded {strong(count(load.saved_tokens, 'token'))} ({size}) from node {load.node} in "
+    words += strong(duration(load.seconds))
     computed_s = computed_instead_s(stored)
     if computed_s is not None:
-        words += [("; computing them was expected to take ", False), (duration(computed_s), True)]
+        words += f"; computing them was expected to take {strong(duration(computed_s))}"
         if computed_s < load.seconds:
-            words.append((", so that the load was not worth it", False))
+            words += ", so that the load was not worth it"
     if load.reason:
-        words.append(
-            (f"; {count(load.ordered_blocks, 'block')} were ordered, but {_REASONS.get(load.reason, '')}", False)
-        )
-    return [*words, (".", False)]
+        words += f"; {ordered} were ordered, but {_REASONS.get(load.reason, '')}"
+    return f"{words}."
 
 
 def computed_instead_s(stored: StoredDecision) -> float | None:

@@ -8,13 +8,14 @@ from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.advisory_words import what_was_announced
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
+from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
 from controlplane.request_log.decision_story.load_words import held_on_node, what_was_loaded
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
+from routing.values.counted import count
+from routing.values.decision import Candidate
 
-Words = tuple[tuple[str, bool], ...]
-"""Pieces of text; True: the figure that matters."""
 WORTH_TELLING_S = 0.01
 
 
@@ -32,12 +33,8 @@ class Story:
 
 def story_of(stored: StoredDecision) -> Story:
     """Return the decision in words."""
-    return Story(_title(stored), verdict_of(stored), _why(stored), _happened(stored), advice(stored))
-
-
-def text_of(words: Words) -> str:
-    """Return the words without their weights."""
-    return "".join(text for text, _ in words)
+    why, happened = pieces(_why(stored)), pieces(_happened(stored))
+    return Story(_title(stored), verdict_of(stored), why, happened, advice(stored))
 
 
 def verdict_of(stored: StoredDecision) -> str:
@@ -91,99 +88,77 @@ def _sent(stored: StoredDecision) -> str:
     return f"Sent to {name}"
 
 
-def _why(stored: StoredDecision) -> Words:
+def _why(stored: StoredDecision) -> str:
     decision = stored.decision
     if not decision.engine_id:
         return _why_refused(stored)
-    name, rival = name_of(stored, decision.engine_id), runner_up(stored)
-    words: list[tuple[str, bool]] = []
+    name, rival, prompt = name_of(stored, decision.engine_id), runner_up(stored), whole(decision.prompt_tokens)
     if stored.believed_tokens:
-        held = f"{whole(stored.believed_tokens)} of {whole(decision.prompt_tokens)}"
-        words += [(f"The index had {name} holding ", False), (held, True), (" prompt tokens. ", False)]
+        held = strong(f"{whole(stored.believed_tokens)} of {prompt}")
     else:
-        words += [(f"The index had {name} holding none of the ", False), (whole(decision.prompt_tokens), True)]
-        words += [(" prompt tokens. ", False)]
-    words += held_on_node(stored)
+        held = f"none of the {strong(prompt)}"
+    words = f"The index had {name} holding {held} prompt tokens. {held_on_node(stored)}"
     if rival is None:
-        return (*words, (f"It was chosen because {reasons.words(decision.reason)}; it was the only candidate.", False))
-    return (*words, *_against(stored, name_of(stored, rival.engine_id)))
+        return f"{words}It was chosen because {reasons.words(decision.reason)}; it was the only candidate."
+    return words + _against(stored, rival)
 
 
-def _against(stored: StoredDecision, rival_name: str) -> Words:
-    chosen, rival, beta = stored.decision.candidates[0], runner_up(stored), beta_of(stored)
-    if rival is None:
-        return ()
+def _against(stored: StoredDecision, rival: Candidate) -> str:
+    chosen, beta, name = stored.decision.candidates[0], beta_of(stored), name_of(stored, rival.engine_id)
     longer_s, margin = chosen.wait_s - rival.wait_s, rival.cost - chosen.cost
-    won = [("It won by ", False), (plain(margin), True), (f", or {_percent(margin, rival.cost)}.", False)]
+    won = f"It won by {strong(plain(margin))}, or {_percent(margin, rival.cost)}."
+    because = f"It was chosen because {reasons.words(stored.decision.reason)}."
     if beta is not None and longer_s >= 0.001 and chosen.compute_s < rival.compute_s:
-        weighed = [(f"At β = {plain(beta)} that outweighed ", False), (duration(longer_s), True)]
-        return (*weighed, (f" more waiting than {rival_name}. ", False), *won)
+        return f"At β = {plain(beta)} that outweighed {strong(duration(longer_s))} more waiting than {name}. {won}"
     if longer_s <= -0.001:
-        shorter = [("Its queue was ", False), (duration(-longer_s), True), (f" shorter than {rival_name}'s. ", False)]
-        return (*shorter, *won) if margin > 0 else (*shorter, (_because(stored), False))
-    return (*won, (f" {rival_name} came second.", False)) if margin > 0 else ((_because(stored), False),)
-
-
-def _because(stored: StoredDecision) -> str:
-    return f"It was chosen because {reasons.words(stored.decision.reason)}."
+        shorter = f"Its queue was {strong(duration(-longer_s))} shorter than {name}'s."
+        return f"{shorter} {won if margin > 0 else because}"
+    return f"{won} {name} came second." if margin > 0 else because
 
 
 def _percent(part: float, whole_: float) -> str:
     return f"{100 * part / whole_:.0f} %" if whole_ > 0 else "0 %"
 
 
-def _why_refused(stored: StoredDecision) -> Words:
-    words = [(f"It was rejected because {reasons.words(stored.decision.reason)}. ", False)]
-    candidates = stored.decision.candidates
-    if candidates:
-        best = min(candidates, key=lambda each: each.wait_s + each.compute_s)
-        words += [(f"The best engine, {name_of(stored, best.engine_id)}, was expected to take ", False)]
-        words += [
-            (duration(best.wait_s + best.compute_s), True),
-            (f"; the SLO is {duration(stored.ttft_slo_s)}.", False),
-        ]
-    return tuple(words)
+def _why_refused(stored: StoredDecision) -> str:
+    words = f"It was rejected because {reasons.words(stored.decision.reason)}. "
+    if not stored.decision.candidates:
+        return words
+    best = min(stored.decision.candidates, key=lambda each: each.wait_s + each.compute_s)
+    took, slo = strong(duration(best.wait_s + best.compute_s)), duration(stored.ttft_slo_s)
+    return f"{words}The best engine, {name_of(stored, best.engine_id)}, was expected to take {took}; the SLO is {slo}."
 
 
-def _happened(stored: StoredDecision) -> Words:
-    decision = stored.decision
-    if not decision.engine_id:
-        return ((f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
-    words = [*_waited(stored), *_found(stored), *what_was_loaded(stored), *what_was_announced(stored)]
+def _happened(stored: StoredDecision) -> str:
+    if not stored.decision.engine_id:
+        return f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error})."
+    words = _waited(stored) + _found(stored) + what_was_loaded(stored) + what_was_announced(stored)
     ttft_s = stored.first_token_after_s
     if ttft_s is not None:
-        words += [(" First token after ", False), (duration(ttft_s), True)]
-        words += [(f"; the SLO is {duration(stored.ttft_slo_s)}.", False)]
-    return (*words, (_end(stored), False))
+        words += f" First token after {strong(duration(ttft_s))}; the SLO is {duration(stored.ttft_slo_s)}."
+    return words + _end(stored)
 
 
-def _waited(stored: StoredDecision) -> list[tuple[str, bool]]:
-    decision = stored.decision
-    before_s = stored.decided_after_s
-    late = (
-        [("The decision came after ", False), (duration(before_s), True), (". ", False)]
-        if before_s >= SLOW_GATEWAY_S
-        else []
-    )
+def _waited(stored: StoredDecision) -> str:
+    decision, before_s = stored.decision, stored.decided_after_s
+    late = f"The decision came after {strong(duration(before_s))}. " if before_s >= SLOW_GATEWAY_S else ""
     if decision.queued_s < 0.001:
-        return [
-            *late,
-            ("The request was then dispatched at once" if late else "The request was dispatched at once", False),
-        ]
+        return f"{late}The request was {'then ' if late else ''}dispatched at once"
     waited_s = decision.queued_s - before_s
     longer_s = waited_s - decision.wait_s
     compared = "as long as estimated"
     if abs(longer_s) >= 0.01:
         compared = f"{duration(abs(longer_s))} {'longer' if longer_s > 0 else 'shorter'} than estimated"
-    return [*late, ("It waited ", False), (duration(waited_s), True), (f", {compared}", False)]
+    return f"{late}It waited {strong(duration(waited_s))}, {compared}"
 
 
-def _found(stored: StoredDecision) -> list[tuple[str, bool]]:
+def _found(stored: StoredDecision) -> str:
     reported = stored.cached_tokens
     if reported is None:
-        return [("; the engine does not report cached tokens.", False)]
+        return "; the engine does not report cached tokens."
     only = "only " if reported < stored.believed_tokens else ""
-    return [(f", and found {only}", False), (whole(reported), True), (" tokens cached.", False)]
+    figure, tokens = count(reported, "token").split()
+    return f", and found {only}{strong(figure)} {tokens} cached."
 
 
 def _end(stored: StoredDecision) -> str:

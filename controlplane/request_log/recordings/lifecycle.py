@@ -122,9 +122,7 @@ def _store(pool: Pool, name: str, trace: Written, about: dict[str, Any], actor: 
     with transaction.atomic():
         recording.save()
         recording_store().keep(recording, trace)
-        audit.record(
-            actor, "recording.create", "recording", str(recording.pk), after=_told(recording), why=why, pool=pool.slug
-        )
+        audit.tell(actor, "recording.create", recording, after=_told(recording), why=why)
     return recording
 
 

@@ -12,17 +12,16 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max, Min
 
 from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.models.segment import Retention, Segment
-from controlplane.request_log.store.index_rows import insert_rows, row_of
 from gateway.contracts.request_batch import MAX_BYTES, decode_batch, decode_decisions, decode_rows, encode_decisions
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.contracts.traffic_row import TrafficRow
@@ -145,3 +144,61 @@ def _segment(
 ) -> Segment:
     size = len(data) + SEGMENT_BYTES + rows * ROW_BYTES
     return Segment(retention=retention, batch=batch, at_ms=now_ms, size=size, recording=recording, data=data)
+
+
+_COLUMNS = (
+    "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
+    "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
+    "regret_ms", "regret_cause", "share", "segment", "place",
+)  # fmt: skip
+_MOST = 2**31 - 1
+
+
+def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
+    """Return the values of a row, in the order of _COLUMNS."""
+    decision, regret = stored.decision, stored.regret
+    return (
+        decision.decision_id[:64],
+        int(stored.arrived_at * 1000),
+        decision.pool_id[:64],
+        decision.engine_id[:64],
+        stored.tenant_id[:64],
+        stored.session[:16],
+        decision.reason[:32],
+        decision.policy_version,
+        decision.arm[:16],
+        stored.outcome[:16],
+        stored.error[:64],
+        stored.late,
+        _ms(stored.first_token_after_s),
+        _ms(stored.granted_after_s),
+        min(decision.prompt_tokens, _MOST),
+        min(stored.believed_tokens, _MOST),
+        None if stored.cached_tokens is None else min(stored.cached_tokens, _MOST),
+        stored.mismatch[:16],
+        None if regret is None else _ms(regret.seconds),
+        "" if regret is None else regret.cause,
+        stored.share,
+        segment,
+        place,
+    )
+
+
+def insert_rows(rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert the rows; one whose decision is there already is left out.
+
+    Plain SQL: making model instances would cost several times what the database takes.
+    """
+    meta, quote = DecisionIndex._meta, connection.ops.quote_name
+    names = ", ".join(quote(meta.get_field(name).column) for name in _COLUMNS)
+    holes = ", ".join(["%s"] * len(_COLUMNS))
+    unique = quote("decision_id")
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {quote(meta.db_table)} ({names}) VALUES ({holes}) ON CONFLICT ({unique}) DO NOTHING",  # noqa: S608
+            list(rows),
+        )
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else min(round(seconds * 1000), _MOST)

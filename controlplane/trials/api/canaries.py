@@ -2,38 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import msgspec
+from django.utils import timezone
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.api.base import ApiView, by_method, taken_why
-from controlplane.platform.api.etags import expected_revision
-from controlplane.platform.api.filters import exact, one_of
-from controlplane.platform.api.listing import Listing
-from controlplane.platform.api.strict_fields import Change
+from controlplane.fleet.visibility import named_pool
+from controlplane.platform.api.etags import etag_of
+from controlplane.platform.api.listing import Listing, exact, one_of
+from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Number, Text, Truth, WholeNumber
+from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import visible_policies
-from controlplane.trials.api.canary_shape import CanaryShape, GoOn, NewCanary
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.canary import lifecycle as canaries
 from controlplane.trials.canary.end import abort
-from controlplane.trials.canary.evidence import Evidence
-from controlplane.trials.models.canary import CanaryState
+from controlplane.trials.canary.evidence import Evidence, standing
+from controlplane.trials.canary.lifecycle import ADVANCES, DEFAULT_DWELL_S, DEFAULT_STEPS, LONGEST_DWELL_S, MAX_STEPS
+from controlplane.trials.models.canary import Canary, CanaryState
 
 
-class Canaries(ApiView):
-    """All canaries, and new ones."""
+class CanaryShape(ModelShape):
+    """One canary: its course, how it stands, and the last look at both arms."""
 
+    version = serializers.IntegerField(source="version.number", read_only=True)
+    against = serializers.IntegerField(
+        source="against.number", read_only=True, help_text="Number of the version that was live when it began."
+    )
+    pool = serializers.SlugRelatedField(
+        slug_field="slug",
+        read_only=True,
+        allow_null=True,
+        help_text="The pool on trial, beside the other pools of its model in its region; null: a version is.",
+    )
+    steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
+    share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
+    guards = serializers.DictField(read_only=True)
+    look = serializers.DictField(
+        read_only=True,
+        help_text="Figures of both sides (base: the live version or the other pools, tried: the canary), guardrails "
+        "with thresholds, and reasons. Empty: not evaluated yet.",
+    )
+
+    evidence = serializers.SerializerMethodField(
+        help_text="What is known at its step: dwell_s and requests that are yet to come; guards, each with the verdict "
+        "holds, not_yet or broken and, of not_yet, wait_s, about how long until it can be known; missing, in "
+        "sentences; wait_s over all of it (null: no estimate). Empty: it has ended.",
+    )
+
+    class Meta:
+        model = Canary
+        fields = (
+            "key",
+            "policy",
+            "version",
+            "against",
+            "pool",
+            "steps",
+            "step",
+            "share",
+            "step_at",
+            "min_dwell_s",
+            "advance",
+            "guards",
+            "state",
+            "reason",
+            "why",
+            "author_name",
+            "ended_by",
+            "started_at",
+            "ended_at",
+            "look",
+            "evidence",
+        )
+
+    def get_evidence(self, canary: Canary) -> dict[str, Any]:
+        """Return how far the evidence of its step has come."""
+        found: dict[str, Any] = msgspec.to_builtins(standing(canary, timezone.now())) if canary.running else {}
+        return found
+
+
+class GoOn(Change):
+    """A step or the promotion of a trial."""
+
+    force = Truth(
+        required=False,
+        default=False,
+        help_text="Continue without evidence; `why` is then required, and the audit records what was missing.",
+    )
+
+
+class NewCanary(Change):
+    """A trial."""
+
+    policy = Text(required=False, help_text="Slug of the policy; with version.")
+    version = WholeNumber(
+        required=False, min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version."
+    )
+    pool = Text(
+        required=False,
+        help_text="Instead of policy and version: slug of a pool of weight 0 that gets a share of the sessions of the "
+        "other pools of its model in its region. Promotion sets its weight.",
+    )
+    steps = serializers.ListField(
+        child=Number(min_value=0, max_value=1),
+        required=False,
+        default=list(DEFAULT_STEPS),
+        max_length=MAX_STEPS,
+        help_text="Increasing shares of sessions, each above 0 and below 1; promotion follows the last.",
+    )
+    min_dwell_s = Number(
+        min_value=0,
+        max_value=LONGEST_DWELL_S,
+        required=False,
+        default=DEFAULT_DWELL_S,
+        help_text="Minimum seconds per step before an automatic step.",
+    )
+    advance = serializers.ChoiceField(
+        choices=ADVANCES,
+        required=False,
+        default="by_hand",
+        help_text="by_hand: manual steps. steps: automatic steps, manual promotion. promote: automatic steps and "
+        "promotion.",
+    )
+    guards = Document(
+        required=False,
+        default=dict,
+        help_text="late_more, failed_more, ttft_ratio, tail_ratio, min_requests, window_s; omitted ones take their "
+        "defaults.",
+    )
+
+
+class _Canaries(Objects):
     noun = "canaries"
     shape = CanaryShape
-    bodies = by_method(POST=NewCanary)
-    answers = by_method(POST=(201, CanaryShape))
+    rows = staticmethod(canaries.visible_canaries)
+    field = "key"
     has_etag = True
+
+
+class Canaries(_Canaries, Listed):
+    """List canaries, the newest first."""
+
+    bodies = by_method(POST=NewCanary)
     listing = Listing(
         {"started_at": ("started_at", "pk")},
         "-started_at",
@@ -42,10 +159,6 @@ class Canaries(ApiView):
             "state": one_of("state", CanaryState.values, "State."),
         },
     )
-
-    def get(self, request: Request) -> Response:
-        """List canaries, the newest first."""
-        return self.show_page(canaries.visible_canaries(self.actor))
 
     def post(self, request: Request) -> Response:
         """Give a version or a pool a share of the sessions; 409 where a canary of the policy runs already."""
@@ -58,10 +171,7 @@ class Canaries(ApiView):
         if pool is not None:
             if policy is not None or version is not None:
                 raise problem("pool", "Send either a pool, or a policy and a version.")
-            found = visible_pools(self.actor).filter(slug=pool).first()
-            if found is None:
-                raise problem("pool", "No such pool.")
-            return found
+            return named_pool(self.actor, pool)
         of_policy = visible_policies(self.actor).filter(slug=policy or "").first()
         if of_policy is None:
             raise problem("policy", "No such policy.")
@@ -70,57 +180,42 @@ class Canaries(ApiView):
         return version_of(of_policy, "version", version)
 
 
-class _OfCanary(ApiView):
-    noun = "canaries"
-    shape = CanaryShape
-    has_etag = True
-
-    def turn(self, key: str, verb: Callable[..., Any]) -> Response:
-        """Carry out a verb of controlplane.trials.canary.lifecycle."""
-        found = canaries.visible_canaries(self.actor).get(key=key)
-        expected = expected_revision(self.request, found, required=False)
-        body = self.body()
-        more = {"evidence": Evidence.WAIVED} if body.pop("force", False) else {}
-        return self.show(verb(found, actor=self.actor, expected=expected, why=taken_why(body), **more))
-
-
-class OneCanary(_OfCanary):
+class OneCanary(_Canaries, ObjectView):
     """One canary."""
 
-    def get(self, request: Request, *, canary: str) -> Response:
+    @override
+    def get(self, request: Request, **names: Any) -> Response:
         """Return the canary; its ETag stands for its course, the look within moves on without it."""
-        found = canaries.visible_canaries(self.actor).get(key=canary)
-        return Response(self.represented(found), headers={"ETag": f'W/"{found.revision}"'})
+        found = self.thing(**names)
+        return Response(self.represented(found), headers={"ETag": etag_of(found)})
 
 
-class CanaryStep(_OfCanary):
-    """The next step of one canary."""
+class _CanaryVerb(_Canaries, Verb):
+    @override
+    def carry_out(self, thing: Canary, *, force: bool = False, **asked: Any) -> Canary:
+        """Call the service; `force`: it goes on without evidence."""
+        return self.verb(thing, **asked, **({"evidence": Evidence.WAIVED} if force else {}))
 
+
+class CanaryStep(_CanaryVerb):
+    """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
+
+    verb = staticmethod(canaries.take_step)
     bodies = by_method(POST=GoOn)
 
-    def post(self, request: Request, *, canary: str) -> Response:
-        """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
-        return self.turn(canary, canaries.take_step)
 
+class CanaryPromotion(_CanaryVerb):
+    """Publish its version for all sessions, or keep the pool's share; 409 names the evidence that is missing.
 
-class CanaryPromotion(_OfCanary):
-    """The good end of one canary."""
+    If-Match is heeded.
+    """
 
+    verb = staticmethod(canaries.promote)
     bodies = by_method(POST=GoOn)
 
-    def post(self, request: Request, *, canary: str) -> Response:
-        """Publish its version for all sessions, or keep the pool's share; 409 names the evidence that is missing.
 
-        If-Match is heeded.
-        """
-        return self.turn(canary, canaries.promote)
+class CanaryAbort(_CanaryVerb):
+    """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
 
-
-class CanaryAbort(_OfCanary):
-    """The other end of one canary."""
-
+    verb = staticmethod(abort)
     bodies = by_method(POST=Change)
-
-    def post(self, request: Request, *, canary: str) -> Response:
-        """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
-        return self.turn(canary, abort)

@@ -80,9 +80,7 @@ def changed(
     for name, value in changes.items():
         setattr(stored, name, value)
     bump(stored, changes)
-    audit.record(
-        actor, verb, "canary", stored.key, before=before, after=told(stored) | (waived or {}), why=why, pool=pool
-    )
+    audit.tell(actor, verb, stored, before=before, after=told(stored) | (waived or {}), why=why, pool=pool)
     record_change()
 
 

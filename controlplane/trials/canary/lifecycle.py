@@ -100,7 +100,7 @@ def start_canary(
     try:
         with transaction.atomic():
             canary.save(force_insert=True)
-            audit.record(actor, "canary.start", "canary", canary.key, after=told(canary), why=why, pool=pool_of(canary))
+            audit.tell(actor, "canary.start", canary, after=told(canary), why=why, pool=pool_of(canary))
             record_change()
     except IntegrityError as error:
         raise CanaryOverError("This policy already has a running canary; promote or abort it first.") from error
@@ -165,7 +165,7 @@ def _keep_share(pool: Pool, share: float, *, actor: Actor, why: str) -> None:
     weight = kept_weight(pool, share)
     if weight is None:
         raise CanaryOverError(_NO_WEIGHT)
-    recorded_change.change(pool, {"weight": weight}, "pool.change", actor=actor, why=why, pool=pool.slug)
+    recorded_change.change(pool, {"weight": weight}, "pool.change", actor=actor, why=why)
 
 
 def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:

@@ -76,9 +76,7 @@ def start_shadow(
                 _end(running, ShadowState.ENDED, f"v{draft.number} replaced it.", actor=actor)
             check_fields(shadow)
             shadow.save(force_insert=True)
-            audit.record(
-                actor, "shadow.start", "shadow", str(shadow.pk), after=plain_fields(shadow), why=why, pool=pool.slug
-            )
+            audit.tell(actor, "shadow.start", shadow, after=plain_fields(shadow), why=why)
             record_change()
     except IntegrityError as error:
         # Somebody else was faster by a moment.
@@ -161,12 +159,9 @@ def _end(shadow: Shadow, state: ShadowState, reason: str, *, actor: Actor, why: 
             state=state, reason=reason, ended_at=timezone.now()
         )
         if changed:
-            after = {"state": state.value, "reason": reason}
-            before = {"state": ShadowState.RUNNING.value}
+            before, after = {"state": ShadowState.RUNNING.value}, {"state": state.value, "reason": reason}
             verb = "shadow.fail" if state == ShadowState.FAILED else "shadow.stop"
-            audit.record(
-                actor, verb, "shadow", str(shadow.pk), before=before, after=after, why=why, pool=shadow.pool.slug
-            )
+            audit.tell(actor, verb, shadow, before=before, after=after, why=why)
             record_change()
     return bool(changed)
 

@@ -2,63 +2,36 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-
 import msgspec
 from django.db import transaction
 
+from controlplane.platform.stream_intake import NewestIntake
 from controlplane.trials.models.shadow import Shadow, ShadowPart
 from controlplane.trials.shadow.lifecycle import fail_shadow
 from gateway.bus.bus import Bus
 from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report
 from gateway.contracts.shadow_tally import ShadowTally, added_up
-from gateway.contracts.wire import UnreadableMessageError
 from routing.values.prepared_struct import prepared
-
-logger = logging.getLogger(__name__)
 
 MAX_PARTS = 256
 """Gateways, and restarts of them, that one shadow keeps apart."""
 _MAX_WAITING = 10_000
 
 
-class ShadowIntake:
-    """Collects reports from the bus, in the publisher's thread, until they are stored.
-
-    Mutable state, under `_lock`: the newest report of each part that is not stored yet.
-    """
+class ShadowIntake(NewestIntake[tuple[str, str], ShadowReport]):
+    """The newest report of each part of a shadow that is not stored yet."""
 
     def __init__(self, bus: Bus) -> None:
-        self._lock = threading.Lock()
-        self._newest: dict[tuple[str, str], ShadowReport] = {}
-        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
-
-    def stop(self) -> None:
-        """Hear no more."""
-        self._unsubscribe()
+        super().__init__(bus, TOPIC, _report_in, _MAX_WAITING)
 
     def store(self) -> int:
         """Write what has come, and return how many parts were written; where the database fails, all is kept."""
-        with self._lock:
-            newest = dict(self._newest)
-        written = store_reports(list(newest.values()))
-        with self._lock:
-            for key, report in newest.items():
-                if self._newest.get(key) is report:
-                    del self._newest[key]
-        return written
+        return self.settle(lambda newest: (newest.keys(), store_reports(list(newest.values()))))
 
-    def _hear(self, _topic: str, value: bytes) -> None:
-        try:
-            report = decode_shadow_report(value)
-        except UnreadableMessageError as error:
-            logger.warning("a shadow report cannot be read", extra={"reason": str(error)})
-            return
-        with self._lock:
-            key = (report.run_id, report.part)
-            if len(self._newest) < _MAX_WAITING or key in self._newest:
-                self._newest[key] = report
+
+def _report_in(message: bytes) -> dict[tuple[str, str], ShadowReport]:
+    report = decode_shadow_report(message)
+    return {(report.run_id, report.part): report}
 
 
 def store_reports(reports: list[ShadowReport]) -> int:

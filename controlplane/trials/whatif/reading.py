@@ -17,8 +17,7 @@ from controlplane.request_log.recordings.recorded_row import RecordedRow, read_r
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import Conditions, conditions_of, models_of
 from controlplane.trials.whatif.plan import WhatIfPlan
-from controlplane.trials.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
-from controlplane.trials.whatif.stand_in_nodes import stand_in_nodes
+from controlplane.trials.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_in_nodes, stand_ins
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.policy.schema_versions import SchemaError
 

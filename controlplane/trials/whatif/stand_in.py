@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 
+import msgspec
 from msgspec.structs import replace
 
+from controlplane.fleet.models.engine import Engine
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import TOPIC_PREFIX, decode_report
 from gateway.contracts.wire import UnreadableMessageError
@@ -14,7 +18,9 @@ from routing.cost.cost_fit import TRUSTED_SAMPLES, FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from routing.values.prepared_struct import prepared
 from simulator.engine_models.engine_profile import EngineProfile
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.workloads.trace import BLOCK_TOKENS
 
 LEARNED, LEARNED_PREFILL, WRITTEN = "learned", "learned_prefill", "written"
@@ -76,20 +82,10 @@ def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) 
     fitted = learned.get("") or next(iter(learned.values()), None)
     if policy.cost != "fitted" or fitted is None or not fitted.better:
         return policy
-    cost = fitted.prefill
-    prefill = PrefillCostDocument(
-        base_s=cost.base_s,
-        per_token_s=cost.per_token_s,
-        per_token_squared_s=cost.per_token_squared_s,
-        per_hit_token_s=cost.per_hit_token_s,
-    )
+    prefill = msgspec.convert(fitted.prefill, prepared(PrefillCostDocument), from_attributes=True)
     if fitted.decode is None:
         return replace(policy, prefill_cost=prefill)
-    decode = DecodeCostDocument(
-        base_s=fitted.decode.base_s,
-        per_sequence_s=fitted.decode.per_sequence_s,
-        per_context_token_s=fitted.decode.per_context_token_s,
-    )
+    decode = msgspec.convert(fitted.decode, prepared(DecodeCostDocument), from_attributes=True)
     return replace(policy, prefill_cost=prefill, decode_cost=decode)
 
 
@@ -107,3 +103,25 @@ def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
         if report.kv_tokens:
             told.append(report.kv_tokens)
     return sorted(told)[len(told) // 2] if told else None
+
+
+def stand_in_nodes(engines: Sequence[Engine], block_tokens: int) -> KvNodesSpec | None:
+    """Return alike nodes of the median size of those that the pool's engines have; None where they have none.
+
+    A slot holds one block. Speeds of links and disks are the simulated ones: 100 Gbit/s, and a 7B model's KV.
+    """
+    names = {engine.kv_node for engine in engines if engine.kv_node}
+    nodes = {node.name: node for node in KvNode.objects.filter(name__in=names, state__in=LIVE)}
+    if not nodes:
+        return None
+    numbers = {name: number for number, name in enumerate(sorted(nodes))}
+    return KvNodesSpec(
+        nodes=len(nodes),
+        dram_tokens=_median_tokens(nodes, "dram_bytes", block_tokens),
+        ssd_tokens=_median_tokens(nodes, "ssd_bytes", block_tokens),
+        homes=tuple(numbers.get(engine.kv_node, -1) for engine in engines),
+    )
+
+
+def _median_tokens(nodes: Mapping[str, KvNode], size: str, block_tokens: int) -> int:
+    return median_low(getattr(node, size) // max(1, node.slot_bytes) * block_tokens for node in nodes.values())

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.access.api_keys import create_api_key
-from controlplane.access.key_usage_job import intake, store_key_usage
+from controlplane.access.key_usage import intake, store_key_usage
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant

@@ -12,14 +12,13 @@ from controlplane.automation.jobs import engine_health, engine_orders
 from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
 from controlplane.automation.plan_orders import order_stop
-from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.automation.rounds import Round, RoundResult, moved_back, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
-from controlplane.platform.jobs.clock_set_back import moved_back
 from controlplane.platform.jobs.lease import LONGEST, acquire, held_at
 from controlplane.platform.models.job_run import JobRun
 from controlplane.policies.models.policy import Policy
-from controlplane.trials.canary.holdback_job import look_at_slices
+from controlplane.trials.canary.holdback import look_at_slices
 from controlplane.trials.canary.job import look_at_all
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.control_slice import ControlSlice

@@ -6,8 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from controlplane.automation.engine_trust import TRUSTED_FOR, end_verdict, held_by_hand, quarantine, trust_again
-from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.engine_verdicts import (
+    TRUSTED_FOR,
+    end_verdict,
+    held_by_hand,
+    put_verdict,
+    quarantine,
+    trust_again,
+)
 from controlplane.automation.jobs import engine_health
 from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.fleet.models.engine import Engine

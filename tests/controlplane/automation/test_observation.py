@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.automation.engine_sightings import together
-from controlplane.automation.observation import FleetObservation
+from controlplane.automation.observation import FleetObservation, together
 from controlplane.automation.pool_windows import SPAN_S, PoolWindows
 from controlplane.platform.live_fleet.samples import MAX_AGE_S, FleetSamples
 from gateway.bus.bus import InProcessBus

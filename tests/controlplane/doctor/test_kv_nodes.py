@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from controlplane.doctor import fleet
 from controlplane.doctor.finding import State
-from controlplane.doctor.fleet import kv_nodes
 from controlplane.doctor.installation import Installation
 from controlplane.fleet.engine_registration import change_engine, register_engine
 from controlplane.fleet.models.pool import Pool
@@ -24,13 +24,13 @@ def here(tmp_path: Path) -> Installation:
 
 
 def test_without_nodes_and_engines_that_name_one_there_is_nothing_to_say(here: Installation) -> None:
-    assert kv_nodes.look(here) == []
+    assert fleet.kv_nodes(here) == []
 
 
 def test_nodes_that_report_are_counted(here: Installation) -> None:
     reported("kv-1")
     reported("kv-2", state="draining")
-    [finding] = kv_nodes.look(here)
+    [finding] = fleet.kv_nodes(here)
     assert (finding.state, finding.says) == (State.OK, "2 KV nodes report.")
 
 
@@ -39,10 +39,10 @@ def test_silent_nodes_and_engines_whose_node_does_not_serve_are_named(here: Inst
     KvNode.objects.update(state="silent")
     first = register_engine(pool, "e-1", "http://127.0.0.1:1", actor=NODES, engine_id="e-1", kv_node="kv-1")
     register_engine(pool, "e-2", "http://127.0.0.1:2", actor=NODES, engine_id="e-2", kv_node="kv-9")
-    silent, astray = kv_nodes.look(here)
+    silent, astray = fleet.kv_nodes(here)
     assert "1 KV node for 15 s: kv-1." in silent.says
     assert "2 engines by the name that is set: e-1 (kv-1), e-2 (kv-9)." in astray.says
     reported("kv-1")
     change_engine(first, {"kv_node": ""}, actor=NODES)
-    [astray] = kv_nodes.look(here)
+    [astray] = fleet.kv_nodes(here)
     assert "1 engine by the name" in astray.says

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from controlplane.doctor import fleet
 from controlplane.doctor.finding import State
-from controlplane.doctor.fleet import policies
 from controlplane.doctor.installation import Installation
 from controlplane.platform.actor import program
 from controlplane.policies.models.policy import Policy
@@ -23,10 +23,10 @@ def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Pa
     here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
     actor = program("test")
     publish_version(draft(policy, {}, actor=actor), instead_of=None, actor=actor)
-    assert [each.state for each in policies.look(here)] == [State.OK]
+    assert [each.state for each in fleet.policies(here)] == [State.OK]
     newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2})
     Policy.objects.update(live_version=newer)
-    (found,) = policies.look(here)
+    (found,) = fleet.policies(here)
     assert found.state == State.PROBLEM
     assert "p v2 cannot be read: schema_version 2 is newer than 1" in found.says
     assert "Roll the policy back" in found.do

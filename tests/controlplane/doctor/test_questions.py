@@ -17,12 +17,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.doctor import questions
+from controlplane.doctor import fleet, host, questions, setup
 from controlplane.doctor.finding import Finding, State, ok
-from controlplane.doctor.fleet import engines, probe_lease, snapshot_age, wake_up
-from controlplane.doctor.host import clock, disk_space, open_files, port, state_directory, versions
 from controlplane.doctor.installation import Installation
-from controlplane.doctor.setup import database, first_run, front_end, migrations, redis_server, settings_mix
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.job_run import JobRun
@@ -87,75 +84,77 @@ def answering(status: int, body: bytes = b"") -> Iterator[int]:
 
 
 def test_versions(here: Installation) -> None:
-    assert states(versions.look(here)) == [State.OK, State.OK]
-    assert states(versions.look(here, python=(3, 13, 1), django_version=(5, 2, 0))) == [State.OK, State.OK]
-    assert states(versions.look(here, python=(3, 14, 0), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
-    assert states(versions.look(here, python=(3, 10, 1), django_version=(4, 2, 0))) == [State.PROBLEM, State.PROBLEM]
+    assert states(host.versions(here)) == [State.OK, State.OK]
+    assert states(host.versions(here, python=(3, 13, 1), django_version=(5, 2, 0))) == [State.OK, State.OK]
+    assert states(host.versions(here, python=(3, 14, 0), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
+    assert states(host.versions(here, python=(3, 10, 1), django_version=(4, 2, 0))) == [State.PROBLEM, State.PROBLEM]
 
 
 def test_settings_that_contradict_each_other(here: Installation) -> None:
-    assert only(settings_mix.look(here)).state is State.OK
+    assert only(setup.settings_mix(here)).state is State.OK
     with override_settings(PROCESSES=2):
-        found = settings_mix.look(here)
+        found = setup.settings_mix(here)
     assert State.PROBLEM in states(found)
     assert "REDIS_URL" in " ".join(finding.do for finding in found)
 
 
 def test_the_state_directory(here: Installation) -> None:
-    assert only(state_directory.look(here)).state is State.OK
-    assert only(state_directory.look(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
+    assert only(host.state_directory(here)).state is State.OK
+    assert only(host.state_directory(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
     here.state_dir.chmod(0o755)
-    (here.state_dir / "first_run.json").touch(0o644)
-    found = state_directory.look(here)
+    secrets = here.state_dir / "first_run.json"
+    secrets.touch()
+    secrets.chmod(0o644)  # touch's own mode is narrowed by the umask, which commands set
+    found = host.state_directory(here)
     assert states(found) == [State.WARNING, State.WARNING]
     assert f"chmod 700 {here.state_dir}" in found[0].do
     assert "chmod 600" in found[1].do
 
 
 def test_a_state_directory_of_somebody_else(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.doctor.host.state_directory.os.access", lambda *_: False)
-    assert only(state_directory.look(here)).state is State.PROBLEM
+    monkeypatch.setattr("controlplane.doctor.host.os.access", lambda *_: False)
+    assert only(host.state_directory(here)).state is State.PROBLEM
 
 
 def test_disk_space(here: Installation) -> None:
-    assert only(disk_space.look(here, free=2 << 30)).state is State.OK
-    assert only(disk_space.look(here, free=500 << 20)).state is State.WARNING
-    assert only(disk_space.look(here, free=10 << 20)).state is State.PROBLEM
-    assert only(disk_space.look(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
+    assert only(host.disk_space(here, free=2 << 30)).state is State.OK
+    assert only(host.disk_space(here, free=500 << 20)).state is State.WARNING
+    assert only(host.disk_space(here, free=10 << 20)).state is State.PROBLEM
+    assert only(host.disk_space(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
 
 
 def test_open_files(here: Installation) -> None:
-    assert only(open_files.look(here, limit=-1)).state is State.OK
-    assert only(open_files.look(here, limit=65_536)).state is State.OK
-    assert only(open_files.look(here, limit=1024)).state is State.WARNING
-    assert only(open_files.look(here, limit=256)).state is State.PROBLEM
+    assert only(host.open_files(here, limit=-1)).state is State.OK
+    assert only(host.open_files(here, limit=65_536)).state is State.OK
+    assert only(host.open_files(here, limit=1024)).state is State.WARNING
+    assert only(host.open_files(here, limit=256)).state is State.PROBLEM
 
 
 def test_secrets(here: Installation) -> None:
     secret = secrets_of(here.state_dir)
     with override_settings(SECRET_KEY=secret.secret_key, FLEET_SECRET=secret.fleet_secret.encode()):
-        assert only(first_run.look(here)).state is State.OK
+        assert only(setup.first_run(here)).state is State.OK
         (here.state_dir / "first_run.json").chmod(0o644)
-        found = only(first_run.look(here))
+        found = only(setup.first_run(here))
         assert found.state is State.PROBLEM
         assert "chmod 600" in found.do
     with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True):
-        assert only(first_run.look(here)).state is State.OK
+        assert only(setup.first_run(here)).state is State.OK
     with override_settings(SECRET_KEY="changeme", FLEET_SECRET=b"aaaa" * 20, SECRETS_GIVEN=True):
-        found_weak = first_run.look(here)
+        found_weak = setup.first_run(here)
     assert states(found_weak) == [State.WARNING, State.WARNING]
     assert "changeme" not in str(found_weak)
 
 
 @pytest.mark.django_db
 def test_a_database_that_answers(here: Installation) -> None:
-    assert only(database.look(here)).state is State.OK
+    assert only(setup.database(here)).state is State.OK
 
 
 @pytest.mark.django_db
 def test_a_database_that_is_away(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", broken)
-    found = only(database.look(here))
+    found = only(setup.database(here))
     assert found.state is State.PROBLEM
     assert "hunter2" not in str(found)
 
@@ -175,56 +174,56 @@ def test_a_sqlite_that_cannot_do_wal(here: Installation, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(connection, "cursor", Cursor)
     monkeypatch.setattr(connection, "vendor", "sqlite")
-    found = only(database.look(here))
+    found = only(setup.database(here))
     assert found.state is State.PROBLEM
     assert "WAL" in found.says
 
 
 @pytest.mark.django_db
 def test_migrations(here: Installation) -> None:
-    assert only(migrations.look(here)).state is State.OK
+    assert only(setup.migrations(here)).state is State.OK
     recorder = MigrationRecorder(connection)
     recorder.record_applied("controlplane", "9999_from_the_future")
-    newer = only(migrations.look(here))
+    newer = only(setup.migrations(here))
     assert newer.state is State.PROBLEM
     assert "9999_from_the_future" in newer.says
     recorder.record_unapplied("controlplane", "9999_from_the_future")
     recorder.record_unapplied("controlplane", "0001_initial")
     recorder.record_applied("controlplane", "0002_roles_audit_revisions")
-    pre_release = only(migrations.look(here))
+    pre_release = only(setup.migrations(here))
     assert pre_release.state is State.PROBLEM
     assert f"Move {connection.settings_dict['NAME']} away" in pre_release.do
     recorder.record_unapplied("controlplane", "0002_roles_audit_revisions")
     recorder.record_applied("controlplane", "0001_initial")
     last = max(name for app, name in recorder.applied_migrations() if app == "sessions")
     recorder.record_unapplied("sessions", last)
-    waiting = only(migrations.look(here))
+    waiting = only(setup.migrations(here))
     assert waiting.state is State.WARNING
     assert "manage.py migrate" in waiting.do
 
 
 def test_redis(here: Installation, tmp_path: Path) -> None:
-    assert only(redis_server.look(here)).state is State.OK
-    away = only(redis_server.look(at(here, redis_url="redis://user:hunter2@127.0.0.1:1/0")))
+    assert only(setup.redis_server(here)).state is State.OK
+    away = only(setup.redis_server(at(here, redis_url="redis://user:hunter2@127.0.0.1:1/0")))
     assert away.state is State.PROBLEM
     assert "hunter2" not in str(away)
-    assert only(redis_server.look(at(here, redis_url="http://x"))).state is State.PROBLEM
+    assert only(setup.redis_server(at(here, redis_url="http://x"))).state is State.PROBLEM
     with private_redis(tmp_path) as server:
         there = at(here, redis_url=server.url)
-        assert only(redis_server.look(there)).state is State.OK
+        assert only(setup.redis_server(there)).state is State.OK
         import redis
 
         with redis.Redis.from_url(server.url) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
-        assert only(redis_server.look(there)).state is State.WARNING
+        assert only(setup.redis_server(there)).state is State.WARNING
 
 
 @pytest.mark.django_db
 def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert only(clock.look(here)).state is State.OK
-    monkeypatch.setattr(clock, "_database_time", lambda: timezone.now() + timedelta(seconds=90))
-    monkeypatch.setattr(clock, "_redis_time", lambda _url: timezone.now() - timedelta(seconds=90))
-    found = clock.look(here)
+    assert only(host.clock(here)).state is State.OK
+    monkeypatch.setattr(host, "_database_time", lambda: timezone.now() + timedelta(seconds=90))
+    monkeypatch.setattr(host, "_redis_time", lambda _url: timezone.now() - timedelta(seconds=90))
+    found = host.clock(here)
     assert states(found) == [State.WARNING, State.WARNING]
     assert "+90" in found[0].says
     assert "-90" in found[1].says
@@ -233,17 +232,17 @@ def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.django_db
 def test_a_clock_that_went_back(here: Installation) -> None:
     JobRun.objects.create(job="probe", started_at=here.now + timedelta(hours=1))
-    assert only(clock.look(here)).state is State.PROBLEM
+    assert only(host.clock(here)).state is State.PROBLEM
 
 
 def test_a_console_that_is_not_built(here: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(front_end.finders, "find", lambda _name: None)
-    assert "npm run build" in only(front_end.look(here)).do
+    monkeypatch.setattr(setup.finders, "find", lambda _name: None)
+    assert "npm run build" in only(setup.front_end(here)).do
     with override_settings(STATIC_ROOT=str(tmp_path)):
-        assert "collectstatic" in only(front_end.look(here)).do
+        assert "collectstatic" in only(setup.front_end(here)).do
         (tmp_path / "dist").mkdir()
         (tmp_path / "dist" / "console.0a1b.js").touch()
-        assert only(front_end.look(here)).state is State.OK
+        assert only(setup.front_end(here)).state is State.OK
 
 
 def test_the_port(here: Installation) -> None:
@@ -251,25 +250,25 @@ def test_the_port(here: Installation) -> None:
         other.bind(("127.0.0.1", 0))
         free = other.getsockname()[1]
         other.listen()
-        taken = only(port.look(at(here, port=free)))
+        taken = only(host.port(at(here, port=free)))
         assert taken.state is State.PROBLEM
         assert "--port" in taken.do
-    assert only(port.look(at(here, port=free))).state is State.OK
+    assert only(host.port(at(here, port=free))).state is State.OK
     with answering(200, b'{"live":true}') as ours:
-        assert "Switchyard listens" in only(port.look(at(here, port=ours))).says
+        assert "Switchyard listens" in only(host.port(at(here, port=ours))).says
     with answering(200, b"<html>") as stranger:
-        assert only(port.look(at(here, port=stranger))).state is State.PROBLEM
+        assert only(host.port(at(here, port=stranger))).state is State.PROBLEM
 
 
 def test_engines(here: Installation, pool: Pool) -> None:
-    assert "No engine" in only(engines.look(here)).says
+    assert "No engine" in only(fleet.engines(here)).says
     with answering(200) as sound, answering(503) as sick, answering(302) as moved:
         for number, each in enumerate((sound, sick, moved, 1)):
             address = f"http://127.0.0.1:{each}"
             Engine.objects.create(
                 engine_id=f"e{number}", name=f"e{number}", pool=pool, url=address, connect_url=address
             )
-        found = only(engines.look(here))
+        found = only(fleet.engines(here))
         assert found.state is State.WARNING
         for part in (
             "3 of 4",
@@ -279,9 +278,9 @@ def test_engines(here: Installation, pool: Pool) -> None:
         ):
             assert part in found.says
         Engine.objects.exclude(engine_id="e0").update(desired_state="maintenance")
-        assert only(engines.look(here)).state is State.OK
+        assert only(fleet.engines(here)).state is State.OK
         Engine.objects.filter(engine_id="e1").update(role="prefill")
-        assert "no decode engine" in engines.look(here)[-1].says
+        assert "no decode engine" in fleet.engines(here)[-1].says
 
 
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
@@ -289,51 +288,51 @@ def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
     with answering(200, told) as engine:
         address = f"http://127.0.0.1:{engine}"
         Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
-        sound, wrong = engines.look(here)
+        sound, wrong = fleet.engines(here)
         assert (sound.state, wrong.state) == (State.OK, State.WARNING)
         assert "blocks of 512 tokens, but e has 32" in wrong.says
         assert "block size to 32" in wrong.do
         pool.block_tokens = 32
         pool.save()
-        assert only(engines.look(here)).state is State.OK
+        assert only(fleet.engines(here)).state is State.OK
 
 
 @pytest.mark.django_db
 def test_the_snapshot_on_disk(here: Installation) -> None:
-    assert only(snapshot_age.look(here)).state is State.WARNING
+    assert only(fleet.snapshot_age(here)).state is State.WARNING
     store = SnapshotStore(here.state_dir, 1e9)
     store.save(Snapshot(version=3, published_at=0.0), here.now.timestamp())
-    assert only(snapshot_age.look(here)).state is State.OK
+    assert only(fleet.snapshot_age(here)).state is State.OK
     SnapshotVersion.objects.create(pk=SnapshotVersion.ONLY, version=5)
-    behind = only(snapshot_age.look(here))
+    behind = only(fleet.snapshot_age(here))
     assert behind.state is State.WARNING
     assert "version 3" in behind.says
     assert "has 5" in behind.says
     SnapshotVersion.objects.update(version=2)
-    restored = only(snapshot_age.look(here))
+    restored = only(fleet.snapshot_age(here))
     assert restored.state is State.WARNING
     assert "database is at 2" in restored.says
     assert "After a restore" in restored.do
     store.path.write_bytes(b"damaged")
-    assert "damaged" in only(snapshot_age.look(here)).says
+    assert "damaged" in only(fleet.snapshot_age(here)).says
 
 
 @pytest.mark.django_db
 def test_nobody_probes(here: Installation) -> None:
-    assert only(probe_lease.look(here)).state is State.OK
+    assert only(fleet.probe_lease(here)).state is State.OK
     with hold_state(here.state_dir):
-        assert only(probe_lease.look(here)).state is State.WARNING
+        assert only(fleet.probe_lease(here)).state is State.WARNING
     hold_state.cache_clear()
-    assert "manage.py worker" in only(probe_lease.look(at(here, redis_url="redis://r"))).do
+    assert "manage.py worker" in only(fleet.probe_lease(at(here, redis_url="redis://r"))).do
     run = JobRun.objects.create(job="probe", started_at=here.now, lease_owner="vm:1:2")
     JobRun.objects.filter(pk=run.pk).update(lease_until=here.now + timedelta(seconds=1))
-    assert "vm:1:2" in only(probe_lease.look(here)).says
+    assert "vm:1:2" in only(fleet.probe_lease(here)).says
     JobRun.objects.filter(pk=run.pk).update(progress={"shards": 3})
-    assert "1 of 3 engine shards" in only(probe_lease.look(here)).says
+    assert "1 of 3 engine shards" in only(fleet.probe_lease(here)).says
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("look", [engines.look, probe_lease.look, migrations.look, clock.look, snapshot_age.look])
+@pytest.mark.parametrize("look", [fleet.engines, fleet.probe_lease, setup.migrations, host.clock, fleet.snapshot_age])
 def test_questions_of_the_database_say_so_when_it_is_away(
     here: Installation, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,8 +357,8 @@ def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
 @pytest.mark.parametrize(("age", "state"), [(b"0.7", State.OK), (b"3600.0", State.PROBLEM)])
 def test_jobs_that_nobody_wakes_are_a_problem(here: Installation, age: bytes, state: State) -> None:
     with answering(200, b"# TYPE x gauge\nswitchyard_jobs_wake_up_age_seconds " + age + b"\n") as taken:
-        assert only(wake_up.look(at(here, port=taken))).state is state
+        assert only(fleet.wake_up(at(here, port=taken))).state is state
 
 
 def test_where_no_server_runs_nobody_is_asked_about_jobs(here: Installation) -> None:
-    assert only(wake_up.look(here)).state is State.OK
+    assert only(fleet.wake_up(here)).state is State.OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controlplane.doctor.finding import State
-from controlplane.doctor.fleet.queue_owners import judged
+from controlplane.doctor.fleet import judged
 from gateway.contracts.fleet_sample import FleetSample, PoolRole, PoolSample
 
 NOW = 1000.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.fleet.pool_roles import role_problems
+from controlplane.fleet.pool_problems import role_problems
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError
 from pytest_django import DjangoAssertNumQueries
 
-from controlplane.history import rollup_job as rollup
+from controlplane.history import rollups as rollup
 from controlplane.history.collector import FleetCollector
 from controlplane.history.models.rollup import Rollup
 from controlplane.history.rollups import HOUR_TOPIC, StoredHour

@@ -8,8 +8,7 @@ import pytest
 from controlplane.history import rollups
 from controlplane.history.collector import FINE_S, WAITING_COLUMNS, FleetCollector
 from controlplane.history.merge import merge
-from controlplane.history.models.rollup import Rollup
-from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.history.models.rollup import Rollup, RollupRoster
 from controlplane.history.rollups import COARSE_S, FACTOR, forget, store_finished, stored_hour
 from controlplane.history.store import read_past
 from gateway.contracts.fleet_sample import FleetSample

@@ -6,8 +6,7 @@ from django.utils import timezone
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.kv_nodes import registration
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
-from controlplane.kv_nodes.registration import OlderIncarnationError
-from controlplane.kv_nodes.removal import delete_kv_node
+from controlplane.kv_nodes.registration import OlderIncarnationError, delete_kv_node
 from controlplane.kv_nodes.silence import note_silent_nodes
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.audit_event import AuditEvent

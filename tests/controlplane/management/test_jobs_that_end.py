@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
 BROKEN = """
 import os, sys
-from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
+from controlplane.project.processes.embedded_celery import MonotonicScheduler
 def tick(self):
     raise OSError("the broker is gone for good")
 MonotonicScheduler.tick = tick

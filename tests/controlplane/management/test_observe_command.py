@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.management import observe_command
+from controlplane.management.commands import observe as observe_command
 
 
 class Receiver(BaseHTTPRequestHandler):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.fleet.free_ports import free_ports
+from controlplane.fleet.loopback_ports import free_ports
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]

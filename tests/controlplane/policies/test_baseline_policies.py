@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.automation.pool_policy import pool_policy
+from controlplane.doctor import fleet as doctor
 from controlplane.doctor.finding import State
-from controlplane.doctor.fleet import policies as doctor
 from controlplane.doctor.installation import Installation
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
@@ -97,7 +97,7 @@ def test_pools_of_a_live_one_are_placed_as_a_new_pool_is_and_hold_up_nobody(
 
 
 def test_doctor_and_pages_say_so(pool: Pool, live: PolicyVersion, tmp_path: Path) -> None:
-    (found,) = doctor.look(Installation(tmp_path, "127.0.0.1", 1, "", timezone.now()))
+    (found,) = doctor.policies(Installation(tmp_path, "127.0.0.1", 1, "", timezone.now()))
     assert found.state == State.WARNING
     assert "requests use 'least_cost'" in found.says
     client = client_of(make_person("operator", pool))

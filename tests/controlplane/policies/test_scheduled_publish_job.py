@@ -20,8 +20,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.policies.publish import draft
-from controlplane.policies.scheduled_publish_job import scheduled_publish
-from controlplane.policies.scheduled_publishes import schedule_publish
+from controlplane.policies.scheduled_publishes import schedule_publish, scheduled_publish
 from gateway.bus.bus import Bus
 
 ACTOR = program("test")
@@ -32,7 +31,7 @@ import os, django
 django.setup()
 import controlplane.policies.publish as policies
 policies.require_approved = lambda version: os.kill(os.getpid(), 9)
-from controlplane.policies.scheduled_publish_job import scheduled_publish
+from controlplane.policies.scheduled_publishes import scheduled_publish
 scheduled_publish()
 """
 

@@ -20,7 +20,7 @@ from controlplane.policies.models.policy_approval import PolicyApproval
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish
 from controlplane.policies.publish import change_policy, draft
-from controlplane.policies.scheduled_publish_job import scheduled_publish
+from controlplane.policies.scheduled_publishes import scheduled_publish
 from controlplane.trials.models.whatif import WhatIf
 from tests.controlplane.policies.test_release_timeline import result
 from tests.page_text import page_text

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
 from controlplane.fleet.connect.connection import make_connection, plan_connection, targets
-from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.platform.actor import CONSOLE, Actor
 from controlplane.platform.field_problems import InvalidFieldsError

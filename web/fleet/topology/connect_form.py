@@ -7,8 +7,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.fleet.connect.connection import Connection, Wishes
-from controlplane.fleet.connect.engine_facts import EngineFacts
-from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
 from web.shell.form_field import CHECKS, FormField, Option, filled

@@ -16,8 +16,8 @@ from controlplane.platform.actor import CONSOLE, Actor
 from controlplane.platform.field_problems import InvalidFieldsError, problem
 from controlplane.platform.request_actor import actor_of
 from controlplane.platform.roles import NotAllowedError
-from controlplane.policies.first_policy import create_live_policy
 from controlplane.policies.models.policy import Policy
+from controlplane.policies.publish import create_live_policy
 from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from controlplane.fleet.discovery.job import discovery_problems
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.shared_caches import with_shared_caches
+from controlplane.fleet.pool_problems import with_shared_caches
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.format import clock_time, count, span

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.fleet.engine_url import rank_of
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.pool_roles import role_problems
+from controlplane.fleet.pool_problems import role_problems
 from controlplane.fleet.preflight.lifecycle import failed_engines
 from controlplane.platform.format import ago, clock_time, count, iso
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample

@@ -10,8 +10,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.fleet.connect.address import engine_address, is_allowed, may_be_asked
 from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
-from controlplane.fleet.connect.engine_facts import VLLM, EngineFacts
-from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import VLLM, ConnectRefusedError, EngineFacts
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
 from controlplane.fleet.models.engine import DesiredState, Engine

@@ -9,9 +9,8 @@ import aiohttp
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from controlplane.fleet.connect.engine_facts import EngineFacts, ask_engine
-from controlplane.fleet.connect.refusal import ConnectRefusedError
-from controlplane.fleet.connect.start_line import start_line
+from controlplane.fleet.connect.connection import start_line
+from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag

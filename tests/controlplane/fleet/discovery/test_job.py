@@ -6,13 +6,13 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
+from controlplane.fleet import engine_lifecycle
 from controlplane.fleet.discovery import reconcile
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
 from controlplane.fleet.discovery.job import discovery_problems, look_at
 from controlplane.fleet.discovery.reconcile import VANISHED_LOOKS
 from controlplane.fleet.discovery.setting import DiscoverySource
-from controlplane.fleet.engine_lifecycle import set_desired_state
-from controlplane.fleet.engine_reading import EngineReading
+from controlplane.fleet.engine_lifecycle import EngineReading, set_desired_state
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
@@ -84,10 +84,10 @@ def test_one_that_vanishes_is_drained_after_some_looks_and_deleted_when_it_is_em
     assert states() == {"e-1": "ready", "e-2": "draining"}
     look(ONE)
     assert "e-2" in states(), "nobody knows what is in flight there"
-    monkeypatch.setattr(reconcile, "engine_reading", lambda *_: EngineReading(3))
+    monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(3))
     look(ONE)
     assert "e-2" in states(), "it has work"
-    monkeypatch.setattr(reconcile, "engine_reading", lambda *_: EngineReading(0))
+    monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
     look(ONE)
     assert states() == {"e-1": "ready"}
     assert [verb for verb, _ in told(gone)][-2:] == ["engine.drain", "engine.delete"]

@@ -9,7 +9,7 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from jsonschema import Draft202012Validator
 
 from controlplane.platform.api.openapi import openapi_document
-from controlplane.platform.api.rendering import ApiRenderer
+from controlplane.platform.api.problem import ApiRenderer
 from controlplane.project.api_urls import urlpatterns
 from gateway import app
 from gateway.api import feedback_api

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.loopback_ports import engine_ports
 from controlplane.fleet.models.engine import Engine
-from controlplane.fleet.supervised_ports import engine_ports
 from controlplane.kv_nodes.models.kv_node import KvNode
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.project.first_run import seed as first_run

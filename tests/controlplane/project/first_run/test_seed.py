@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.utils import timezone
 
-from controlplane.fleet.free_ports import is_free
+from controlplane.fleet.loopback_ports import is_free
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.models.api_key import ApiKey, hash_api_key

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
+from functools import partial
 
 import pytest
 
-from controlplane.project.first_run.welcome import Welcome, render
+from controlplane.project.first_run.welcome import welcome
 from kvstore.transfer.tls import is_loopback
 
-WELCOME = Welcome("http://127.0.0.1:8000/", "admin", "pa55", "sy_key", "demo-8b", "/var/log")
+told = partial(
+    welcome,
+    url="http://127.0.0.1:8000/",
+    user="admin",
+    password="pa55",
+    api_key="sy_key",
+    served_model="demo-8b",
+    log_dir="/var/log",
+)
 
 
 def test_on_this_machine_everything_needed_is_printed() -> None:
-    text = render(WELCOME, show_secrets=True)
+    text = told(show_secrets=True)
     for part in ("http://127.0.0.1:8000/", "admin / pa55", "sy_key", "demo-8b", "/var/log", "Ctrl-C"):
         assert part in text
 
 
 def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
-    text = render(dataclasses.replace(WELCOME, password="", api_key=""), show_secrets=True)
+    text = told(password="", api_key="", show_secrets=True)
     assert "admin, with the password you chose" in text
     assert "create one on the Access page" in text
 
 
 def test_elsewhere_no_secret_is_printed() -> None:
-    text = render(WELCOME, show_secrets=False)
+    text = told(show_secrets=False)
     assert "pa55" not in text
     assert "sy_key" not in text
     assert "first_run.json" in text

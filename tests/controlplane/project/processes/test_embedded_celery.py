@@ -17,8 +17,7 @@ from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import wake
 from controlplane.project.celery import app as program
-from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
-from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
+from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery, MonotonicScheduler
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0

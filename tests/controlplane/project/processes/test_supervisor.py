@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.project.processes import child_log
-from controlplane.project.processes.child_log import ChildLog
+from controlplane.project.processes import supervisor as supervising
 from controlplane.project.processes.child_process import RUNNING, STOPPED, WAITING, ChildSpec, ChildStatus
-from controlplane.project.processes.supervisor import Supervisor
+from controlplane.project.processes.supervisor import ChildLog, Supervisor
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[4]
@@ -238,7 +237,7 @@ async def test_killing_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
 def test_a_log_is_emptied_into_its_predecessor_when_it_is_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_log, "MAX_BYTES", 10)
+    monkeypatch.setattr(supervising, "MAX_BYTES", 10)
     log = ChildLog(tmp_path / "a.log")
     descriptor = log.open()
     os.write(descriptor, b"a long first line\n")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.request_log.decision_story.certainty import conditions, firmness
-from controlplane.request_log.decision_story.story import Story, story_of, text_of
+from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.story import Story, story_of
 from gateway.contracts.regret import CAUSES, Regret
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons

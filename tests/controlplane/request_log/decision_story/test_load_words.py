@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.request_log.decision_story.emphasis import text_of
 from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact
-from controlplane.request_log.decision_story.story import story_of, text_of
+from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
 from routing.values.decision import Fetch
 from tests.controlplane.request_log.store.records import on_time, stored

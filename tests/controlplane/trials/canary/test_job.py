@@ -10,7 +10,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.policies.models.policy import Policy
 from controlplane.publication.snapshot import build_snapshot
 from controlplane.trials.canary.evaluation import read_look
-from controlplane.trials.canary.holdback_job import look_at_slices
+from controlplane.trials.canary.holdback import look_at_slices
 from controlplane.trials.canary.job import look_at_all
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary

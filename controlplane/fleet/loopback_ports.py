@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from controlplane.fleet.models.engine import Engine
 
 LOOPBACK = "127.0.0.1"
 _HIGHEST = 32_000
@@ -38,3 +40,33 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+PORTS_PER_ENGINE = 3
+
+
+def engine_ports(engine: Engine) -> tuple[int, int, int]:
+    """Return the HTTP, KV-event and KV-replay ports of a supervised engine."""
+    addresses = (engine.connect_url, engine.kv_events_endpoint, engine.kv_replay_endpoint)
+    http, events, replay = (int(address.rsplit(":", 1)[1]) for address in addresses)
+    return http, events, replay
+
+
+def engine_ports_in_use() -> set[int]:
+    """Return the ports of all supervised engines."""
+    return {port for engine in Engine.objects.filter(supervised=True) for port in engine_ports(engine)}
+
+
+def engine_addresses(ports: Sequence[int]) -> dict[str, str]:
+    """Return the address fields of a supervised engine with these three ports."""
+    http, events, replay = ports
+    return {
+        "url": engine_url("http", http),
+        "kv_events_endpoint": engine_url("tcp", events),
+        "kv_replay_endpoint": engine_url("tcp", replay),
+    }
+
+
+def engine_url(scheme: str, port: int) -> str:
+    """Return the loopback address of a supervised engine's port."""
+    return f"{scheme}://{LOOPBACK}:{port}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controlplane.fleet.models.pool import KeySource, Pool
+from controlplane.fleet.models.pool import KeySource, Pool, PoolMode
+from controlplane.platform.models.tenant import Tenant
 from routing.values.counted import count
 
 _NAMED = 3
@@ -52,3 +53,24 @@ def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, in
         for tokens, names in sorted(sizes.get(slug, {}).items())
         if tokens != pool.block_tokens
     ]
+
+
+def role_problems(roles: Mapping[str, int]) -> list[str]:
+    """Return one sentence part for each fault, given how many engines have each role.
+
+    Prefill engines have nobody to hand over to without a decode engine, and nobody feeds a decode engine
+    without a prefill engine; neither is then used.
+    """
+    prefill, decode = roles.get("prefill", 0), roles.get("decode", 0)
+    if prefill and not decode:
+        return [f"{prefill} prefill, but no decode engine: register one, or set them to mixed"]
+    if decode and not prefill:
+        return [f"{decode} decode, but no prefill engine: register one, or set them to mixed"]
+    return []
+
+
+def with_shared_caches(pools: Iterable[Pool]) -> list[Pool]:
+    """Return those of the pools in which several tenants share caches; none while there is one tenant."""
+    if Tenant.objects.count() < 2:
+        return []
+    return [pool for pool in pools if not pool.isolated and pool.mode == PoolMode.ROUTE]

@@ -1,0 +1,334 @@
+"""Questions about what runs: policies, tenants, engines, node managers, gateways and jobs."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+from django.db import DatabaseError
+
+from controlplane.doctor.finding import Finding, ok, problem, warning
+from controlplane.doctor.installation import Installation
+from controlplane.doctor.local_server import answer_of
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.live_fleet.samples import fleet_samples
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.upgrade import baseline_note, reading_problem
+from controlplane.project.state_lock import holder
+from gateway.base.settings import GatewaySettings
+from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
+from gateway.bus.wake_up_age import NAME
+from gateway.contracts.fleet_sample import FleetSample, PoolRole
+from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
+from routing.values.counted import count
+
+_BASELINE_REMEDY = "Publish a version with another placement; compare with the baseline in a what-if."
+_UNREADABLE_REMEDY = "Roll the policy back to a version written by this release, or run the newer release."
+
+
+def policies(_installation: Installation) -> list[Finding]:
+    """Read every live version; the pools of one that cannot be read keep the policy that they had.
+
+    Of one that names a baseline they follow the rest, and the placement of a new pool.
+    """
+    try:
+        policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
+    except DatabaseError as error:
+        return [warning(f"Cannot read the policies: {type(error).__name__}.", "Fix the database connection first.")]
+    found = []
+    for policy in policies:
+        live = policy.live_version
+        if live is None:
+            continue
+        if wrong := reading_problem(live):
+            says = f"This release cannot read the live version of {policy}: {wrong}. Its pools keep the last policy."
+            found.append(problem(says, _UNREADABLE_REMEDY))
+        elif note := baseline_note(live):
+            found.append(warning(f"The live version of {policy} is not fully in effect. {note}", _BASELINE_REMEDY))
+    return found or [ok("All live policies are readable.")]
+
+
+_SHARED_REMEDY = (
+    "Check “Keep tenants’ caches apart” in the pool's settings on the Topology page, or PATCH its `isolated`. The "
+    "first tenant's cache stays warm."
+)
+
+
+def tenants(_installation: Installation) -> list[Finding]:
+    """Name the pools in which several tenants share caches."""
+    try:
+        shared = with_shared_caches(Pool.objects.all())
+    except DatabaseError as error:
+        return [warning(f"Cannot read the tenants: {type(error).__name__}.", "Fix the database connection first.")]
+    found = [warning(f"Tenants share caches in pool {pool.slug}.", _SHARED_REMEDY) for pool in shared]
+    return found or [ok("Tenants share caches in no pool.")]
+
+
+_AT_ONCE = 16
+_MOST_ENGINES = 200
+_TIMEOUT_S = 2.0
+_NAMED = 5
+_FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py up` does that itself."
+
+
+def engines(installation: Installation) -> list[Finding]:
+    """Ask whether engines answer, and whether their roles fit together."""
+    return [*_answers_of_engines(installation), *_roles()]
+
+
+def _roles() -> list[Finding]:
+    try:
+        rows = list(Engine.objects.values_list("pool__slug", "role"))
+    except DatabaseError:
+        return []
+    pools: dict[str, Counter[str]] = {}
+    for slug, role in rows:
+        pools.setdefault(slug, Counter())[role] += 1
+    return [
+        warning(f"Pool {slug}: {fault}.", "Change the roles of its engines on the Topology page.")
+        for slug, roles in sorted(pools.items())
+        for fault in role_problems(roles)
+    ]
+
+
+def _answers_of_engines(_installation: Installation) -> list[Finding]:
+    """Ask /health of the first engines that should serve; redirects are not followed."""
+    try:
+        ready = Engine.objects.filter(desired_state="ready").select_related("pool")
+        engines = list(ready.order_by("engine_id")[:_MOST_ENGINES])
+    except DatabaseError as error:
+        return [warning(f"Cannot read the engines: {type(error).__name__}.", _FIRST)]
+    if not engines:
+        return [
+            warning(
+                "No engine is ready to serve.", "Run `manage.py connect URL`, or set one to ready on the Topology page."
+            )
+        ]
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
+        told = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
+    return [*_answering(engines, answers), *_block_sizes(engines, told)]
+
+
+def _block_sizes(engines: Sequence[Engine], told: Sequence[int | None]) -> list[Finding]:
+    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, told, strict=True)]
+    pools = {engine.pool.slug: engine.pool for engine in engines}
+    return [warning(each.sentence, each.remedy) for each in block_size_problems(pools.values(), seen)]
+
+
+def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Finding]:
+    silent = [(engine.engine_id, why) for engine, why in zip(engines, answers, strict=True) if why]
+    if not silent:
+        return [ok(f"{count(len(engines), 'engine answers', 'engines answer')}.")]
+    names = ", ".join(f"{engine_id} ({why})" for engine_id, why in silent[:_NAMED])
+    more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+    return [
+        warning(
+            f"No answer from {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}{more}.",
+            "Start them, correct their address, or take them out of service on the Topology page. Demo engines run "
+            "only while `manage.py up` runs.",
+        )
+    ]
+
+
+def _why_not(url: str) -> str:
+    try:
+        status, _ = _get(url, "/health")
+        return "" if status == 200 else f"health check answers {status}"
+    except TimeoutError:
+        return f"no answer within {_TIMEOUT_S:.0f} s"
+    except (OSError, http.client.HTTPException) as error:
+        return getattr(error, "strerror", None) or type(error).__name__
+
+
+def _block_tokens(url: str) -> int | None:
+    """Return the engine's block size; None where it does not tell."""
+    try:
+        return parse_engine_metrics(_get(url, "/metrics")[1]).block_size
+    except (OSError, http.client.HTTPException, UnreadableMetricsError):
+        return None
+
+
+def _get(url: str, path: str) -> tuple[int, bytes]:
+    address = urlsplit(url)
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", f"{address.path.rstrip('/')}{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_BYTES)
+    finally:
+        connection.close()
+
+
+def kv_nodes(_installation: Installation) -> list[Finding]:
+    """Ask which nodes are silent, and which engines name one that does not serve; nothing where there are none."""
+    try:
+        states = dict(KvNode.objects.values_list("name", "state"))
+        named = list(Engine.objects.exclude(kv_node="").order_by("engine_id").values_list("name", "kv_node"))
+    except DatabaseError:
+        # The question about engines says so.
+        return []
+    silent = sorted(name for name, state in states.items() if state == KvNodeState.SILENT)
+    astray = [f"{engine} ({node})" for engine, node in named if states.get(node) not in LIVE]
+    found = []
+    if silent:
+        found.append(
+            warning(
+                f"No report from {count(len(silent), 'KV node')} for 15 s: {_first(silent)}.",
+                "Look at their logs and at the key with which they register; delete those that are gone over the API.",
+            )
+        )
+    if astray:
+        found.append(
+            warning(
+                f"No KV node serves {count(len(astray), 'engine')} by the name that is set: {_first(astray)}.",
+                "Start `manage.py node --register`, or correct KV node on the Topology page. Demo nodes run only while "
+                "`manage.py up` runs.",
+            )
+        )
+    serving = sum(state in LIVE for state in states.values())
+    return found or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def snapshot_age(installation: Installation) -> list[Finding]:
+    """Compare the last-known-good snapshot on disk with the database, and its age with what is served at most."""
+    path = installation.state_dir / FILE_NAME
+    settings = GatewaySettings()
+    if not path.exists():
+        text = "No last-known-good snapshot yet."
+        return [warning(text, "Start the server once; until then it cannot serve without its database.")]
+    age = installation.now - datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    snapshot = SnapshotStore(installation.state_dir, settings.snapshot_max_age_s).load(installation.now.timestamp())
+    if snapshot is None:
+        return [warning(f"{path} is damaged or too old.", "Start the server: it writes a new one.")]
+    wanted = _version()
+    if wanted is not None and snapshot.version < wanted:
+        text = f"The last-known-good snapshot is version {snapshot.version}, the database has {wanted}."
+        return [warning(text, "Start the server, or `manage.py up` on this state directory, to load the newer one.")]
+    if wanted is not None and snapshot.version > wanted:
+        text = f"The last-known-good snapshot is version {snapshot.version}, but the database is at {wanted}."
+        return [warning(text, "After a restore, start the server: versions continue above what gateways have served.")]
+    return [ok(f"The last-known-good snapshot is version {snapshot.version}, confirmed {_ago(age)} ago.")]
+
+
+def _version() -> int | None:
+    try:
+        return SnapshotVersion.objects.values_list("version", flat=True).first()
+    except DatabaseError:
+        return None
+
+
+def _ago(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+FRESH_S = 5.0
+LONG_S = 10.0
+"""An election takes two seconds; gateways that disagree for longer have another reason."""
+
+
+def queue_owners(installation: Installation) -> list[Finding]:
+    """Ask which gateways decide alone, or know different owners; nothing where there is one gateway."""
+    now = installation.now.timestamp()
+    return judged([each for each in fleet_samples().newest() if abs(now - each.at) <= FRESH_S], now)
+
+
+def judged(samples: list[FleetSample], now: float) -> list[Finding]:
+    """Return what the newest samples of all gateways say; `now` is unix seconds."""
+    roles: dict[str, list[PoolRole]] = {}
+    for sample in samples:
+        for pool in sample.pools:
+            roles.setdefault(pool.pool_id, []).extend(pool.roles)
+    found = []
+    for pool_id, told in sorted(roles.items()):
+        alone = [each for each in told if each.role == "alone" and now - each.since > LONG_S]
+        settled = {(each.epoch, each.owner) for each in told if each.owner and now - each.since > LONG_S}
+        if alone:
+            names = "; ".join(f"{each.gateway} ({each.reason})" for each in alone)
+            found.append(
+                warning(
+                    f"Gateways decide alone about {pool_id}: {names}.",
+                    "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis.",
+                )
+            )
+        elif len(settled) > 1:
+            owners = ", ".join(f"{owner} (epoch {epoch})" for epoch, owner in sorted(settled))
+            found.append(
+                warning(
+                    f"Gateways know different owners of {pool_id}: {owners}.",
+                    "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN.",
+                )
+            )
+    shared = sum(1 for told in roles.values() if told)
+    return found or ([ok(f"The gateways agree on who owns {count(shared, 'pool')}.")] if shared else [])
+
+
+def probe_lease(installation: Installation) -> list[Finding]:
+    """Look at the leases of the probe job's shards and at who should hold them."""
+    try:
+        runs = list(JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("shard"))
+    except DatabaseError as error:
+        return [warning(f"Cannot read the jobs: {type(error).__name__}.", _FIRST)]
+    held = [run for run in runs if run.lease_until is not None and run.lease_until > installation.now]
+    shards = max((int(run.progress.get("shards", 1)) for run in held), default=0)
+    if held and len(held) >= shards:
+        return [ok(f"Engines are probed by {', '.join(sorted({run.lease_owner for run in held}))}.")]
+    if held:
+        return [
+            warning(
+                f"Only {len(held)} of {shards} engine shards are probed.",
+                "Check again in a few seconds. If it persists, start another `manage.py worker`.",
+            )
+        ]
+    pid = holder(installation.state_dir)
+    if pid is None and not installation.redis_url:
+        return [ok("No server runs on this state directory, so the engines are not probed.")]
+    who = "`manage.py worker`" if installation.redis_url else f"the server (pid {pid})"
+    return [
+        warning(
+            "The probe job has no lease holder: load and health of engines are not read.",
+            f"Check the log of {who}; start it if it does not run.",
+        )
+    ]
+
+
+LATE_S = 10.0
+"""The most frequent jobs are woken twice a second; a busy machine may take longer."""
+_AGE = re.compile(rf"^{NAME} (\S+)$", re.MULTILINE)
+
+
+def wake_up(installation: Installation) -> list[Finding]:
+    """Ask the server on this machine how long ago it heard of a wake-up."""
+    age_s = _age_s(installation)
+    if age_s is None:
+        return [ok("No local server reports when jobs were last woken.")]
+    if age_s <= LATE_S:
+        return [ok(f"Jobs were woken {age_s:.0f} s ago.")]
+    what = "a `manage.py worker` with its schedule" if installation.redis_url else "the server"
+    return [
+        problem(f"No job was woken for {age_s:.0f} s: nothing is checked, scaled or published.", f"Restart {what}.")
+    ]
+
+
+def _age_s(installation: Installation) -> float | None:
+    found = _AGE.search((answer_of(installation, "/metrics") or b"").decode("utf-8", "replace"))
+    return float(found[1]) if found else None

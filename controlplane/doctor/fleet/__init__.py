@@ -1,1 +1,0 @@
-"""Checks of the fleet and of the jobs that look after it."""

@@ -1,0 +1,170 @@
+"""Questions about this machine: versions, files, disk, clock and port."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import stat
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import django
+import redis
+from django.db import DatabaseError, connection
+
+from controlplane.doctor.finding import Finding, ok, problem, warning
+from controlplane.doctor.installation import Installation
+from controlplane.doctor.local_server import answer_of
+from controlplane.platform.models.job_run import JobRun
+from controlplane.project.processes.public_port import PortTakenError, listen
+from routing.values.counted import count
+
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+DJANGO = (5, 2)
+
+
+def versions(
+    _installation: Installation,
+    *,
+    python: tuple[int, ...] = tuple(sys.version_info[:3]),
+    django_version: tuple[int, ...] = django.VERSION[:3],
+) -> list[Finding]:
+    """Compare both with what pyproject.toml and requirements.txt ask for."""
+    return [_python(python), _django(django_version)]
+
+
+def _python(found: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in found)
+    if found[:2] in PYTHONS:
+        return ok(f"Python is {text}.")
+    return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make setup` with it.")
+
+
+def _django(found: tuple[int, ...]) -> Finding:
+    text = ".".join(str(part) for part in found)
+    if found[:2] == DJANGO:
+        return ok(f"Django is {text}.")
+    if found[:2] > DJANGO:
+        return warning(f"Django is {text}; Switchyard is tested with 5.2.", "Run `make setup` for the tested version.")
+    return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
+
+
+_PRIVATE = ("first_run.json", "switchyard.sqlite3", "last-known-good.snapshot")
+
+
+def state_directory(installation: Installation) -> list[Finding]:
+    """Look at the directory and at the files in it that hold secrets or hashes of them."""
+    directory = installation.state_dir
+    if not directory.is_dir():
+        return [problem(f"The state directory {directory} does not exist.", f"Run `mkdir -m 700 {directory}`.")]
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return [
+            problem(f"The state directory {directory} is not writable.", "Make it owned by the user who runs this.")
+        ]
+    found = []
+    for path in [directory, *(directory / name for name in _PRIVATE)]:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+        if mode & 0o077:
+            closed = "700" if path.is_dir() else "600"
+            found.append(warning(f"Others can read {path} (mode {mode:04o}).", f"Run `chmod {closed} {path}`."))
+    return found or [ok(f"Only its owner can access the state directory {directory}.")]
+
+
+_MIB = 1 << 20
+_LEAST_FREE, _GOOD_FREE = 200 * _MIB, 1024 * _MIB
+
+
+def disk_space(installation: Installation, *, free: int | None = None) -> list[Finding]:
+    """Look at the free bytes of the state directory's file system."""
+    try:
+        left = free if free is not None else shutil.disk_usage(installation.state_dir).free
+    except OSError as error:
+        return [problem(f"The state directory's disk cannot be read: {error.strerror}.", "Create the directory first.")]
+    text = f"{left // _MIB} MiB are free on the disk of {installation.state_dir}."
+    if left >= _GOOD_FREE:
+        return [ok(text)]
+    do = "Free some space, or set SWITCHYARD_STATE_DIR to a larger disk."
+    return [problem(text, do) if left < _LEAST_FREE else warning(text, do)]
+
+
+_LEAST_FILES, _GOOD_FILES = 1024, 4096
+
+
+def open_files(_installation: Installation, *, limit: int | None = None) -> list[Finding]:
+    """Compare the limit of open files with two descriptors per request that is relayed."""
+    most = limit if limit is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most < 0 or most >= _GOOD_FILES:
+        return [ok(f"{'Any number of' if most < 0 else most} open files are allowed.")]
+    do = f"Raise the limit: `ulimit -n {4 * _GOOD_FILES}`, or LimitNOFILE={4 * _GOOD_FILES} in the systemd unit."
+    if most < _LEAST_FILES:
+        return [problem(f"Only {most} open files are allowed, too few for engines, clients and sockets.", do)]
+    return [warning(f"{most} open files are allowed: about {count(most // 2, 'request')} at a time.", do)]
+
+
+_MOST_APART = timedelta(seconds=1)
+_SYNCHRONIZE = "Synchronize the clock of every machine with NTP (chrony or systemd-timesyncd); leases compare clocks."
+
+
+def clock(installation: Installation) -> list[Finding]:
+    """Compare with the database's server, with Redis, and with the newest job run."""
+    found = []
+    for name, moment in (("the database's server", _database_time()), ("Redis", _redis_time(installation.redis_url))):
+        if moment is not None and abs(moment - datetime.now(UTC)) > _MOST_APART:
+            ahead = (moment - datetime.now(UTC)).total_seconds()
+            found.append(warning(f"The clock of {name} differs from ours by {ahead:+.1f} s.", _SYNCHRONIZE))
+    newest = _newest_start()
+    if newest is not None and newest > installation.now + _MOST_APART:
+        text = f"A job started at {newest:%Y-%m-%d %H:%M:%S} UTC, which is in the future: the clock was set back."
+        found.append(problem(text, _SYNCHRONIZE))
+    return found or [ok("The clock agrees with all references.")]
+
+
+def _database_time() -> datetime | None:
+    if connection.vendor != "postgresql":
+        return None
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            moment: datetime = cursor.fetchone()[0]
+            return moment
+    except DatabaseError:
+        return None
+
+
+def _redis_time(url: str) -> datetime | None:
+    if not url:
+        return None
+    try:
+        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as client:
+            seconds, micros = cast("tuple[int, int]", client.time())
+            return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+    except (redis.RedisError, ValueError, OSError):
+        return None
+
+
+def _newest_start() -> datetime | None:
+    try:
+        return JobRun.objects.order_by("-started_at").values_list("started_at", flat=True).first()
+    except DatabaseError:
+        return None
+
+
+def port(installation: Installation) -> list[Finding]:
+    """Try to listen; where somebody does, ask whether it is Switchyard."""
+    where = f"{installation.host}:{installation.port}"
+    try:
+        listen(installation.host, installation.port).close()
+    except PortTakenError as error:
+        if b'"live":true' in (answer_of(installation, "/live") or b""):
+            return [ok(f"Switchyard listens on {where}.")]
+        return [problem(str(error), "Free the port, or start with another `--port`.")]
+    except OSError as error:
+        return [
+            problem(
+                f"{where} is not an address of this machine: {error.strerror}.",
+                "Use an address of this machine for `--host`.",
+            )
+        ]
+    return [ok(f"{where} is free; no server is running there.")]

@@ -1,0 +1,140 @@
+"""Questions about the installation: settings, secrets, database, Redis and the console that was built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import redis
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.core.checks import run_checks
+from django.db import DatabaseError, connection
+from django.db.migrations.exceptions import InconsistentMigrationHistory
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.doctor.finding import Finding, ok, problem, warning
+from controlplane.doctor.installation import Installation
+from controlplane.project.checks import weak_secrets
+from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
+from controlplane.project.pre_release import remedy
+from routing.values.counted import count
+
+
+def settings_mix(_installation: Installation) -> list[Finding]:
+    """Report what the start-up checks refuse or warn of."""
+    found = [
+        (problem if message.is_serious() else warning)(str(message.msg), str(message.hint or "Check the settings."))
+        for message in run_checks()
+    ]
+    return found or [ok("The settings are consistent.")]
+
+
+def first_run(installation: Installation) -> list[Finding]:
+    """Look at the environment's secrets, or at the file of the first start."""
+    if weak := weak_secrets():
+        return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
+    if settings.SECRETS_GIVEN:
+        return [ok("The secrets come from the environment.")]
+    try:
+        read_secrets(installation.state_dir / FILE_NAME)
+    except UnsafeSecretsError as error:
+        return [problem("The secrets of the first start are unusable.", str(error))]
+    return [ok("The secrets of the first start are in the state directory, readable by its owner only.")]
+
+
+_AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right host, user and password."
+
+
+def database(_installation: Installation) -> list[Finding]:
+    """Ask it one question; for SQLite, also for its journal mode."""
+    vendor = connection.vendor
+    try:
+        with connection.cursor() as cursor:
+            if vendor != "sqlite":
+                cursor.execute("SELECT version()")
+                return [ok(f"The database answers: {str(cursor.fetchone()[0]).split(',')[0]}.")]
+            cursor.execute("PRAGMA journal_mode")
+            mode = str(cursor.fetchone()[0])
+    except DatabaseError as error:
+        # Only its type: the message may quote the address with its password.
+        return [problem(f"The database ({vendor}) does not answer: {type(error).__name__}.", _AWAY_REMEDY)]
+    if mode != "wal":
+        return [
+            problem(
+                f"SQLite's journal mode is {mode}, not WAL: readers and writers block each other.",
+                "Put the state directory on a local file system; network file systems do not support WAL.",
+            )
+        ]
+    return [ok("SQLite answers, in WAL mode.")]
+
+
+def migrations(_installation: Installation) -> list[Finding]:
+    """Compare the migrations that were applied with those of this program."""
+    try:
+        executor = MigrationExecutor(connection)
+        executor.loader.check_consistent_history(connection)
+        waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        return [problem(f"Cannot read the migrations: {type(error).__name__}.", "Fix the database connection first.")]
+    except InconsistentMigrationHistory as error:
+        return [problem(f"The migrations conflict: {error}", "Restore the database from its backup.")]
+    if pre_release := remedy():
+        return [problem("A pre-release version created the database.", pre_release)]
+    unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes)
+    if unknown:
+        app, name = min(unknown)
+        return [
+            problem(
+                f"A newer release created the database: {app}.{name} is unknown here.",
+                "Run the newer release, or restore a backup of this version.",
+            )
+        ]
+    if waiting:
+        text = f"{count(len(waiting), 'migration')} pending; the first is {waiting[0][0]}."
+        return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
+    return [ok("All migrations are applied.")]
+
+
+_ALLOWED_EVICTION = "noeviction"
+
+
+def redis_server(installation: Installation) -> list[Finding]:
+    """Ask it for its version and whether it may throw our keys away."""
+    if not installation.redis_url:
+        return [ok("REDIS_URL is empty: bus and broker serve the processes of this machine only.")]
+    try:
+        with redis.Redis.from_url(installation.redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
+            about = cast("dict[str, Any]", client.info())
+            version, policy = str(about["redis_version"]), str(about.get("maxmemory_policy", ""))
+    except (redis.RedisError, ValueError, OSError) as error:
+        return [
+            problem(
+                f"The server at REDIS_URL does not answer: {type(error).__name__}.",
+                "Start it, or correct REDIS_URL (redis://[:password@]host:port/number).",
+            )
+        ]
+    if policy not in ("", _ALLOWED_EVICTION):
+        return [
+            warning(f"Redis {version} answers, but may evict our keys ({policy}).", "Set maxmemory-policy noeviction.")
+        ]
+    return [ok(f"Redis {version} answers.")]
+
+
+_FILES = ("dist/console.js",)
+
+
+def front_end(_installation: Installation) -> list[Finding]:
+    """Look for the bundles that every page loads."""
+    root = settings.STATIC_ROOT
+    missing = [name for name in _FILES if not (_collected(root, name) if root else finders.find(name))]
+    if missing and root:
+        return [problem(f"{missing[0]} is not in {root}.", "Run `manage.py collectstatic`.")]
+    if missing:
+        return [problem(f"The console is not built: {missing[0]} is missing.", "Run `make setup`, or `npm run build`.")]
+    return [ok("The console is built.")]
+
+
+def _collected(root: str, name: str) -> bool:
+    path = Path(root) / name
+    return any(path.parent.glob(f"{path.stem}*{path.suffix}"))

@@ -1,1 +1,0 @@
-"""Checks of the setup: settings, secrets, database, Redis, the console."""

@@ -1,0 +1,166 @@
+"""`/api/v1/kv_nodes` and `/api/v1/kv_orders`."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
+from controlplane.kv_nodes.models.kv_order import KvOrder
+from controlplane.kv_nodes.orders import visible_kv_orders
+from controlplane.kv_nodes.registration import delete_kv_node, report_node, visible_kv_nodes
+from controlplane.kv_nodes.unpinning import unpin
+from controlplane.platform.api.listing import Listing, contains, exact, moment, one_of
+from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
+from controlplane.platform.api.views import Deletable, Listed, Objects, Verb, by_method
+from gateway.contracts.kv_order import Ending
+
+_MAX = (1 << 63) - 1
+
+
+class KvNodeShape(ModelShape):
+    """One node manager."""
+
+    heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
+    report = serializers.DictField(source="report.content", read_only=True, default=dict)
+
+    unpin = serializers.ListField(
+        source="report.unpin",
+        child=serializers.DictField(child=serializers.CharField()),
+        read_only=True,
+        default=list,
+        help_text="Pins that operators have ended and the node still has.",
+    )
+
+    class Meta:
+        model = KvNode
+        fields = (
+            "name",
+            "incarnation",
+            "address",
+            "events_endpoint",
+            "replay_endpoint",
+            "metrics_url",
+            "dram_bytes",
+            "ssd_bytes",
+            "slot_bytes",
+            "state",
+            "heard_at",
+            "report",
+            "unpin",
+            "revision",
+        )
+
+
+class KvNodeWord(Input):
+    """What a node manager says of itself; it repeats it every few seconds."""
+
+    name = Text(max_length=64, help_text="Its id; never changes.")
+    incarnation = WholeNumber(min_value=0, max_value=_MAX, help_text="Rises with each start.")
+    address = Text(help_text="host:port under which engines and gateways reach it.")
+    events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
+    replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
+    metrics_url = Text(allow_blank=True, default="", help_text="Where Prometheus reads it.")
+    dram_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its DRAM tier (bytes).")
+    ssd_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Size of its SSD tier (bytes).")
+    slot_bytes = WholeNumber(min_value=0, max_value=_MAX, default=0, help_text="Largest block (bytes).")
+    state = serializers.ChoiceField(
+        choices=[KvNodeState.SERVING.value, KvNodeState.DRAINING.value, KvNodeState.GONE.value],
+        default=KvNodeState.SERVING.value,
+    )
+    report = Document(required=False, default=dict, help_text="Its counters since it started.")
+
+
+class KvPinName(Change):
+    """Which pin, as the node's report calls it."""
+
+    name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
+    tenant = Text(max_length=64, allow_blank=True, help_text="`tenant` of the pin.")
+
+
+class _Nodes(Objects):
+    noun = "KV nodes"
+    shape = KvNodeShape
+    rows = staticmethod(visible_kv_nodes)
+    whole_fleet = True
+
+
+class KvNodes(_Nodes, Listed):
+    """List node managers."""
+
+    bodies = by_method(POST=KvNodeWord)
+    answers = by_method(POST=(200, KvNodeShape))
+    has_etag = True
+    listing = Listing(
+        {"name": ("name",)},
+        "name",
+        {"state": one_of("state", KvNodeState.values, "State."), "name": contains("name", "Part of the name.")},
+    )
+
+    def post(self, request: Request) -> Response:
+        """Register a node manager, or report that it is still there; repeat it every few seconds."""
+        body = self.body()
+        name, report = body.pop("name"), body.pop("report")
+        return self.show(report_node(name, body, report, now=timezone.now(), actor=self.actor))
+
+
+class OneKvNode(_Nodes, Deletable):
+    """One node manager."""
+
+    deleted = staticmethod(delete_kv_node)
+
+
+class KvNodeUnpin(_Nodes, Verb):
+    """Have a node keep a pinned prefix no longer than others; it hears of it with its next report."""
+
+    verb = staticmethod(unpin)
+    bodies = by_method(POST=KvPinName)
+
+
+class KvOrderShape(ModelShape):
+    """One order, what it moved, and what that was worth."""
+
+    class Meta:
+        model = KvOrder
+        fields = (
+            "order_id",
+            "asked_at",
+            "pool_id",
+            "planner",
+            "source",
+            "target",
+            "asked_blocks",
+            "blocks",
+            "bytes",
+            "seconds",
+            "outcome",
+            "loads",
+            "saved_tokens",
+            "worth",
+        )
+
+
+class KvOrders(Listed):
+    """List orders."""
+
+    noun = "KV nodes"
+    shape = KvOrderShape
+    rows = staticmethod(visible_kv_orders)
+    whole_fleet = True
+    listing = Listing(
+        {"asked_at": ("asked_at", "pk")},
+        "-asked_at",
+        {
+            "planner": one_of("planner", ("prefetch", "advisory", "replicate", "shrink"), "Who asked."),
+            "outcome": one_of("outcome", get_args(Ending), "How it ended."),
+            "worth": one_of("worth", ("open", "none", "useful", "useless"), "What its copy was worth."),
+            "source": exact("source", "Name of the node that the blocks came from."),
+            "target": exact("target", "Name of the node that they went to."),
+            "pool_id": exact("pool_id", "The pool whose requests they are for."),
+            "after": moment("asked_at__gte", "Asked then or later."),
+        },
+    )
