@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.platform.format import count, percent
 from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from web.shell.some_names import some_names
 
 Link = Callable[..., str]
 """Gives the page's address with some parts of its query changed."""
@@ -79,11 +80,10 @@ def _cell(
 def _label(told: PoolAffinity, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
     share = percent(prefix.requests / told.requests) if told.requests else "—"
     length = prefix.last_block - prefix.first_block + 1
-    held = f"held by {', '.join(holders[:6])}" + (f" and {len(holders) - 6} more" if len(holders) > 6 else "")
     words = (
         f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
         f"{count(prefix.last_block * told.block_tokens, 'token')} from the start; "
-        f"{count(prefix.requests, 'request')}, {share}; {held if holders else 'held by no engine'}"
+        f"{count(prefix.requests, 'request')}, {share}; held by {some_names(holders, 6) if holders else 'no engine'}"
     )
     return f"{words}; a key of {count(prefix.key_blocks, 'block')} ends here" if prefix.key_blocks else words
 

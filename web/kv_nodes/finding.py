@@ -8,6 +8,7 @@ from typing import Any
 from controlplane.kv_nodes.models.kv_node import KvNodeState
 from controlplane.platform.format import count
 from web.kv_nodes.node_rows import NodeRow
+from web.shell.some_names import some_names
 
 
 def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
@@ -39,13 +40,8 @@ def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
     )
     for names, of_one, of_many, shape in said:
         if names:
-            return (of_one if len(names) == 1 else of_many).format(_named(names)), shape
+            return (of_one if len(names) == 1 else of_many).format(some_names(names, 3)), shape
     serving = sum(row.state == KvNodeState.SERVING for row in rows)
     if serving == len(rows):
         return f"{count(serving, 'KV node')} {'serves' if serving == 1 else 'serve'}.", "serving"
     return f"{serving} of {count(len(rows), 'KV node')} serve.", "serving"
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,13 +1,17 @@
-"""Numbers, shares, times and moments in words, as filters of templates."""
+"""What templates share: words for numbers, shares, times and moments as filters, and tags for shapes and moments."""
 
 from __future__ import annotations
 
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.platform import format as words
+from controlplane.platform.format import Moment
 from web.shell.chart import place
 
 register = template.Library()
+_HIDDEN = mark_safe(' aria-hidden="true"')
 _UNTOLD = (None, "")
 """Templates write what an object that is not there would say as an empty text."""
 
@@ -43,9 +47,9 @@ def over(part: float, whole: float) -> float | None:
 
 
 @register.filter
-def times(value: float, factor: float) -> float:
-    """Return the product, such as slots in bytes."""
-    return value * factor
+def times(value: float | None, factor: float) -> float:
+    """Return the product, such as slots in bytes; 0 where there is no value."""
+    return (value or 0) * factor
 
 
 @register.filter
@@ -58,3 +62,22 @@ def in_percent(share: float | None) -> str:
 def width(share: float | None, digits: int = 2) -> str:
     """Return a share 0..1 as a length in SVG; none where it is not known, all where it is more."""
     return place(100 * min(1.0, share or 0.0), digits)
+
+
+@register.simple_tag
+def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
+    """Return the shape of a state, with `more` classes; `hidden` from readers where a word beside it says the same."""
+    return format_html(
+        '<svg class="icon shape shape-{}{}"{}><use href="#s-{}"/></svg>',
+        name,
+        f" {more}" if more else "",
+        _HIDDEN if hidden else "",
+        name,
+    )
+
+
+@register.simple_tag
+def ago(at: Moment, *, utc: bool = False, exact: bool = False) -> SafeString:
+    """Return how long ago a moment was, with its time as the title: the clock, or date and time to the second."""
+    title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)

@@ -101,7 +101,7 @@ def _page(
         regions=regions,
         tenants=Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS],
         matrix=matrix,
-        changed=sum(cell.changed for row in matrix for cell in row.cells),
+        changed=sum(changed for *_, hops in matrix for _, _, changed in hops),
         cost=_cost_words(cost),
         may_change=may(console_actor(request), Role.ADMIN),
         problem=" ".join(blamed(rows, problems)),
