@@ -14,8 +14,7 @@ from web.access.audit import audit, audit_download
 from web.access.login import sign_in, sign_out
 from web.automation import jobs
 from web.automation.changes import steer
-from web.automation.page import steering, steering_pool
-from web.automation.timeline import steering_timeline
+from web.automation.page import steering, steering_pool, steering_timeline
 from web.capacity.page import capacity
 from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet

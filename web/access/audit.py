@@ -23,7 +23,7 @@ from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.policies.document.diff import DiffRun, diff_runs
 from controlplane.policies.document.schema import ABSENT
-from web.shell.console_request import console_actor
+from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context
 
 ADDRESS = "/audit"
@@ -52,14 +52,14 @@ def audit(request: HttpRequest) -> HttpResponse:
         kept_days=settings.AUDIT_RETENTION_DAYS,
         rows=[_row(event, now, wanted) for event in events],
         filter=wanted,
-        chips=_chips(wanted),
+        chips=filter_chips(ADDRESS, wanted.given, _LABELS),
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
         problem=problem,
         total=total,
         more_than=total > COUNT_LIMIT and COUNT_LIMIT,
         took_ms=f"{took_s * 1000:.0f}",
-        newer=_link(wanted, after=str(newer)) if newer else "",
-        older=_link(wanted, before=str(older)) if older else "",
+        newer=with_query(ADDRESS, **wanted.given, after=newer) if newer else "",
+        older=with_query(ADDRESS, **wanted.given, before=older) if older else "",
         download=f"{ADDRESS}/events.json?{urlencode(wanted.given)}",
         opened=_opened(actor, request.GET.get("event", ""), now, wanted),
         export_limit=EXPORT_LIMIT,
@@ -104,15 +104,13 @@ def _page(found: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], in
 
 def _event_at(text: str | None) -> AuditEvent | None:
     """Return where a page goes on; only its time and id are used, so it may be an event that the asker may not see."""
-    if not text or not text.isdecimal() or len(text) > 18:
-        return None
-    return AuditEvent.objects.only("at", "pk").filter(pk=int(text)).first()
+    number = row_number(text)
+    return None if number is None else AuditEvent.objects.only("at", "pk").filter(pk=number).first()
 
 
 def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict[str, Any] | None:
-    if not text.isdecimal() or len(text) > 18:
-        return None
-    event = visible_events(actor).filter(pk=int(text)).first()
+    number = row_number(text)
+    event = None if number is None else visible_events(actor).filter(pk=number).first()
     if event is None:
         return None
     return {
@@ -120,7 +118,7 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
         "exact": event.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
         "runs": _runs(event),
         "json": json.dumps(exported(event), indent=2),
-        "close": _link(wanted),
+        "close": with_query(ADDRESS, **wanted.given),
     }
 
 
@@ -137,10 +135,10 @@ def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any
         "at": moment(event.at, now),
         "kind": event.object_kind.replace("_", " "),
         "object": _name(event),
-        "open": _link(wanted, event=str(event.pk)),
-        "by_person": _link(AuditFilter(person=event.actor_name)),
-        "by_object": _link(AuditFilter(object=f"{event.object_kind}:{event.object_id}")),
-        "by_request": _link(AuditFilter(request=event.request_id)),
+        "open": with_query(ADDRESS, **wanted.given, event=event.pk),
+        "by_person": with_query(ADDRESS, person=event.actor_name),
+        "by_object": with_query(ADDRESS, object=f"{event.object_kind}:{event.object_id}"),
+        "by_request": with_query(ADDRESS, request=event.request_id),
     }
 
 
@@ -150,20 +148,3 @@ def _name(event: AuditEvent) -> str:
         if isinstance(told, dict) and isinstance(told.get("name"), str) and event.object_kind in NAMED_KINDS:
             return str(told["name"])
     return event.object_id
-
-
-def _chips(wanted: AuditFilter) -> list[dict[str, str]]:
-    given = wanted.given
-    return [
-        {
-            "name": _LABELS.get(name, name),
-            "value": value,
-            "without": _link(AuditFilter(**{other: text for other, text in given.items() if other != name})),
-        }
-        for name, value in given.items()
-    ]
-
-
-def _link(wanted: AuditFilter, **more: str) -> str:
-    query = urlencode({**wanted.given, **more})
-    return f"{ADDRESS}?{query}" if query else ADDRESS

@@ -117,25 +117,28 @@ def change_fields(key: ApiKey) -> list[FormField]:
     return [_with(field, stored.get(field.name)) for field in shown]
 
 
+def typed_changes(sent: QueryDict, problems: list[FieldProblem], role: str) -> dict[str, Any]:
+    """Return the fields that a form may change, `role` where it sends none; adds to `problems` what cannot be read."""
+    numbers = ("rate_per_min", "max_in_flight", "priority_ceiling")
+    return {
+        "name": one_line(sent.get("name", "")),
+        "scopes": sent.getlist("scopes"),
+        "role": one_line(sent.get("role", "")) or role,
+        "pools": sent.getlist("pools"),
+        **{name: whole_number(name, sent.get(name, ""), problems) for name in numbers},
+        "slo_class": one_line(sent.get("slo_class", ""))[:33],
+        "origins": sent.get("origins", "").split(),
+    }
+
+
 def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
     """Return what create_api_key wants from a sent form; adds to `problems` what cannot be read."""
     days = sent.get("expires", "")
     if days not in EXPIRY_DAYS:
         problems.append(FieldProblem("expires", "Choose one of the times."))
         days = NEVER
-    return {
-        "name": one_line(sent.get("name", "")),
-        "scopes": sent.getlist("scopes"),
-        "role": sent.get("role", Role.VIEWER.value),
-        "pools": sent.getlist("pools"),
-        "expires_at": None if days == NEVER else timezone.now() + timedelta(days=int(days)),
-        "rate_per_min": whole_number("rate_per_min", sent.get("rate_per_min", ""), problems),
-        "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
-        "slo_class": one_line(sent.get("slo_class", ""))[:33],
-        "priority_ceiling": whole_number("priority_ceiling", sent.get("priority_ceiling", ""), problems),
-        "origins": sent.get("origins", "").split(),
-        "why": one_line(sent.get("why", ""))[:200],
-    }
+    expires_at = None if days == NEVER else timezone.now() + timedelta(days=int(days))
+    return {**typed_changes(sent, problems, Role.VIEWER.value), "expires_at": expires_at}
 
 
 def _pools(kept: Iterable[str] = ()) -> FormField:

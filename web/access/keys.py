@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.cache import cache
-from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -22,10 +21,10 @@ from controlplane.platform.format import count, moment
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.revisions import StaleRevisionError
-from web.access.key_form import change_fields, creation_fields, typed_values
+from web.access.key_form import change_fields, creation_fields, typed_changes, typed_values
 from web.access.page import PAGE_ROWS, access_page, admins_only
-from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
-from web.shell.form_field import filled, general_problem, whole_number
+from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
+from web.shell.form_field import filled, general_problem
 
 ADDRESS = "/access/keys"
 SOON = timedelta(days=7)
@@ -47,21 +46,11 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
     """Change a key's name, scopes and limits."""
     key = get_object_or_404(ApiKey.objects.select_related("tenant"), key_id=key_id)
     problems: list[FieldProblem] = []
-    changes = {
-        "name": sent(request, "name"),
-        "scopes": request.POST.getlist("scopes"),
-        "role": sent(request, "role") or key.role,
-        "pools": request.POST.getlist("pools"),
-        "rate_per_min": whole_number("rate_per_min", request.POST.get("rate_per_min", ""), problems),
-        "max_in_flight": whole_number("max_in_flight", request.POST.get("max_in_flight", ""), problems),
-        "slo_class": sent(request, "slo_class"),
-        "priority_ceiling": whole_number("priority_ceiling", request.POST.get("priority_ceiling", ""), problems),
-        "origins": request.POST.get("origins", "").split(),
-    }
+    changes = typed_changes(request.POST, problems, key.role)
     try:
         if problems:
             raise InvalidFieldsError(problems)
-        revision = whole_number("", request.POST.get("revision", ""), problems)
+        revision = row_number(request.POST.get("revision"))
         change_api_key(key, changes, actor=console_actor(request), expected=revision, why=why(request))
     except InvalidFieldsError as error:
         return _page(request, opened=key, problems=error.problems, status=422)
@@ -93,7 +82,7 @@ def _create(request: HttpRequest) -> HttpResponse:
         if problems or tenant is None:
             raise InvalidFieldsError(problems)
         with _sent_once(request):
-            key, text = create_api_key(tenant, actor=console_actor(request), **values)
+            key, text = create_api_key(tenant, actor=console_actor(request), why=why(request), **values)
     except InvalidFieldsError as error:
         return _page(request, creating=True, problems=error.problems, status=422)
     return _page(request, made=key, text=text)
@@ -129,8 +118,7 @@ def _page(
 ) -> HttpResponse:
     now = timezone.now()
     wanted, state = asked(request, "q", 120), request.GET.get("state", "")
-    found = _found(wanted, state, now)
-    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    page = listed(request, _found(wanted, state, now), PAGE_ROWS)
     if opened is None and request.method != "POST" and (key_id := asked(request, "key")):
         opened = ApiKey.objects.select_related("tenant").filter(key_id=key_id).first()
     creating = creating or (request.method != "POST" and "new" in request.GET)

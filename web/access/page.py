@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -11,6 +10,7 @@ from django.shortcuts import render
 
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, role_in
+from web.shell import no_role
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
@@ -39,10 +39,8 @@ SAID = {
 }
 """What the page after a change says; the address carries the code."""
 
-View = Callable[..., HttpResponse]
 
-
-def admins_only(view: View) -> View:
+def admins_only(view: no_role.View) -> no_role.View:
     """Show a page to admins alone; others read which role they would need."""
 
     @wraps(view)
@@ -56,7 +54,7 @@ def admins_only(view: View) -> View:
 
 def refused(request: HttpRequest, why: str) -> HttpResponse:
     """Return the page that says what is missing."""
-    return render(request, "access/refused.html", shell_context(request, page="Access", why=why), status=403)
+    return no_role.refused(request, "Access", why, "access/refused.html")
 
 
 def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: Any) -> HttpResponse:

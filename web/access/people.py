@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -24,7 +24,7 @@ from controlplane.platform.one_line import one_line
 from controlplane.platform.role import Role
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.access.session_record import keep_signed_in
-from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
+from web.shell.console_request import asked, console_actor, go, kept, listed, sent, typed_fields, why
 from web.shell.form_field import CHECKS, PASSWORD, SELECT, FormField, Option, filled, general_problem
 
 ADDRESS = "/access/people"
@@ -55,83 +55,67 @@ def people(request: HttpRequest) -> HttpResponse:
     return go(ADDRESS, person=user.username, said="person-created")
 
 
-@require_POST
-@admins_only
-def grant(request: HttpRequest, person_id: int) -> HttpResponse:
+Change = Callable[[HttpRequest, User], str]
+
+
+def on_person(change: Change) -> Callable[[HttpRequest, int], HttpResponse]:
+    """Let a change have its person and return the code of what the page says afterwards; 422 where a field is wrong."""
+
+    @require_POST
+    @admins_only
+    @wraps(change)
+    def view(request: HttpRequest, person_id: int) -> HttpResponse:
+        user = get_object_or_404(User, pk=person_id)
+        try:
+            said = change(request, user)
+        except InvalidFieldsError as error:
+            return _page(request, opened=user, problems=error.problems, status=422)
+        return go(ADDRESS, person=user.username, said=said)
+
+    return view
+
+
+@on_person
+def grant(request: HttpRequest, user: User) -> str:
     """Give a role everywhere or in one pool."""
-
-    def change(user: User) -> str:
-        role = _role(request)
-        if role is None:
-            raise problem("role", "Choose a role.")
-        pool = _pool(request)
-        changed = service.grant_role(user, role, actor=console_actor(request), pool=pool, why=why(request))
-        return "role-granted" if changed else "nothing"
-
-    return _changed(request, person_id, change)
+    role = _role(request)
+    if role is None:
+        raise problem("role", "Choose a role.")
+    changed = service.grant_role(user, role, actor=console_actor(request), pool=_pool(request), why=why(request))
+    return "role-granted" if changed else "nothing"
 
 
-@require_POST
-@admins_only
-def withdraw(request: HttpRequest, person_id: int) -> HttpResponse:
+@on_person
+def withdraw(request: HttpRequest, user: User) -> str:
     """Take a role away."""
-
-    def change(user: User) -> str:
-        changed = service.withdraw_role(user, actor=console_actor(request), pool=_pool(request), why=why(request))
-        return "role-withdrawn" if changed else "nothing"
-
-    return _changed(request, person_id, change)
+    changed = service.withdraw_role(user, actor=console_actor(request), pool=_pool(request), why=why(request))
+    return "role-withdrawn" if changed else "nothing"
 
 
-@require_POST
-@admins_only
-def activity(request: HttpRequest, person_id: int) -> HttpResponse:
+@on_person
+def activity(request: HttpRequest, user: User) -> str:
     """Deactivate the account, or activate it again."""
     active = request.POST.get("active") == "1"
-
-    def change(user: User) -> str:
-        changed = service.set_active(user, active, actor=console_actor(request), why=why(request))
-        return ("activated" if active else "deactivated") if changed else "nothing"
-
-    return _changed(request, person_id, change)
+    changed = service.set_active(user, active, actor=console_actor(request), why=why(request))
+    return ("activated" if active else "deactivated") if changed else "nothing"
 
 
 @sensitive_post_parameters("password")
-@require_POST
-@admins_only
-def password(request: HttpRequest, person_id: int) -> HttpResponse:
+@on_person
+def password(request: HttpRequest, user: User) -> str:
     """Set the person's password."""
-
-    def change(user: User) -> str:
-        own = request.session.session_key or "" if user.pk == request.user.pk else ""
-        service.set_password(
-            user, request.POST.get("password", ""), actor=console_actor(request), keep_session=own, why=why(request)
-        )
-        if own:
-            keep_signed_in(request, user)
-        return "password-set"
-
-    return _changed(request, person_id, change)
+    own = request.session.session_key or "" if user.pk == request.user.pk else ""
+    typed = request.POST.get("password", "")
+    service.set_password(user, typed, actor=console_actor(request), keep_session=own, why=why(request))
+    if own:
+        keep_signed_in(request, user)
+    return "password-set"
 
 
-@require_POST
-@admins_only
-def sign_out_person(request: HttpRequest, person_id: int) -> HttpResponse:
+@on_person
+def sign_out_person(request: HttpRequest, user: User) -> str:
     """End all sessions of the person."""
-
-    def change(user: User) -> str:
-        return "signed-out" if sign_out_everywhere(user, actor=console_actor(request), why=why(request)) else "nothing"
-
-    return _changed(request, person_id, change)
-
-
-def _changed(request: HttpRequest, person_id: int, change: Callable[[User], str]) -> HttpResponse:
-    user = get_object_or_404(User, pk=person_id)
-    try:
-        said = change(user)
-    except InvalidFieldsError as error:
-        return _page(request, opened=user, problems=error.problems, status=422)
-    return go(ADDRESS, person=user.username, said=said)
+    return "signed-out" if sign_out_everywhere(user, actor=console_actor(request), why=why(request)) else "nothing"
 
 
 def _page(
@@ -147,7 +131,7 @@ def _page(
     wanted = asked(request, "q", 150)
     if wanted:
         found = found.filter(username__icontains=wanted)
-    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    page = listed(request, found, PAGE_ROWS)
     if opened is None and (name := asked(request, "person")):
         opened = _people().filter(username=name).first()
     elif opened is not None:
@@ -186,11 +170,13 @@ def _row(user: Any, now: datetime) -> dict[str, Any]:
     words = [f"{grant.role} in {grant.pool.slug}" if grant.pool else f"{grant.role} everywhere" for grant in grants]
     if user.is_superuser:
         words = ["admin everywhere (superuser)"]
+    state = "deactivated" if not user.is_active else "active" if user.has_usable_password() else "no password"
     return {
         "user": user,
         "grants": grants,
         "roles": words,
-        "state": "deactivated" if not user.is_active else "active" if user.has_usable_password() else "no password",
+        "state": state,
+        "shape": {"active": "serving", "deactivated": "maintenance"}.get(state, "hot"),
         "signed_in": moment(user.last_login, now),
         "joined": moment(user.date_joined, now),
     }

@@ -6,7 +6,6 @@ import re
 from datetime import datetime
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
@@ -17,7 +16,7 @@ from controlplane.access.sessions import open_sessions, sign_out, sign_out_every
 from controlplane.platform.format import moment
 from controlplane.platform.roles import NotAllowedError
 from web.access.page import PAGE_ROWS, access_page, admins_only, refused
-from web.shell.console_request import console_actor, go, why
+from web.shell.console_request import console_actor, go, listed, why
 
 ADDRESS = "/access/sessions"
 _BROWSERS = re.compile(r"(Edg|OPR|Firefox|Chrome|Version)/(\d+)")
@@ -30,7 +29,7 @@ _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
 def sessions(request: HttpRequest) -> HttpResponse:
     """List the open sessions, the last seen first."""
     now = timezone.now()
-    page = Paginator(open_sessions(), PAGE_ROWS).get_page(request.GET.get("page"))
+    page = listed(request, open_sessions(), PAGE_ROWS)
     return access_page(
         request,
         "sessions",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -18,8 +17,8 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.revisions import StaleRevisionError
 from web.access.page import PAGE_ROWS, access_page, admins_only
-from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
-from web.shell.form_field import FormField, filled, general_problem, whole_number
+from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
+from web.shell.form_field import FormField, filled, general_problem
 
 ADDRESS = "/access/tenants"
 _SLUG = FormField(
@@ -59,7 +58,7 @@ def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     changes: dict[str, Any] = {"name": sent(request, "name")}
     if "served_models" in request.POST:
         changes["served_models"] = _models(request)
-    revision = whole_number("", request.POST.get("revision", ""), [])
+    revision = row_number(request.POST.get("revision"))
     try:
         change_tenant(tenant, changes, actor=console_actor(request), expected=revision, why=why(request))
     except InvalidFieldsError as error:
@@ -95,7 +94,7 @@ def _page(
     wanted = asked(request, "q", 120)
     if wanted:
         found = found.filter(Q(slug__icontains=wanted) | Q(name__icontains=wanted))
-    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    page = listed(request, found, PAGE_ROWS)
     slug = opened.slug if opened else asked(request, "tenant")
     shown = _counted().filter(slug=slug).first() if slug else None
     creating = creating or (request.method != "POST" and "new" in request.GET)

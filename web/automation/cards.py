@@ -11,24 +11,13 @@ from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_advice import advice_key
 from controlplane.automation.reading import AutomationStanding
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import Moment, count, moment, moment_of, percent, sentence
+from controlplane.platform.format import count, moment, percent, sentence
 from planning.documents.automation_document import AutomationPolicy
 from web.automation.next_action import next_change
 from web.automation.words import MODES, TITLES, change_words, remap_words
 
 SILENT_S = 30.0
 """Rounds are at most five seconds apart; after this time without one the card says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastChange:
-    """The last plan that wanted anything done."""
-
-    at: Moment
-    words: str
-    reasons: tuple[str, ...]
-    meant: str
-    """advised only, or empty where it was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +35,8 @@ class AutomationCard:
     idle: bool
     """Whether it wants nothing done."""
     next_change: str
-    last: LastChange | None
-    at: Moment | None
+    last: dict[str, Any] | None
+    """The last plan that wanted anything done; `meant` is empty where it was carried out."""
     trouble: str
     """What keeps it from working; empty where nothing does."""
     advice: str
@@ -99,7 +88,6 @@ def _card(
         idle=not wants,
         next_change=_next(standing, settings, now),
         last=None if change is None else _last(change, names, now),
-        at=at,
         trouble=f"No round since {at.clock}. Check under Jobs whether it runs." if silent and at is not None else "",
         advice=advice_key(standing.job, standing.plan) if follows else "",
         note=_note(standing),
@@ -137,15 +125,15 @@ def _acts(standing: AutomationStanding, wants: str) -> str:
     return sentence(f"{'By an operator: ' if by_hand else 'Now: '}{wants}")
 
 
-def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> LastChange:
+def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
     done = record.outcome.get("carried_out", False)
     words = change_words(record.job, record.plan, names) or record.summary
-    return LastChange(
-        at=moment_of(record.at, now),
-        words=sentence(words),
-        reasons=tuple(sentence(each.get("text", "")) for each in record.reasons[:3]),
-        meant="" if done else "advised, not executed" if record.mode != "frozen" else "frozen, not executed",
-    )
+    return {
+        "at": moment(record.at, now),
+        "words": sentence(words),
+        "reasons": [sentence(each.get("text", "")) for each in record.reasons[:3]],
+        "meant": "" if done else "advised, not executed" if record.mode != "frozen" else "frozen, not executed",
+    }
 
 
 def _note(standing: AutomationStanding) -> str:

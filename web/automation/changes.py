@@ -24,7 +24,7 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, require
 from web.automation.page import pool_response
 from web.automation.questions import ask
-from web.shell.console_request import console_actor, go, sent, typed_fields, why
+from web.shell.console_request import console_actor, go, row_number, sent, typed_fields, why
 from web.shell.form_field import whole_number
 from web.shell.seen_pools import seen_pool
 
@@ -44,7 +44,7 @@ def _switch(turn: Callable[..., object], said: str) -> Verb:
     """Return a verb that turns one of the pool's switches, which needs nothing but a reason."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, _about: str) -> str:
-        turn(pool, actor=actor, expected=_revision(request), why=why(request))
+        turn(pool, actor=actor, expected=row_number(request.POST.get("revision")), why=why(request))
         return said
 
     return verb
@@ -62,7 +62,7 @@ def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _ab
         raise InvalidFieldsError(problems)
     # A minute less than the longest, which the service measures with a clock read a moment later.
     until = now + min(timedelta(seconds=length_s), steering.LONGEST_OVERRIDE - timedelta(minutes=1))
-    known = {"expected": _revision(request), "why": why(request)}
+    known = {"expected": row_number(request.POST.get("revision")), "why": why(request)}
     steering.take_over(pool, until=until, actor=actor, engines=engines, prefill=prefill, **known)
     return "held"
 
@@ -135,7 +135,3 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
     typed = typed_fields(request)
     refused = question.refused(problems, typed, words) if question is not None else None
     return pool_response(request, actor, pool, refused, status=status, trouble=words)
-
-
-def _revision(request: HttpRequest) -> int | None:
-    return whole_number("", request.POST.get("revision", ""), [])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -22,7 +21,7 @@ from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
 from web.automation.job_words import evidence, run_row, title
-from web.shell.console_request import asked, console_actor, go, kept, why
+from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, why
 from web.shell.frame import shell_context
 
 ADDRESS = "/jobs"
@@ -77,9 +76,9 @@ def _page(request: HttpRequest, *, opened: JobRun | None = None, problem: str = 
     runs = visible_runs(actor)
     wanted = runs.filter(job=job) if job else runs
     active = [] if failed else list(wanted.filter(state=JobState.ACTIVE).order_by("job", "shard")[:ACTIVE_ROWS])
-    page = Paginator(_ended(wanted, failed=failed), PAGE_ROWS).get_page(request.GET.get("page"))
-    if opened is None and (run_id := request.GET.get("run", "")).isdecimal() and len(run_id) < 18:
-        opened = runs.filter(pk=int(run_id)).first()
+    page = listed(request, _ended(wanted, failed=failed), PAGE_ROWS)
+    if opened is None and (run_id := row_number(request.GET.get("run"))) is not None:
+        opened = runs.filter(pk=run_id).first()
     link = {"job": job, **({"failed": "1"} if failed else {})}
     context = shell_context(
         request,

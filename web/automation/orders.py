@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
 from controlplane.fleet.drain_progress import DrainProgress
 from controlplane.fleet.models.pool import ActuatorKind
-from controlplane.platform.format import Moment, count, moment, roughly, sentence, span
+from controlplane.platform.format import count, moment, roughly, sentence, span
 from gateway.contracts.fleet_sample import EngineSample
 from web.automation.words import ORDER_STATES, order_words
 
@@ -17,70 +17,33 @@ SHOWN_OPEN = 100
 SHOWN_ENDED = 12
 
 
-@dataclass(frozen=True, slots=True)
-class OrderRow:
-    """One order."""
-
-    key: str
-    what: str
-    state: str
-    shape: str
-    open: bool
-    says: str
-    """Where it stands or hangs, with the countdown of a drain."""
-    tries: int
-    """Attempts that failed in a row; 0 where it goes well."""
-    retry: str
-    by: str
-    why: str
-    at: Moment | None
-    ends: str
-    """When it is given up, or when it ended."""
-    may_confirm: bool
-    may_withdraw: bool
-    left: int | None
-    """Requests left on an engine that drains for it; None: nobody knows, or it does not drain."""
-
-
-def order_rows(
-    orders: Iterable[EngineOrder],
-    drains: Mapping[str, DrainProgress],
-    seen: Mapping[str, EngineSample],
-    now: datetime,
-) -> list[OrderRow]:
-    """Return rows in the given order; `drains` and `seen` are by engine id."""
-    return [_row(order, drains, seen, now) for order in orders]
-
-
-def _row(
+def order_row(
     order: EngineOrder, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
-) -> OrderRow:
+) -> dict[str, Any]:
+    """Return what the list shows of an order; `drains` and `seen` are by engine id."""
     word, shape = ORDER_STATES[OrderState(order.state)]
     is_open = order.state in OPEN_STATES
     by_hand = order.pool.actuator == ActuatorKind.MANUAL
     asks = by_hand and order.state == OrderState.SENT
     engine_id = order.engine.engine_id if order.engine is not None else ""
     draining = order.state == OrderState.DRAINING
-    sample = seen.get(engine_id) if draining else None
-    says = drain_words(drains.get(engine_id), sample) if draining else ""
+    says = drain_words(drains.get(engine_id), seen.get(engine_id)) if draining else ""
     failing = is_open and order.attempts > 1
-    return OrderRow(
-        key=order.key,
-        what=order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
-        state="Waiting for you" if asks else word,
-        shape="hot" if asks else "degraded" if failing else shape,
-        open=is_open,
-        says=says or sentence(order.says),
-        tries=order.attempts if failing else 0,
-        retry=f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
-        by=order.by,
-        why=order.why,
-        at=moment(order.ordered_at, now),
-        ends=_ends(order, is_open, now),
-        may_confirm=asks,
-        may_withdraw=is_open and (by_hand or order.state != OrderState.SENT),
-        left=None if sample is None else sample.running + sample.bound,
-    )
+    return {
+        "order": order,
+        "what": order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
+        "state": "Waiting for you" if asks else word,
+        "shape": "hot" if asks else "degraded" if failing else shape,
+        "open": is_open,
+        # Where it stands or hangs, with the countdown of a drain.
+        "says": says or sentence(order.says),
+        "tries": order.attempts if failing else 0,
+        "retry": f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
+        "at": moment(order.ordered_at, now),
+        "ends": _ends(order, is_open, now),
+        "may_confirm": asks,
+        "may_withdraw": is_open and (by_hand or order.state != OrderState.SENT),
+    }
 
 
 def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+import msgspec
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -17,9 +18,11 @@ from controlplane.platform.format import moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.automation.overview import overview_rows
+from web.automation.past import steering_past
 from web.automation.pool import pool_page
 from web.automation.questions import AutomationQuestion, ask
-from web.history.past_range import RANGES
+from web.history.past_range import RANGES, BadRangeError, stretch_of
+from web.live.feed import fleet_feed
 from web.shell.console_request import asked, console_actor
 from web.shell.frame import shell_context
 from web.shell.seen_pools import seen_pool, seen_pools
@@ -91,3 +94,16 @@ def pool_response(
         return render(request, "automation/live.html", context)
     context["pools"] = seen_pools(actor)
     return render(request, "automation/pool.html", context, status=status)
+
+
+@require_safe
+def steering_timeline(request: HttpRequest, slug: str) -> HttpResponse:
+    """Answer what the charts draw as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
+    pool = seen_pool(console_actor(request), slug)
+    now = timezone.now()
+    try:
+        stretch = stretch_of(request.GET.get("range", "1h"), request.GET.get("end", ""), now.timestamp())
+    except BadRangeError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    told = steering_past(pool, stretch, fleet_feed(), now)
+    return HttpResponse(msgspec.json.encode(told), content_type="application/json")

@@ -20,7 +20,7 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from planning.documents.scaling_document import ScalingDocument
 from web.automation.cards import automation_cards, last_changes
-from web.automation.orders import SHOWN_ENDED, SHOWN_OPEN, order_rows
+from web.automation.orders import SHOWN_ENDED, SHOWN_OPEN, order_row
 from web.automation.verdict import verdict
 from web.automation.words import MODES, TITLES
 from web.fleet.topology.drains import drain_watch
@@ -52,8 +52,8 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
         "override": override_words(standing, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
         "tiles": tiles(standing, heard, window_s, policy.automation.scaling),
-        "orders": order_rows(standing.orders[:SHOWN_OPEN], drains, seen, now),
-        "ended": order_rows(ended.order_by("-finished_at")[:SHOWN_ENDED], {}, seen, now),
+        "orders": [order_row(each, drains, seen, now) for each in standing.orders[:SHOWN_OPEN]],
+        "ended": [order_row(each, {}, seen, now) for each in ended.order_by("-finished_at")[:SHOWN_ENDED]],
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
         "plans": [_plan_row(record, now) for record in _plans(pool)],
         "roles": roles,

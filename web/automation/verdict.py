@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.automation.reading import PoolStanding
@@ -13,38 +12,29 @@ from web.automation.cards import AutomationCard
 from web.automation.words import order_words
 
 
-@dataclass(frozen=True, slots=True)
-class AutomationVerdict:
-    """`lead` in strong ink, then `text`."""
-
-    shape: str
-    lead: str
-    text: str
-
-
-def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard], now: datetime) -> AutomationVerdict:
-    """Return what matters most about how the pool steers itself."""
+def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
+    """Return what matters most about how the pool steers itself: words in strong ink, then the others."""
     if standing.frozen:
         since = moment(standing.changed_at, now)
         when = f" by {standing.changed_by}, {since.ago}" if since is not None else ""
         why = f": {standing.why}" if standing.why else ""
-        return AutomationVerdict("hot", "Frozen.", f"No automation of {pool.name} acts. Frozen{when}{why}.")
+        return ("Frozen.", f"No automation of {pool.name} acts. Frozen{when}{why}.")
     if standing.engines["failed"]:
         failed = count(standing.engines["failed"], "engine")
-        return AutomationVerdict("lost", f"{failed} failed.", _sizes(standing))
+        return (f"{failed} failed.", _sizes(standing))
     if standing.override_until is not None:
-        return AutomationVerdict("draining", "Engine count fixed.", _sizes(standing))
+        return ("Engine count fixed.", _sizes(standing))
     if standing.orders:
         first = standing.orders[0]
         does = order_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
         more = f" and {count(len(standing.orders) - 1, 'more order')}" if len(standing.orders) > 1 else ""
-        return AutomationVerdict("starting", "Changing.", f"{does}{more}. {_sizes(standing)}")
+        return ("Changing.", f"{does}{more}. {_sizes(standing)}")
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:
-        return AutomationVerdict("hot", f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
+        return (f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
     acting = [card.title.lower() for card in cards if card.mode == "Acts"]
     steered = f"Automatic: {', '.join(acting)}." if acting else "No automation acts."
-    return AutomationVerdict("serving", "Steady.", f"{_sizes(standing)} {steered}")
+    return ("Steady.", f"{_sizes(standing)} {steered}")
 
 
 def _sizes(standing: PoolStanding) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.automation.models.engine_order import OrderKind, OrderState
 from controlplane.platform.format import count, percent
+from web.shell.some_names import some_names
 
 TITLES = {
     "engine_health": "Engine health",
@@ -31,7 +32,8 @@ ORDER_STATES = {
     OrderState.CANCELLED: ("Canceled", "maintenance"),
 }
 
-
+_NAMED = 4
+"""Engines that a sentence names before it counts the rest."""
 _VERDICT_VERBS = {
     "quarantined": "quarantine",
     "probation": "return",
@@ -62,7 +64,7 @@ def _scaling_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
         each = ", ".join(f"{sum(role == one for role in add)} {one}" for one in roles)
         parts.append(f"add {count(len(add), 'engine')}{f' ({each})' if each else ''}")
     if drain:
-        parts.append(f"drain {_listed([names.get(each, each) for each in drain])}")
+        parts.append(f"drain {some_names([names.get(each, each) for each in drain], _NAMED)}")
     return " and ".join(parts)
 
 
@@ -82,7 +84,8 @@ def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
     found: dict[str, list[str]] = {}
     for engine_id in plan.get("changed", ()):
         found.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))
-    return " and ".join(f"{verb} {_listed(found[state])}" for state, verb in _VERDICT_VERBS.items() if state in found)
+    told = [(verb, found[state]) for state, verb in _VERDICT_VERBS.items() if state in found]
+    return " and ".join(f"{verb} {some_names(engines, _NAMED)}" for verb, engines in told)
 
 
 def order_words(kind: str, role: str, name: str) -> str:
@@ -104,8 +107,3 @@ def remap_words(plan: Mapping[str, Any]) -> str:
 
 def _an(role: str) -> str:
     return f"a {role}" if role else "an"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:4])
-    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from controlplane.capacity.demand import STEP_S
 from controlplane.capacity.saving import InstallationPlan
@@ -17,43 +17,23 @@ MOST_POINTS = 200
 _WORDS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class DemandLine:
-    """One region's line; `series` is its colour."""
-
-    name: str
-    series: str
-    points: str
-
-
-@dataclass(frozen=True, slots=True)
-class DemandPicture:
-    """Lines and axes."""
-
-    lines: tuple[DemandLine, ...]
-    up: tuple[Tick, ...]
-    across: tuple[Tick, ...]
-    own: str
-    present: str
-    summary: str
-
-
-def demand_picture(found: InstallationPlan, utilization: float) -> DemandPicture:
+def demand_picture(found: InstallationPlan, utilization: float) -> dict[str, Any]:
     """Return the picture of a plan's demand in planned engines."""
     plan, present = found.plan, sum(found.present.values())
     top = 1.05 * max(plan.own_peaks, float(present), 0.001)
     names = sorted(plan.regions, key=lambda name: (-plan.regions[name].own, name))[:MOST_LINES]
     demand = {name: [value / utilization for value in found.demand.regions[name]] for name in names}
     total = [sum(step) / utilization for step in zip(*found.demand.regions.values(), strict=True)]
-    lines = [DemandLine(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
-    return DemandPicture(
-        lines=(*lines, DemandLine("all", "all", _points(total, top))),
-        up=tuple(Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)),
-        across=_moments(found.demand.since, len(total)),
-        own=place(y(plan.own_peaks / top)),
-        present=place(y(present / top)),
-        summary=f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
-    )
+    lines = [(name, f"s{number}", _points(demand[name], top)) for number, name in enumerate(names, 1)]
+    return {
+        # Name, series (which is its colour) and points.
+        "lines": [*lines, ("all", "all", _points(total, top))],
+        "up": [Tick(place(y(value / top)), f"{value:g}") for value in ticks(top)],
+        "across": _moments(found.demand.since, len(total)),
+        "own": place(y(plan.own_peaks / top)),
+        "present": place(y(present / top)),
+        "summary": f"{count(present, 'engine')}; own peaks {plan.own_peaks:.1f}, shared peak {plan.shared_peak:.1f}",
+    }
 
 
 def _points(values: Sequence[float], top: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -22,22 +21,13 @@ from controlplane.capacity.saving import (
     installation_plan,
     range_words,
 )
-from controlplane.platform.role import Role
-from controlplane.platform.roles import may
 from web.capacity.demand_picture import demand_picture
-from web.shell.console_request import asked, console_actor
+from web.shell.console_request import asked
+from web.shell.form_field import FormField
 from web.shell.frame import shell_context
+from web.shell.no_role import needs_all_pools
 
 PAGE = "Capacity"
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    label: str
-    value: str
-    help: str = ""
-    error: str = ""
 
 
 _FIELDS = (
@@ -49,11 +39,9 @@ _FIELDS = (
 
 
 @require_safe
+@needs_all_pools(PAGE, "A capacity plan is of all pools; seeing it")
 def capacity(request: HttpRequest) -> HttpResponse:
     """Show the plan to whoever has a role everywhere."""
-    if not may(console_actor(request), Role.VIEWER):
-        missing = "A capacity plan is of all pools; seeing it requires a role in all pools. Ask an admin."
-        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     fields = [_field(request, *each) for each in _FIELDS]
     wrong = any(field.error for field in fields)
     found = None
@@ -66,14 +54,14 @@ def capacity(request: HttpRequest) -> HttpResponse:
     return render(request, "capacity/page.html", context, status=422 if wrong else 200)
 
 
-def _field(request: HttpRequest, name: str, label: str, default: float, most: float, hint: str) -> _Field:
+def _field(request: HttpRequest, name: str, label: str, default: float, most: float, hint: str) -> FormField:
     text = asked(request, name, 20) or f"{default:g}"
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     error = "" if 0 < value <= most else f"Enter a number above 0, at most {most:,.0f}."
-    return _Field(name, label, text, hint, error)
+    return FormField(name, label, help=hint, chosen=(text,), error=error)
 
 
 def _plan(found: InstallationPlan, utilization: float) -> dict[str, Any]:
@@ -87,15 +75,7 @@ def _plan(found: InstallationPlan, utilization: float) -> dict[str, Any]:
         "present": sum(found.present.values()),
         "requests": found.demand.requests,
         "hours": f"{found.span_s / 3600:.1f}",
-        "rows": [
-            (
-                region,
-                found.present.get(region, 0),
-                peak,
-                100 * peak.at_shared_peak / plan.shared_peak if plan.shared_peak else 0,
-            )
-            for region, peak in plan.regions.items()
-        ],
+        "rows": [(region, found.present.get(region, 0), peak) for region, peak in plan.regions.items()],
         "costs": [
             ("Reserved for own peaks", plan.own_cost, ""),
             ("Reserved for the shared peak", plan.shared_cost, ""),

@@ -9,21 +9,20 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may, require
 from controlplane.request_log.decision_reading import find_decision
-from web.fleet.explained import explained
+from gateway.contracts.explanation import explanation
 from web.fleet.topology.drawer import sample_of
 from web.live.engine_card import engine_card
 from web.live.feed import fleet_feed
+from web.shell.console_request import console_actor
 
 JSON = "application/json"
 MAX_WHY = 200
@@ -35,23 +34,24 @@ _DONE = {
 
 
 @require_safe
-@never_cache
 def card(request: HttpRequest, engine_id: str) -> HttpResponse:
     """Answer the engine's card as JSON."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     engine = _engine(engine_id, actor)
     seen = sample_of(fleet_feed().latest, engine_id, time.time())
     return HttpResponse(msgspec.json.encode(engine_card(engine, actor, seen)), content_type=JSON)
 
 
 @require_safe
-@never_cache
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
     """Answer why a request went where it went, as JSON in the words of the gateway's explain API."""
-    found = find_decision(actor_of(request, CONSOLE), decision_id)
+    found = find_decision(console_actor(request), decision_id)
     if found is None or found.record is None:
         raise Http404("decision")
-    return HttpResponse(msgspec.json.encode(explained(found.record)), content_type=JSON)
+    made = found.record.decision
+    ids = [made.engine_id, made.pair.engine_id if made.pair is not None else ""]
+    names = dict(Engine.objects.filter(engine_id__in=ids).values_list("engine_id", "name"))
+    return HttpResponse(msgspec.json.encode(explanation(found.record, names)), content_type=JSON)
 
 
 @require_POST
@@ -60,7 +60,7 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
 
     Answers JSON to a script and goes back to the drawer otherwise.
     """
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     engine = _engine(engine_id, actor)
     try:
         # Who may not steer hears that first, whatever else is wrong with the form.

@@ -14,12 +14,11 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.history.affinity.intake import PoolWord, affinity_hearing
 from controlplane.history.affinity.rings import engine_id_of
 from controlplane.platform.format import count, span
-from web.history.affinity_hits import hits_picture, pool_hits
-from web.history.affinity_links import Links
-from web.history.affinity_prefixes import prefix_picture
+from web.history.affinity_hits import hits_finding, hits_picture, pool_hits
+from web.history.affinity_prefixes import Link, prefix_finding, prefix_picture
 from web.history.affinity_rings import rings_picture
 from web.history.affinity_ttft import WINDOWS, ttft_picture
-from web.shell.console_request import asked, console_actor
+from web.shell.console_request import asked, console_actor, with_query
 from web.shell.frame import shell_context
 from web.shell.seen_pools import seen_pool, seen_pools
 
@@ -44,15 +43,20 @@ def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
         asked_for["window"] = DEFAULTS["window"]
     word = affinity_hearing().of(pool.slug, now)
     here = reverse("affinity-pool", args=[pool.slug])
-    links = Links(here, {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)})
+    chosen = {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)}
+
+    def link(**changes: str) -> str:
+        """Return the page's address in another state: a picture changes its part of the query, and keeps the rest."""
+        return with_query(here, **dict(sorted({**chosen, **changes}.items())))
+
     context = shell_context(
         request,
         page="Cache locality",
         pool=pool,
         word=word,
         here=here,
-        fragment=f"{links.to(fragment='1')}",
-        **(pool_pictures(word, asked_for, links, now) if word is not None else {}),
+        fragment=link(fragment="1"),
+        **(pool_pictures(word, asked_for, link, now) if word is not None else {}),
     )
     if "fragment" in request.GET:
         return render(request, "history/affinity_live.html", context)
@@ -60,27 +64,21 @@ def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "history/affinity_pool.html", context)
 
 
-def pool_pictures(word: PoolWord, asked_for: dict[str, str], links: Links, now: float) -> dict[str, Any]:
+def pool_pictures(word: PoolWord, asked_for: dict[str, str], link: Link, now: float) -> dict[str, Any]:
     """Return the context of the page's changing parts."""
     told = word.pool
     gone = engine_id_of(told, asked_for["without"])
-    rings = rings_picture(word, gone if gone in told.accepting and told.rings is not None else "", links)
-    prefixes = prefix_picture(told, asked_for["prefix"], links)
-    hits = hits_picture(told, now)
+    rings = rings_picture(word, gone if gone in told.accepting and told.rings is not None else "", link)
     return {
-        "finding": _finding(hits.finding, prefixes.finding, rings.finding),
+        "finding": " ".join(filter(None, (hits_finding(told), prefix_finding(told), rings["finding"]))),
         "seen": f"{count(told.requests, 'request')} of the last {span(told.span_s)}"
         + (f", one in {round(told.requests / told.sampled)} sampled" if told.requests > 1.5 * told.sampled else ""),
         "rings": rings,
-        "prefixes": prefixes,
-        "ttft": ttft_picture(told, asked_for["window"], links),
-        "hits": hits,
+        "prefixes": prefix_picture(told, asked_for["prefix"], link),
+        "ttft": ttft_picture(told, asked_for["window"], link),
+        "hits": hits_picture(told, now),
         "age": span(now - word.at),
     }
-
-
-def _finding(*findings: str) -> str:
-    return " ".join(each for each in findings if each)
 
 
 def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
@@ -91,8 +89,6 @@ def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
     return {
         "pool": pool,
         "told": told,
-        "engines": len(told.accepting),
-        "rings": told.rings,
-        "hottest": f"{100 * hottest.requests / told.requests:.1f}" if hottest is not None and told.requests else "—",
+        "hottest": hottest,
         "hits": pool_hits(told),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from controlplane.history.affinity.intake import PoolWord
 from controlplane.history.affinity.rings import RingLine, rings_reading
@@ -10,8 +10,7 @@ from controlplane.platform.format import count, percent
 from gateway.contracts.affinity_sample import PoolAffinity
 from routing.rings.hash_ring import RING, HashRing
 from routing.rings.ring_shares import RingShares
-from web.history.affinity_links import Links
-from web.shell.chart import place
+from web.history.affinity_prefixes import Link
 
 TURN = 10_000
 """Length of a drawn ring; arcs are whole numbers of it."""
@@ -24,87 +23,27 @@ _RADII = (106, 84, 66, 50)
 _NAMES = ("Outer ring", "Inner ring")
 
 
-@dataclass(frozen=True, slots=True)
-class Arcs:
-    """One engine's arcs on one drawn ring, as the dashes of a circle."""
-
-    name: str
-    step: int
-    """0..8 of the diverging scale by its share; 4 is the ideal."""
-    chosen: bool
-    dashes: str
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnRing:
-    """One ring of the picture."""
-
-    radius: int
-    arcs: tuple[Arcs, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRow:
-    """One engine's row: figures as words, bars in percent of the scale."""
-
-    name: str
-    link: str
-    chosen: bool
-    step: int
-    by_ring: tuple[str, ...]
-    share: str
-    bar: str
-    gain: str
-    gain_at: str
-    gain_bar: str
-    traffic: str
-    traffic_gain: str
-    granted: str
-    granted_bar: str
-
-
-@dataclass(frozen=True, slots=True)
-class RingsPicture:
-    """What the panel shows."""
-
-    placement: str
-    rings: int
-    drawn: tuple[DrawnRing, ...]
-    ring_names: tuple[str, ...]
-    rows: tuple[ShareRow, ...]
-    ideal: str
-    ideal_at: str
-    """Where the ideal share stands on the bars' scale."""
-    without: str
-    clear: str
-    moves: str
-    sub: str
-    summary: str
-    finding: str
-
-
-def rings_picture(word: PoolWord, without: str, links: Links) -> RingsPicture:
-    """Return the picture; `without` is the id of an engine on the rings, or empty."""
+def rings_picture(word: PoolWord, without: str, link: Link) -> dict[str, Any]:
+    """Return what the panel shows; `without` is the id of an engine on the rings, or empty."""
     told, reading = word.pool, rings_reading(word, without)
     shares, lines = reading.shares, reading.lines
     chosen = next((line.name for line in lines if line.engine_id == without), "")
     ideal = shares.ideal if shares is not None else 1 / max(1, len(told.accepting))
-    scale = 1.08 * max([ideal, *(_reach(line) if shares is not None else line.granted or 0.0 for line in lines)])
-    return RingsPicture(
-        placement=told.placement,
-        rings=shares.rings if shares is not None else 0,
-        drawn=_drawn(told, shares, without) if shares is not None else (),
-        ring_names=_NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
-        rows=tuple(_row(line, ideal, scale, without, links) for line in lines),
-        ideal=percent(ideal),
-        ideal_at=place(100 * ideal / scale),
-        without=chosen,
-        clear=links.to(without=""),
-        moves=_moves(shares, chosen) if shares is not None and chosen else "",
-        sub=_sub(told),
-        summary=_summary(lines, shares, chosen),
-        finding=_finding(lines, ideal) if shares is not None else "",
-    )
+    return {
+        "rings": shares.rings if shares is not None else 0,
+        "drawn": _drawn(told, shares, without) if shares is not None else [],
+        "ring_names": _NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
+        "rows": [_row(line, ideal, without, link) for line in lines],
+        "ideal": ideal,
+        # What the whole width of a bar stands for.
+        "scale": 1.08 * max([ideal, *(_reach(line) if shares is not None else line.granted or 0.0 for line in lines)]),
+        "without": chosen,
+        "clear": link(without=""),
+        "moves": _moves(shares, chosen) if shares is not None and chosen else "",
+        "sub": _sub(told),
+        "summary": _summary(lines, shares, chosen),
+        "finding": _finding(lines, ideal) if shares is not None else "",
+    }
 
 
 def _reach(line: RingLine) -> float:
@@ -112,46 +51,41 @@ def _reach(line: RingLine) -> float:
     return placed.share + max(0.0, placed.gain or 0.0) if placed is not None else 0.0
 
 
-def _row(line: RingLine, ideal: float, scale: float, without: str, links: Links) -> ShareRow:
+def _row(line: RingLine, ideal: float, without: str, link: Link) -> dict[str, Any]:
     placed = line.on_rings
     chosen = bool(without) and line.engine_id == without
-    share = placed.share if placed is not None else 0.0
-    gain = placed.gain if placed is not None else None
-    known = placed is not None
-    return ShareRow(
-        name=line.name,
-        link=links.to(without="" if chosen else line.name) if known else "",
-        chosen=chosen,
-        step=_step(share, ideal),
-        by_ring=tuple(f"{100 * each:.1f}" for each in placed.by_ring) if placed is not None else (),
-        share=f"{100 * share:.1f}" if known else "—",
-        bar=place(100 * share / scale),
-        gain=_points(gain),
-        gain_at=place(100 * share / scale),
-        gain_bar=place(100 * (gain or 0.0) / scale),
-        traffic=f"{100 * placed.traffic:.1f}" if placed is not None and placed.traffic is not None else "—",
-        traffic_gain=_points(placed.traffic_gain if placed is not None else None),
-        granted=f"{100 * line.granted:.1f}" if line.granted is not None else "—",
-        granted_bar=place(100 * min(1.0, (line.granted or 0.0) / scale)),
-    )
+    return {
+        "line": line,
+        "placed": placed,
+        "link": link(without="" if chosen else line.name) if placed is not None else "",
+        "chosen": chosen,
+        "step": _step(placed.share if placed is not None else 0.0, ideal),
+        "gain": _points(placed.gain if placed is not None else None),
+        "traffic_gain": _points(placed.traffic_gain if placed is not None else None),
+    }
 
 
-def _drawn(told: PoolAffinity, shares: RingShares, without: str) -> tuple[DrawnRing, ...]:
+def _drawn(told: PoolAffinity, shares: RingShares, without: str) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return the radius of each drawn ring, and each engine's arcs on it as the dashes of a circle."""
     if told.rings is None:
-        return ()
+        return []
     placed = {each.engine_id: each.share for each in shares.engines}
     names = {each.engine_id: each.name for each in told.engines}
     found = []
     for radius, ring in zip(_RADII, told.rings.over(told.accepting), strict=False):
-        dashes = _dashes(ring)
         arcs = [
-            Arcs(names.get(engine_id, engine_id), _step(placed[engine_id], shares.ideal), engine_id == without, drawn)
-            for engine_id, drawn in zip(told.accepting, dashes, strict=True)
+            {
+                "name": names.get(engine_id, engine_id),
+                "step": _step(placed[engine_id], shares.ideal),
+                "chosen": engine_id == without,
+                "dashes": dashes,
+            }
+            for engine_id, dashes in zip(told.accepting, _dashes(ring), strict=True)
             if len(told.accepting) <= MAX_DRAWN or engine_id == without
         ]
         # The chosen one last, so that nothing lies over its ends.
-        found.append(DrawnRing(radius, tuple(sorted(arcs, key=lambda each: each.chosen))))
-    return tuple(found)
+        found.append((radius, sorted(arcs, key=lambda each: each["chosen"])))
+    return found
 
 
 def _dashes(ring: HashRing) -> list[str]:

@@ -12,7 +12,7 @@ from web.history.past_frames import encode_past
 from web.history.past_range import BadRangeError, stretch_of
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
-from web.shell.console_request import console_actor
+from web.shell.console_request import console_actor, row_number
 
 
 @require_safe
@@ -35,6 +35,7 @@ def fleet_history(request: HttpRequest) -> HttpResponse:
 def _column(text: str) -> int | None:
     if not text:
         return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+    number = row_number(text, 12)
+    if number is None:
         raise BadRangeError(f"after must be the number of a column, not {text[:20]!r}.")
-    return int(text)
+    return number

@@ -112,19 +112,8 @@ def _past_facts(picture: PastPicture, row: int) -> Head:
         if here != state or state == _SERVING:
             since = (stretch.first + place + (here != state)) * stretch.range.column_s
             break
-    return {
-        "id": engine_id,
-        "name": roster.names[row],
-        "pool": roster.pool_ids[row],
-        "incarnation": 0,
-        "state": STATES[state],
-        "reason": "",
-        "since": since,
-        "trust": "",
-        "trust_reason": "",
-        "role": "",
-        "removed": engine_id in picture.removed,
-    }
+    facts = removed_facts(engine_id, roster.names[row], roster.pool_ids[row], since)
+    return {**facts, "state": STATES[state], "removed": engine_id in picture.removed}
 
 
 def _state(column: Column | None, engine_id: str) -> int:

@@ -9,6 +9,7 @@ from controlplane.history.bucket import POOL_FLOATS
 from controlplane.platform.format import clock_time, count, day_time, percent, span
 from web.history.past import PastPicture
 from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, Verdict
+from web.shell.some_names import some_names
 
 _ON_TIME = POOL_FLOATS.index("on_time")
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
@@ -57,8 +58,4 @@ def judge_past(picture: PastPicture) -> Verdict:
 
 def _names(labels: Iterable[str]) -> str:
     names = list(dict.fromkeys(labels))
-    if not names:
-        return ""
-    shown = ", ".join(names[:NAMED_ENGINES])
-    rest = len(names) - NAMED_ENGINES
-    return f"{shown} and {rest} more were" if rest > 0 else f"{shown} {'was' if len(names) == 1 else 'were'}"
+    return f"{some_names(names, NAMED_ENGINES)} {'was' if len(names) == 1 else 'were'}" if names else ""

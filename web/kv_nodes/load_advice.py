@@ -7,13 +7,12 @@ seconds with all of them cached). The paper puts p at 8,192 tokens; attention ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.learned_cost import LearnedCost
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import byte_rate, byte_size, duration
 from controlplane.policies import upgrade
 from routing.cost.cost_model import PrefillCost
 from web.kv_nodes.node_rows import NodeRow
@@ -21,25 +20,7 @@ from web.kv_nodes.node_rows import NodeRow
 TOKENS = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One pool."""
-
-    pool: str
-    prefill: str
-    size: str
-    """Of the KV of so many tokens, as the nodes keep it."""
-    least: str
-    """Rate from which a load is faster."""
-    slowest: str
-    """Of the measured links; empty: none was measured."""
-    slower: int
-    links: int
-    shape: str
-    verdict: str
-
-
-def load_advice(rows: Sequence[NodeRow]) -> tuple[Advice, ...]:
+def load_advice(rows: Sequence[NodeRow]) -> list[dict[str, Any]]:
     """Return the advice of each pool whose engines have nodes, by name."""
     homes: dict[int, set[str]] = {}
     for pool_id, node in Engine.objects.exclude(kv_node="").values_list("pool_id", "kv_node"):
@@ -57,7 +38,7 @@ def load_advice(rows: Sequence[NodeRow]) -> tuple[Advice, ...]:
         )
         for pool in pools
     )
-    return tuple(each for each in found if each is not None)
+    return [each for each in found if each is not None]
 
 
 def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) -> float:
@@ -66,25 +47,23 @@ def least_rate(cost: PrefillCost, bytes_per_token: float, tokens: int = TOKENS) 
     return tokens * bytes_per_token / saved_s if saved_s > 0 else float("inf")
 
 
-def _advice(pool: Pool, cost: PrefillCost | None, nodes: Sequence[NodeRow]) -> Advice | None:
+def _advice(pool: Pool, cost: PrefillCost | None, nodes: Sequence[NodeRow]) -> dict[str, Any] | None:
     if cost is None or not nodes:
         return None
     bytes_per_token = max(row.slot_bytes for row in nodes) / pool.block_tokens
     least = least_rate(cost, bytes_per_token)
     rates = [link.bytes_per_s for row in nodes for link in row.report.links if link.bytes_per_s > 0]
-    slower = sum(each < least for each in rates)
-    shape, verdict = _verdict(slower, len(rates))
-    return Advice(
-        pool=pool.name,
-        prefill=duration(cost.seconds(TOKENS, 0)),
-        size=byte_size(TOKENS * bytes_per_token),
-        least=byte_rate(least),
-        slowest=byte_rate(min(rates, default=0.0)),
-        slower=slower,
-        links=len(rates),
-        shape=shape,
-        verdict=verdict,
-    )
+    shape, verdict = _verdict(sum(each < least for each in rates), len(rates))
+    return {
+        "pool": pool,
+        "prefill_s": cost.seconds(TOKENS, 0),
+        "size": TOKENS * bytes_per_token,
+        "least": least,
+        "slowest": min(rates, default=0.0),
+        "links": len(rates),
+        "shape": shape,
+        "verdict": verdict,
+    }
 
 
 def _verdict(slower: int, links: int) -> tuple[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
 
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
-from controlplane.platform.format import Moment, byte_size, moment, short, whole
 from kvstore.node.node_report import NodeReport, TierReport
 from routing.values.prepared_struct import prepared
 
@@ -19,27 +18,8 @@ SHAPES = {
     KvNodeState.GONE: "removed",
     KvNodeState.SILENT: "lost",
 }
+_UNTOLD = NodeReport()
 _MEDIA = (("CPU", "DRAM"), ("STORAGE", "SSD"))
-
-
-@dataclass(frozen=True, slots=True)
-class TierCell:
-    """One tier of one node."""
-
-    name: str
-    used: str = ""
-    size: str = ""
-    percent: int = 0
-    hits: str = ""
-    evicted: str = ""
-    corrupt: int = 0
-    withheld: str = ""
-    """What the disk has no space for, in bytes; empty: it has all."""
-
-    @property
-    def there(self) -> bool:
-        """Whether the node has the tier."""
-        return bool(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +28,17 @@ class NodeRow:
 
     name: str
     address: str
-    state: str
-    word: str
-    shape: str
-    heard: Moment | None
-    tiers: tuple[TierCell, ...]
-    report: NodeReport
-    blocks: str
-    misses: str
+    state: KvNodeState
     slot_bytes: int
+    report: NodeReport = _UNTOLD
     heard_at: datetime | None = None
     unpin: tuple[Mapping[str, str], ...] = ()
     """Pins that operators have ended."""
+
+    @property
+    def shape(self) -> str:
+        """What stands before the word of its state."""
+        return SHAPES[self.state]
 
     @property
     def live(self) -> bool:
@@ -76,51 +55,37 @@ class NodeRow:
         """Copies whose checksum disagreed."""
         return sum(tier.corrupt for tier in self.report.tiers)
 
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether a disk has no space for all of its tier."""
+        return any(tier.withheld_slots for tier in self.report.tiers)
 
-def disk_is_full(row: NodeRow) -> bool:
-    """Return whether a node's disk has no space for all of its tier."""
-    return any(tier.withheld for tier in row.tiers)
+    @property
+    def tiers(self) -> list[tuple[str, TierReport | None, int, int]]:
+        """Name, counts (None: it has no such tier), slots with space, and percent of them in use."""
+        told = {tier.medium: tier for tier in reversed(self.report.tiers) if tier.slots}
+        sizes = {medium: tier.slots - tier.withheld_slots for medium, tier in told.items()}
+        return [
+            (name, told[medium], sizes[medium], round(100 * told[medium].used_slots / max(1, sizes[medium])))
+            if medium in told
+            else (name, None, 0, 0)
+            for medium, name in _MEDIA
+        ]
+
+    def age_s(self, now: datetime) -> float:
+        """Return how old its report is."""
+        return (now - self.heard_at).total_seconds() if self.heard_at is not None else 0.0
 
 
-def node_row(node: KvNode, now: datetime) -> NodeRow:
+def node_row(node: KvNode) -> NodeRow:
     """Return a node's row; one that never reported, or in a form that this program does not read, has no counts."""
+    row = NodeRow(node.name, node.address, KvNodeState(node.state), node.slot_bytes)
     told = getattr(node, "report", None)
-    report = _report(told.content) if told is not None else NodeReport()
-    return NodeRow(
-        name=node.name,
-        address=node.address,
-        state=node.state,
-        word=KvNodeState(node.state).label,
-        shape=SHAPES[KvNodeState(node.state)],
-        heard=moment(told.heard_at if told is not None else None, now),
-        tiers=tuple(_cell(name, medium, report, node.slot_bytes) for medium, name in _MEDIA),
-        report=report,
-        blocks=whole(report.blocks),
-        misses=short(report.misses),
-        slot_bytes=node.slot_bytes,
-        heard_at=told.heard_at if told is not None else None,
-        unpin=tuple(told.unpin) if told is not None else (),
-    )
+    return row if told is None else replace(row, report=_report(told.content), heard_at=told.heard_at, unpin=told.unpin)
 
 
 def _report(content: object) -> NodeReport:
     try:
         return msgspec.convert(content, prepared(NodeReport))
     except msgspec.ValidationError:
-        return NodeReport()
-
-
-def _cell(name: str, medium: str, report: NodeReport, slot_bytes: int) -> TierCell:
-    tier = next((each for each in report.tiers if each.medium == medium), TierReport(medium=medium))
-    if not tier.slots:
-        return TierCell(name)
-    return TierCell(
-        name=name,
-        used=byte_size(tier.used_slots * slot_bytes),
-        size=byte_size((tier.slots - tier.withheld_slots) * slot_bytes),
-        percent=round(100 * tier.used_slots / max(1, tier.slots - tier.withheld_slots)),
-        hits=short(tier.hits),
-        evicted=short(tier.evicted),
-        corrupt=tier.corrupt,
-        withheld=byte_size(tier.withheld_slots * slot_bytes) if tier.withheld_slots else "",
-    )
+        return _UNTOLD

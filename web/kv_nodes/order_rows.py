@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from controlplane.kv_nodes.models.kv_order import KvOrder
-from controlplane.platform.format import UNKNOWN, Moment, byte_size, count, duration, moment_of, percent, short
+from controlplane.platform.format import UNKNOWN, moment, short
 
 SHOWN = 12
-PLANNERS = {"prefetch": "Prefetch", "advisory": "Advisory", "replicate": "Replication", "shrink": "Cold copies"}
-_WHY = {
-    "prefetch": "a request waited for its engine",
-    "advisory": "a session announced its request",
-    "replicate": "loaded from elsewhere again and again",
-    "shrink": "a replica that nobody loads from",
+PLANNERS = {
+    "prefetch": ("Prefetch", "a request waited for its engine"),
+    "advisory": ("Advisory", "a session announced its request"),
+    "replicate": ("Replication", "loaded from elsewhere again and again"),
+    "shrink": ("Cold copies", "a replica that nobody loads from"),
 }
+"""Name of each planner, and why it asks."""
 _OUTCOMES = {
     "moved": "Moved",
     "missing": "Missing",
@@ -28,105 +26,55 @@ _OUTCOMES = {
     "freed": "Freed",
     "kept": "Kept",
 }
+_WORTH = {"useless": "Useless", "open": "Not loaded yet"}
+_WORTH_OF_SPACE = {"useful": "Not missed", "useless": "Missed: asked for again", "open": "Not missed yet"}
 
 
-@dataclass(frozen=True, slots=True)
-class OrderRow:
-    """One order."""
-
-    planner: str
-    why: str
-    source: str
-    target: str
-    keeper: str
-    """Node that keeps the blocks which the target gives up; empty: the order moves blocks."""
-    asked: Moment
-    outcome: str
-    failed: bool
-    moved: str
-    size: str
-    took: str
-    worth: str
-    loads: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannerRow:
-    """What all stored orders of one planner came to."""
-
-    name: str
-    frees: bool
-    orders: str
-    moved: str
-    useful: str
-    useless: int
-    saved: str
-
-
-@dataclass(frozen=True, slots=True)
-class OrderTable:
-    """The newest orders, and a line for each planner that asked for any."""
-
-    planners: tuple[PlannerRow, ...]
-    rows: tuple[OrderRow, ...]
-    more: int
-
-
-def order_table(orders: QuerySet[KvOrder], now: datetime) -> OrderTable:
-    """Return the table of these orders."""
-    totals = orders.order_by("planner").values("planner").annotate(
-        asked=Count("pk"),
-        size=Sum("bytes"),
-        saved=Sum("saved_tokens"),
-        useful=Count("pk", filter=Q(worth="useful")),
-        useless=Count("pk", filter=Q(worth="useless")),
+def order_table(orders: QuerySet[KvOrder], now: datetime) -> dict[str, Any]:
+    """Return the newest of these orders, and a line for each planner that asked for any."""
+    totals = list(
+        orders.order_by("planner").values("planner").annotate(
+            asked=Count("pk"),
+            size=Sum("bytes"),
+            saved=Sum("saved_tokens"),
+            useful=Count("pk", filter=Q(worth="useful")),
+            useless=Count("pk", filter=Q(worth="useless")),
+            judged=F("useful") + F("useless"),
+        )
     )  # fmt: skip
-    planners = tuple(_planner(each) for each in totals)
-    rows = tuple(_row(each, now) for each in orders.order_by("-asked_at", "-pk")[:SHOWN])
-    return OrderTable(planners, rows, max(0, sum(each["asked"] for each in totals) - len(rows)))
+    rows = [_row(each, now) for each in orders.order_by("-asked_at", "-pk")[:SHOWN]]
+    return {
+        "planners": [
+            {**each, "name": _planner(each["planner"])[0], "saved": token_words(each["saved"])} for each in totals
+        ],
+        "rows": rows,
+        "more": max(0, sum(each["asked"] for each in totals) - len(rows)),
+    }
 
 
-def _planner(total: Mapping[str, Any]) -> PlannerRow:
-    name = total["planner"]
-    judged = total["useful"] + total["useless"]
-    return PlannerRow(
-        name=PLANNERS.get(name, name),
-        frees=name == "shrink",
-        orders=count(total["asked"], "order"),
-        moved=byte_size(total["size"] or 0),
-        useful=percent(total["useful"] / judged if judged else None),
-        useless=total["useless"],
-        saved=_tokens(total["saved"] or 0),
-    )
+def _row(order: KvOrder, now: datetime) -> dict[str, Any]:
+    planner, why = _planner(order.planner)
+    return {
+        "order": order,
+        "planner": planner,
+        "why": why,
+        "asked": moment(order.asked_at, now),
+        "outcome": _OUTCOMES.get(order.outcome, order.outcome),
+        "failed": order.outcome in ("missing", "failed"),
+        "worth": _worth(order),
+    }
 
 
-def _row(order: KvOrder, now: datetime) -> OrderRow:
-    return OrderRow(
-        planner=PLANNERS.get(order.planner, order.planner),
-        why=_WHY.get(order.planner, ""),
-        source=f"SSD of {order.source}" if order.source == order.target else order.source,
-        target=order.target,
-        keeper=order.source if order.planner == "shrink" else "",
-        asked=moment_of(order.asked_at, now),
-        outcome=_OUTCOMES.get(order.outcome, order.outcome),
-        failed=order.outcome in ("missing", "failed"),
-        moved=f"{order.blocks} of {count(order.asked_blocks, 'block')}",
-        size=byte_size(order.bytes),
-        took=duration(order.seconds),
-        worth=_worth(order),
-        loads=count(order.loads, "load") if order.loads else "",
-    )
+def _planner(name: str) -> tuple[str, str]:
+    return PLANNERS.get(name, (name, ""))
 
 
-def _tokens(number: int) -> str:
+def token_words(number: int) -> str:
+    """Return a short number of tokens: 1 token, 4.1k tokens."""
     return f"{short(number)} {'token' if number == 1 else 'tokens'}"
 
 
 def _worth(order: KvOrder) -> str:
     if order.planner == "shrink":
-        return {"useful": "Not missed", "useless": "Missed: asked for again", "open": "Not missed yet"}.get(
-            order.worth, UNKNOWN
-        )
-    if order.worth == "useful":
-        return f"{_tokens(order.saved_tokens)} saved"
-    return {"useless": "Useless", "open": "Not loaded yet"}.get(order.worth, UNKNOWN)
+        return _WORTH_OF_SPACE.get(order.worth, UNKNOWN)
+    return f"{token_words(order.saved_tokens)} saved" if order.worth == "useful" else _WORTH.get(order.worth, UNKNOWN)

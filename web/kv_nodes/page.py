@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -21,17 +20,18 @@ from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from web.kv_nodes.advisory_rows import AdvisoryTable, advisory_table
+from web.kv_nodes.advisory_rows import advisory_table
 from web.kv_nodes.compression_rows import compression_rows
 from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
-from web.kv_nodes.node_rows import NodeRow, node_row
+from web.kv_nodes.node_rows import node_row
 from web.kv_nodes.order_rows import order_table
-from web.kv_nodes.pin_rows import pin_row, pin_table
+from web.kv_nodes.pin_rows import SHOWN, left_out, pin_rows
 from web.kv_nodes.prefix_rows import prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
+from web.shell.no_role import needs_all_pools
 from web.shell.refusal import Refusal, attempted
 
 ADDRESS = "/kv"
@@ -44,6 +44,7 @@ SAID = {
 
 
 @require_safe
+@needs_all_pools(PAGE, "KV nodes belong to no pool; seeing them")
 def kv_store(request: HttpRequest) -> HttpResponse:
     """Show every node manager to whoever has a role everywhere."""
     return _page(request)
@@ -74,29 +75,34 @@ def end_pin(request: HttpRequest, name: str) -> HttpResponse:
 
 def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
     actor, now = console_actor(request), timezone.now()
-    if not may(actor, Role.VIEWER):
-        missing = "KV nodes belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     nodes = visible_kv_nodes(actor).order_by("name")
-    rows = [node_row(node, now) for node in nodes[:MAX_ROWS]]
-    users = _users(rows)
+    rows = [node_row(node) for node in nodes[:MAX_ROWS]]
+    pins = pin_rows(rows, now)
+    users = list(Engine.objects.exclude(kv_node="").values_list("name", "connect_url", "kv_node", "supervised"))
+    names = {row.name: row.name for row in rows} | {url.partition("://")[2]: name for name, url, *_ in users}
+    keep: dict[str, list[str]] = {}
+    for name, _, node, _ in sorted(users):
+        keep.setdefault(node, []).append(name)
+    pin = tuple(asked(request, name, 64) for name in ("node", "unpin", "tenant"))
     context = shell_context(
         request,
         page=PAGE,
-        rows=[(row, sorted(users.by_node.get(row.name, ()))) for row in rows],
+        rows=[(row, keep.get(row.name, ())) for row in rows],
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
-        matrix=transfer_matrix(rows, users.names),
+        matrix=transfer_matrix(rows, names),
         orders=order_table(visible_kv_orders(actor), now),
         advisories=_advisories(),
         finding=finding(rows),
         advice=load_advice(rows),
         compression=compression_rows(rows),
-        advice_prompt=f"{TOKENS:,} tokens",
+        advice_tokens=TOKENS,
         prefixes=prefix_rows(Pool.objects.order_by("name"), [row.name for row in rows if row.live], now.timestamp()),
-        scale=(BYTES_PER_TOKEN, RATIO) if users.simulated else None,
-        pins=pin_table(rows, now),
+        scale=(BYTES_PER_TOKEN, RATIO) if any(supervised for *_, supervised in users) else None,
+        now=now,
+        pins=pins[:SHOWN],
+        more_pins=left_out(rows),
         may_delete=may(actor, Role.OPERATOR),
-        unpinning=pin_row(rows, asked(request, "node", 64), asked(request, "unpin", 64), asked(request, "tenant"), now),
+        unpinning=next((row for row in pins if (row.node.name, row.pin.name, row.pin.tenant) == pin), None),
         deleting=next((row for row in rows if row.name == asked(request, "delete", 64) and not row.live), None),
         problem=problem,
         said=SAID.get(request.GET.get("said", ""), ""),
@@ -106,30 +112,10 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
     return render(request, part, context, status=status)
 
 
-def _advisories() -> AdvisoryTable:
+def _advisories() -> dict[str, Any]:
     """Return what gateways count; names are looked up where there is anything to name."""
     told = advised()
     pools, sources = [each.pool_id for each in told.pools], [each.source for each in told.sources]
     names = dict(Pool.objects.filter(slug__in=pools).values_list("slug", "name")) if pools else {}
     keys = dict(ApiKey.objects.filter(key_id__in=sources).values_list("key_id", "name")) if sources else {}
     return advisory_table(told, names, keys)
-
-
-@dataclass(frozen=True, slots=True)
-class _Users:
-    by_node: dict[str, list[str]]
-    """Names of the engines whose blocks a node keeps."""
-    names: dict[str, str]
-    """How clients that gave their address or name are called."""
-    simulated: bool
-
-
-def _users(rows: Sequence[NodeRow]) -> _Users:
-    users = _Users({}, {row.name: row.name for row in rows}, simulated=False)
-    for name, url, node, supervised in Engine.objects.exclude(kv_node="").values_list(
-        "name", "connect_url", "kv_node", "supervised"
-    ):
-        users.by_node.setdefault(node, []).append(name)
-        users.names[url.partition("://")[2]] = name
-        users = replace(users, simulated=users.simulated or supervised)
-    return users

@@ -7,69 +7,47 @@ from dataclasses import dataclass
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.affinity.intake import affinity_hearing
-from controlplane.platform.format import rate, short
-from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from gateway.contracts.affinity_sample import SharedPrefix
 
 SHOWN = 10
-_DIGITS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class HolderCell:
-    """One node: where it has the prefix."""
-
-    node: str
-    tier: str
-    """dram, ssd, or empty: nowhere."""
-    words: str
+_TIERS = {"dram": "in DRAM", "ssd": "on SSD", "": "no copy"}
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixRow:
-    """One prefix."""
+    """One prefix, and by node the tier that has it: dram, ssd, or empty."""
 
-    hash: str
-    pool: str
-    tokens: str
-    requests: str
-    engines: int
-    """That hold it in their own memory."""
-    cells: tuple[HolderCell, ...]
-    copies: int
-    """On nodes, whatever the tier."""
+    pool: Pool
+    prefix: SharedPrefix
+    per_s: float
+    tiers: dict[str, str]
+
+    @property
+    def tokens(self) -> int:
+        """How many its prompts share."""
+        return self.prefix.last_block * self.pool.block_tokens
+
+    @property
+    def copies(self) -> int:
+        """On nodes, whatever the tier."""
+        return sum(map(bool, self.tiers.values()))
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """Tier and words of each node."""
+        return [(tier, f"{node}: {_TIERS[tier]}") for node, tier in self.tiers.items()]
 
 
-def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> tuple[PrefixRow, ...]:
+def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list[PrefixRow]:
     """Return the most frequent prefixes of these pools by what gateways said last; `now` is unix seconds."""
-    found: list[tuple[float, Pool, SharedPrefix]] = []
+    found = []
     for pool in pools:
         word = affinity_hearing().of(pool.slug, now)
-        if word is not None:
-            found += [(_per_s(word.pool, each), pool, each) for each in word.pool.prefixes]
-    found.sort(key=lambda each: (-each[0], each[2].key))
-    return tuple(_row(*each, nodes) for each in found[:SHOWN])
+        for each in word.pool.prefixes if word is not None else ():
+            per_s = each.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
+            found.append(PrefixRow(pool, each, per_s, {node: _tier(each, node) for node in nodes}))
+    return sorted(found, key=lambda each: (-each.per_s, each.prefix.key))[:SHOWN]
 
 
-def _per_s(pool: PoolAffinity, prefix: SharedPrefix) -> float:
-    return prefix.requests / pool.span_s if pool.span_s > 0 else 0.0
-
-
-def _row(per_s: float, pool: Pool, prefix: SharedPrefix, nodes: Sequence[str]) -> PrefixRow:
-    cells = tuple(_cell(node, prefix) for node in nodes)
-    return PrefixRow(
-        hash=prefix.key[:_DIGITS],
-        pool=pool.name,
-        tokens=short(prefix.last_block * pool.block_tokens),
-        requests=rate(per_s),
-        engines=len(prefix.holders),
-        cells=cells,
-        copies=sum(bool(each.tier) for each in cells),
-    )
-
-
-def _cell(node: str, prefix: SharedPrefix) -> HolderCell:
-    if node in prefix.dram_nodes:
-        return HolderCell(node, "dram", f"{node}: in DRAM")
-    if node in prefix.ssd_nodes:
-        return HolderCell(node, "ssd", f"{node}: on SSD")
-    return HolderCell(node, "", f"{node}: no copy")
+def _tier(prefix: SharedPrefix, node: str) -> str:
+    return "dram" if node in prefix.dram_nodes else "ssd" if node in prefix.ssd_nodes else ""

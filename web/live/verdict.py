@@ -12,6 +12,7 @@ from controlplane.platform.format import clock_time, count, duration, percent, r
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.refusal_words import refused_words
+from web.shell.some_names import some_names
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""
@@ -243,9 +244,7 @@ def _in_state(sample: FleetSample, state: str) -> list[EngineSample]:
 
 
 def _names(engines: Sequence[EngineSample]) -> str:
-    named = ", ".join(engine.name for engine in engines[:NAMED_ENGINES])
-    rest = len(engines) - NAMED_ENGINES
-    return f"{named} and {rest} more" if rest > 0 else named
+    return some_names([engine.name for engine in engines], NAMED_ENGINES)
 
 
 def _because(engine: EngineSample) -> str:

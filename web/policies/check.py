@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.platform.format import moment_of
 from web.policies.access import opened, refused, version_named, version_number
 from web.policies.editor.draft_form import form_as_typed
-from web.policies.rollout_words import reach_of
+from web.policies.rollout import reach_of
 from web.policies.words import author_of
 
 

@@ -7,12 +7,11 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.format import moment_of
 from controlplane.policies.document.diff import diff_runs
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed, document_text
 from web.policies.access import known_version, opened
-from web.policies.words import author_of, change_lines
+from web.policies.words import change_lines, version_facts
 from web.shell.frame import shell_context
 
 
@@ -23,16 +22,12 @@ def compare(request: HttpRequest, slug: str) -> HttpResponse:
     old, new = known_version(standing, request.GET.get("from")), known_version(standing, request.GET.get("to"))
     now = timezone.now()
     before, after = completed(old.document), completed(new.document)
-    sides = [
-        {"version": each, "author": author_of(each), "at": moment_of(each.published_at or each.created_at, now)}
-        for each in (old, new)
-    ]
     context = shell_context(
         request,
         page="Policies",
         standing=standing,
-        old=sides[0],
-        new=sides[1],
+        old=version_facts(old, now),
+        new=version_facts(new, now),
         changes=change_lines(changes_between(before, after)),
         runs=diff_runs(before, after),
         text=document_text(after),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,59 +11,22 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.format import NARROW_SPACE, UNKNOWN, Moment, count, moment_of, percent, rate, setting
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, count, or_dash, rate, setting
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyStanding, open_drafts, policies_of
 from controlplane.policies.upgrade import baseline_note, reading_problem
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
-from web.policies.words import author_of
+from web.policies.words import version_facts
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 LISTED_DRAFTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DraftLine:
-    """One draft that may still go live."""
-
-    number: int
-    author: str
-    at: Moment
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
-    """One pool under its policy; a policy that no pool follows has one row too."""
-
-    slug: str
-    policy: str
-    pool: str
-    served_model: str
-    live: int | None
-    author: str
-    at: Moment | None
-    message: str
-    placement: str
-    order: str
-    slo: str
-    requests: str
-    on_time: str
-    on_time_note: str
-    """Over which time the share is, or why there is none."""
-    low: bool
-    """Whether the share is below what a pool should reach."""
-    drafts: tuple[DraftLine, ...]
-    more_drafts: int
-    unreadable: str
-    """Why this program cannot run the live version; empty where it can."""
-    replaced: str
-    """What the pool does instead of what the live version says; empty: as it says."""
-
-
 TARGET_SHARE = 0.9
+"""Of requests on time that a pool should reach."""
 
 
 @require_safe
@@ -87,35 +50,30 @@ def policies(request: HttpRequest) -> HttpResponse:
 
 def _row(
     standing: PolicyStanding, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
-) -> PolicyRow:
+) -> dict[str, Any]:
+    """Return one pool under its policy; a policy that no pool follows has one row too."""
     live = standing.live
     document = completed(live.document) if live else {}
     heard = next((each for each in sample.pools if pool and each.pool_id == pool.slug), None) if sample else None
     published_at = live.published_at if live else None
     share = heard.on_time_share if heard else None
-    return PolicyRow(
-        slug=standing.policy.slug,
-        policy=standing.policy.name,
-        pool=pool.name if pool else "",
-        served_model=pool.served_model if pool else "",
-        live=standing.live_number,
-        author=author_of(live) if live else "",
-        at=moment_of(published_at, now) if published_at else None,
-        message=live.message if live else "",
-        placement=document.get("placement", {}).get("name", UNKNOWN),
-        order=document.get("order", {}).get("name", UNKNOWN),
-        slo=setting(document["ttft_slo_s"]) if "ttft_slo_s" in document else UNKNOWN,
-        requests=rate(heard.requests_per_s) if heard else UNKNOWN,
-        on_time=UNKNOWN if share is None else percent(share),
-        on_time_note=_window_words(pool, heard, sample, standing.live_number, published_at, now),
-        low=share is not None and share < TARGET_SHARE,
-        drafts=tuple(DraftLine(each.number, author_of(each), moment_of(each.created_at, now)) for each in drafts)[
-            :LISTED_DRAFTS
-        ],
-        more_drafts=max(0, len(drafts) - LISTED_DRAFTS),
-        unreadable=reading_problem(live) if live else "",
-        replaced=baseline_note(live) if live else "",
-    )
+    return {
+        "policy": standing.policy,
+        "pool": pool,
+        "live": version_facts(live, now),
+        "placement": document.get("placement", {}).get("name", UNKNOWN),
+        "order": document.get("order", {}).get("name", UNKNOWN),
+        "slo": or_dash(document.get("ttft_slo_s"), setting),
+        "requests": rate(heard.requests_per_s) if heard else UNKNOWN,
+        "on_time": share,
+        "on_time_note": _window_words(pool, heard, sample, standing.live_number, published_at, now),
+        "low": share is not None and share < TARGET_SHARE,
+        "drafts": [version_facts(each, now) for each in drafts[:LISTED_DRAFTS]],
+        "more_drafts": max(0, len(drafts) - LISTED_DRAFTS),
+        # Why this program cannot run the live version, or what the pool does instead of what that says.
+        "unreadable": reading_problem(live) if live else "",
+        "replaced": baseline_note(live) if live else "",
+    }
 
 
 def _window_words(

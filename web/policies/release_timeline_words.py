@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -40,16 +40,14 @@ TITLES = {
 }
 
 
-def _whatif_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('experiments')}?new&pool={standing.operated[0].slug}&draft={number}"
-
-
-def _shadow_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('shadows')}?new&pool={standing.operated[0].slug}&draft={number}"
-
-
-def _canary_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('canaries')}?new&policy={standing.policy.slug}&version={number}"
+STARTS = {
+    WHAT_IF: ("whatif-link", "Run a what-if", "Run recorded traffic through this draft", "experiments"),
+    SHADOW: ("shadow-link", "Start a shadow", "Compare this draft's choices with the live policy's", "shadows"),
+    CANARY: ("canary-link", "Start a canary", "Let this draft place a share of sessions", "canaries"),
+}
+"""Where each way of trying a version out begins: id, words and hint of the link, and the name of its address."""
+AGAIN = "Run again"
+"""What the link says where the way was gone before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +56,8 @@ class Start:
 
     link_id: str
     words: str
-    again: str
-    """Where the way was gone before."""
     hint: str
-    form: Callable[[PolicyStanding, int], str]
-
-
-STARTS: dict[str, Start] = {
-    WHAT_IF: Start(
-        "whatif-link", "Run a what-if", "Run again", "Run recorded traffic through this draft", _whatif_form
-    ),
-    SHADOW: Start(
-        "shadow-link",
-        "Start a shadow",
-        "Run again",
-        "Compare this draft's choices with the live policy's",
-        _shadow_form,
-    ),
-    CANARY: Start(
-        "canary-link", "Start a canary", "Run again", "Let this draft place a share of sessions", _canary_form
-    ),
-}
-"""Where each way of trying a version out begins."""
+    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +74,6 @@ class ShownStep:
     against: bool = False
     """What was found speaks against the draft."""
     start: Start | None = None
-    start_href: str = ""
-    start_words: str = ""
 
 
 def strip_of(
@@ -134,15 +110,11 @@ def _trial(step: TimelineStep, standing: PolicyStanding, number: int, now: datet
     }
     if not (possible[step.step] and standing.operated):
         return shown
-    start = STARTS[step.step]
-    tried = step.at is not None
-    return replace(
-        shown,
-        words="" if step.state == NEXT else shown.words,
-        start=start,
-        start_href=start.form(standing, number),
-        start_words=start.again if tried else start.words,
-    )
+    link_id, words, hint, name = STARTS[step.step]
+    by_pool = f"pool={standing.operated[0].slug}&draft={number}"
+    about = f"policy={standing.policy.slug}&version={number}" if step.step == CANARY else by_pool
+    start = Start(link_id, words if step.at is None else AGAIN, hint, f"{reverse(name)}?new&{about}")
+    return replace(shown, words="" if step.state == NEXT else shown.words, start=start)
 
 
 def line_of(journey: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:

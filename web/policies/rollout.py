@@ -6,8 +6,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+from controlplane.platform.format import NARROW_SPACE
 from controlplane.platform.live_fleet.samples import fleet_samples
+from controlplane.policies.reading import PolicyStanding, version_of
 from gateway.contracts.fleet_sample import FleetSample
 
 
@@ -65,3 +68,25 @@ def version_watch() -> VersionWatch:
     watch = VersionWatch()
     fleet_samples().subscribe_each(watch.take)
     return watch
+
+
+def reach_of(standing: PolicyStanding, number: int) -> dict[str, Any] | None:
+    """Return whether version `number` runs everywhere, and the sentence about it; None where it never was live."""
+    version = standing.live if standing.live_number == number else version_of(standing.policy, number)
+    if version is None or version.published_at is None:
+        return None
+    if standing.live_number != number:
+        live = f"v{standing.live_number}" if standing.live_number else "no version"
+        return {"number": number, "done": True, "overtaken": True, "words": f"v{number} is not live: {live} is."}
+    slugs = [pool.slug for pool in standing.pools]
+    reach = version_watch().reach(slugs, number, version.published_at.timestamp())
+    return {"number": number, "done": reach.everywhere, "overtaken": False, "words": _words(number, reach, bool(slugs))}
+
+
+def _words(number: int, reach: Reach, has_pools: bool) -> str:
+    if not has_pools:
+        return f"v{number} is live; no pool uses this policy yet."
+    if reach.gateways == 0:
+        return f"v{number} is published; no gateway has reported its version yet."
+    after = f" after {reach.after_s:.1f}{NARROW_SPACE}s" if reach.everywhere and reach.after_s is not None else ""
+    return f"v{number} is live on {reach.reached} of {reach.gateways} gateways{after}."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN
+from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN, moment_of
 from controlplane.policies.document.merge import MergedPlace
 from controlplane.policies.document.paths import value_at
 from controlplane.policies.document.schema import (
@@ -22,6 +23,7 @@ from controlplane.policies.document.schema import (
 )
 from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
+from web.shell.some_names import some_names
 
 PROGRAM = "Switchyard"
 """The author of versions that the program itself made."""
@@ -45,6 +47,21 @@ def author_of(version: PolicyVersion) -> str:
     return version.author.get_username() if version.author else PROGRAM
 
 
+def version_facts(version: PolicyVersion | None, now: datetime) -> dict[str, Any] | None:
+    """Return what pages say of a version: who made it when, and of what; None for none."""
+    if version is None:
+        return None
+    return {
+        "number": version.number,
+        "author": author_of(version),
+        "at": moment_of(version.published_at or version.created_at, now),
+        "message": version.message,
+        "based_on": version.based_on,
+        "copies": version.copies,
+        "is_draft": version.published_at is None,
+    }
+
+
 def change_lines(places: Iterable[MergedPlace]) -> list[ChangeLine]:
     """Return each change with its title, what it was and what it becomes."""
     lines = []
@@ -58,10 +75,7 @@ def change_lines(places: Iterable[MergedPlace]) -> list[ChangeLine]:
 
 def change_summary(places: Iterable[MergedPlace]) -> str:
     """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → shed and 2 more."""
-    lines = change_lines(places)
-    named = ", ".join(f"{line.title} {line.was} → {line.now}" for line in lines[:_LISTED_CHANGES])
-    more = len(lines) - _LISTED_CHANGES
-    return f"{named} and {more} more" if more > 0 else named
+    return some_names([f"{line.title} {line.was} → {line.now}" for line in change_lines(places)], _LISTED_CHANGES)
 
 
 def title_and_unit(path: Path) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,31 +10,19 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.format import percent
 from controlplane.platform.live_fleet.samples import fleet_samples
-from controlplane.platform.role import Role
-from controlplane.platform.roles import may
 from web.regions.flow import flow
 from web.regions.region_rows import RegionRow, region_rows
-from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
+from web.shell.no_role import needs_all_pools
 
 ADDRESS = "/regions"
 PAGE = "Regions"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What the page says first."""
-
-    text: str
-    shape: str
-
-
 @require_safe
+@needs_all_pools(PAGE, "Regions belong to no pool; seeing them")
 def regions(request: HttpRequest) -> HttpResponse:
     """Show all regions to whoever has a role everywhere."""
-    if not may(console_actor(request), Role.VIEWER):
-        missing = "Regions belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     sample = fleet_samples().latest
     rows = region_rows(sample) if sample is not None else []
     arriving = sum(row.arriving_per_s for row in rows)
@@ -51,25 +38,24 @@ def regions(request: HttpRequest) -> HttpResponse:
         forwarded=percent(forwarded / arriving if arriving else None),
         forwarded_per_s=f"{forwarded:.1f}",
         queued=sum(row.queued for row in rows),
-        links_up=sum(link.shape == "serving" for link in links),
+        links_up=sum(link.up for link in links),
         links=len(links),
         fragment=f"{ADDRESS}?fragment=1",
     )
     return render(request, "regions/live.html" if "fragment" in request.GET else "regions/page.html", context)
 
 
-def _finding(rows: Sequence[RegionRow]) -> Finding:
+def _finding(rows: Sequence[RegionRow]) -> tuple[str, str]:
+    """Return what the page says first, and its shape."""
     if not rows:
-        return Finding("One region", "serving")
+        return ("One region", "serving")
     adopted = [row for row in rows if row.served_by]
     if adopted:
-        return Finding(
-            f"{adopted[0].served_by} serves the engines of {adopted[0].name}, whose gateway has died.", "degraded"
-        )
-    cut = [(row.name, link.region) for row in rows for link in row.links if link.shape != "serving"]
+        return (f"{adopted[0].served_by} serves the engines of {adopted[0].name}, whose gateway has died.", "degraded")
+    cut = [(row.name, link.region) for row in rows for link in row.links if not link.up]
     if cut:
-        return Finding(f"{cut[0][0]} does not reach {cut[0][1]}; each serves its own requests.", "lost")
+        return (f"{cut[0][0]} does not reach {cut[0][1]}; each serves its own requests.", "lost")
     busiest = max(rows, key=lambda row: row.forwarded_share)
     if busiest.forwarded_share >= 0.005:
-        return Finding(f"{busiest.name} forwards {percent(busiest.forwarded_share)} of its requests.", "hot")
-    return Finding("Every region serves its own requests.", "serving")
+        return (f"{busiest.name} forwards {percent(busiest.forwarded_share)} of its requests.", "hot")
+    return ("Every region serves its own requests.", "serving")

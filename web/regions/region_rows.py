@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controlplane.platform.format import short
-from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import TAKING_WORK, FleetSample
 from gateway.contracts.region_sample import RegionLink, RegionSample
+from web.fleet.topology.words import owner_words
 
 FULL_QUEUE = 4
 """A region whose queue is longer takes nothing from others (gateway.regions)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRow:
-    """How a region's gateways reach another region."""
-
-    region: str
-    words: str
-    shape: str
-    rtt: str
-    age: str
-    clock: str
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Which gateway decides for a pool."""
-
-    pool: str
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +23,7 @@ class RegionRow:
     local_per_s: float
     forwarded_per_s: dict[str, float]
     served_per_s: float
-    tokens: str
+    tokens: int
     running: int
     queued: int
     available: int
@@ -52,8 +32,9 @@ class RegionRow:
     epoch: int
     served_by: str
     """The region whose gateway serves its engines, where that is another."""
-    owners: tuple[Owner, ...]
-    links: tuple[LinkRow, ...]
+    owners: list[tuple[str, str]]
+    """Names of its pools, and which gateway decides for each, where its gateways say."""
+    links: list[RegionLink]
 
     @property
     def arriving_per_s(self) -> float:
@@ -96,7 +77,7 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
         local_per_s=local,
         forwarded_per_s=dict(sorted(forwarded.items())),
         served_per_s=local + taken,
-        tokens=short(sum(engine.outstanding_tokens for engine in engines)),
+        tokens=sum(engine.outstanding_tokens for engine in engines),
         running=sum(engine.running for engine in engines),
         queued=queued,
         available=available,
@@ -104,7 +85,7 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
         gateways=len(own),
         epoch=number,
         served_by=served_by,
-        owners=_owners(pools),
+        owners=[(pool.name, words) for pool in pools for words in owner_words(pool)],
         links=_links(name, own),
     )
 
@@ -122,35 +103,11 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
     return ("serving", "Forwards some") if forwards else ("serving", "Has room")
 
 
-def _owners(pools: Sequence[PoolSample]) -> tuple[Owner, ...]:
-    """Return who decides for each pool, where its gateways say."""
-    owners = []
-    for pool in pools:
-        known = [role for role in getattr(pool, "roles", ()) if role.owner]
-        if known:
-            newest = max(known, key=lambda role: role.epoch)
-            owners.append(Owner(pool.name, f"owned by {newest.owner}, epoch {newest.epoch}"))
-    return tuple(owners)
-
-
-def _links(name: str, own: Sequence[RegionSample]) -> tuple[LinkRow, ...]:
-    """Return one row per other region: the best of the links to its gateways."""
+def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:
+    """Return one per other region: the best of the links to its gateways."""
     best: dict[str, RegionLink] = {}
     for link in (link for each in own for link in each.links):
         known = best.get(link.region)
         if known is None or (link.up, -(link.heard_s_ago or 0.0)) > (known.up, -(known.heard_s_ago or 0.0)):
             best[link.region] = link
-    return tuple(_link(link) for region, link in sorted(best.items()) if region != name)
-
-
-def _link(link: RegionLink) -> LinkRow:
-    shape, words = ("serving", "Up") if link.up else ("lost", "Refuses connections" if link.dead else "Silent")
-    known = link.heard_s_ago is not None
-    return LinkRow(
-        region=link.region,
-        words=words,
-        shape=shape,
-        rtt=f"{2000 * link.one_way_s:.0f} ms" if known else "—",
-        age=f"{1000 * link.heard_s_ago:.0f} ms" if link.heard_s_ago is not None and link.heard_s_ago < 10 else "—",
-        clock=f"{1000 * link.clock_offset_s:+.0f} ms" if known else "—",
-    )
+    return [link for region, link in sorted(best.items()) if region != name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import perf_counter, time
-from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Q, QuerySet
@@ -23,7 +22,7 @@ from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
-from web.shell.console_request import console_actor
+from web.shell.console_request import console_actor, filter_chips, row_number, with_query
 from web.shell.frame import shell_context
 
 ADDRESS = "/decisions"
@@ -56,7 +55,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         filter=wanted,
         rows=lines(rows),
         strip=shown,
-        chips=_chips(wanted),
+        chips=filter_chips(ADDRESS, wanted.given, _LABELS, {"late": "only"}),
         problem=problem,
         unknown_engine=bool(wanted.engine) and not rows and not problem and not _known_engine(actor, wanted.engine),
         older=older,
@@ -77,20 +76,20 @@ def decisions(request: HttpRequest) -> HttpResponse:
 @require_safe
 def decisions_tap(request: HttpRequest) -> HttpResponse:
     """Answer what was stored after a row, newest first, as the table's lines; with `strip` the strip too."""
-    after = request.GET.get("after", "")
-    if not after.isdecimal() or len(after) > 18:
+    after = row_number(request.GET.get("after"), 18)
+    if after is None:
         return JsonResponse({"error": "after must be the number of a row."}, status=400)
     wanted = DecisionFilter.of(request.GET)
     try:
         found = search(console_actor(request), wanted)
-        fresh = list(found.filter(pk__gt=int(after)).order_by("-pk")[:TAP_ROWS])
+        fresh = list(found.filter(pk__gt=after).order_by("-pk")[:TAP_ROWS])
         shown = strip(found, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
     except UnreadableFilterError as error:
         return JsonResponse({"error": str(error)}, status=400)
     fresh.sort(key=lambda row: (-row.at_ms, -row.pk))
     return JsonResponse(
         {
-            "after": max((row.pk for row in fresh), default=int(after)),
+            "after": max((row.pk for row in fresh), default=after),
             "count": len(fresh),
             "rows": render_to_string("request_log/decision_lines.html", {"rows": lines(fresh)}),
             "strip": render_to_string("request_log/decision_strip.html", {"strip": shown}) if shown else "",
@@ -126,21 +125,6 @@ def _page(found: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -
         found = found.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
     near = list(found[: PAGE_ROWS + 1])
     rows = near[:PAGE_ROWS]
-    return rows, _link(wanted, before=f"{rows[-1].at_ms}.{rows[-1].pk}") if len(near) > PAGE_ROWS else ""
-
-
-def _chips(wanted: DecisionFilter) -> list[dict[str, str]]:
-    given = wanted.given
-    return [
-        {
-            "name": _LABELS.get(name, name),
-            "value": "only" if name == "late" else value,
-            "without": _link(DecisionFilter(**{other: text for other, text in given.items() if other != name})),
-        }
-        for name, value in given.items()
-    ]
-
-
-def _link(wanted: DecisionFilter, **more: Any) -> str:
-    query = urlencode({**wanted.given, **more})
-    return f"{ADDRESS}?{query}" if query else ADDRESS
+    if len(near) <= PAGE_ROWS:
+        return rows, ""
+    return rows, with_query(ADDRESS, **wanted.given, before=f"{rows[-1].at_ms}.{rows[-1].pk}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -13,6 +14,7 @@ from controlplane.platform.actor import CONSOLE, Actor
 from controlplane.platform.one_line import one_line
 from controlplane.platform.request_actor import actor_of
 
+_NO_WORDS: Mapping[str, str] = {}
 Listed = TypeVar("Listed", bound=Model)
 
 
@@ -38,6 +40,20 @@ def kept(**parameters: object) -> str:
     """Return the parameters that are set as the start of a query, to which a link adds its own."""
     query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
     return f"{query}&" if query else ""
+
+
+def filter_chips(
+    address: str, given: Mapping[str, str], labels: Mapping[str, str], words: Mapping[str, str] = _NO_WORDS
+) -> list[dict[str, str]]:
+    """Return each condition of a filter: its label, its value or the words for any, and the address without it."""
+    return [
+        {
+            "name": labels.get(name, name),
+            "value": words.get(name, value),
+            "without": with_query(address, **{other: text for other, text in given.items() if other != name}),
+        }
+        for name, value in given.items()
+    ]
 
 
 def asked(request: HttpRequest, name: str, limit: int = 200) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.platform.role import Role
-from controlplane.platform.roles import may_somewhere
+from controlplane.platform.roles import may, may_somewhere
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
@@ -20,6 +21,7 @@ ONES_OWN = frozenset(
 )
 """Names of the addresses that everybody has: the log-in, the own account and its sessions."""
 MAX_NAMED = 5
+View = Callable[..., HttpResponse]
 
 
 class NoRoleMiddleware:
@@ -47,6 +49,26 @@ def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpR
     """Say with 403 which role a form or a verb needs, instead of showing it; `back` is an address of the console."""
     context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
     return render(request, "shell/no_role.html", context, status=403)
+
+
+def refused(request: HttpRequest, page: str, why: str, template: str = "shell/refused.html") -> HttpResponse:
+    """Say with 403 what a whole page is missing."""
+    return render(request, template, shell_context(request, page=page, why=why), status=403)
+
+
+def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
+    """Show a view to those who have a role in all pools; others read `why` they would need one."""
+
+    def guard(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest) -> HttpResponse:
+            if may(console_actor(request), Role.VIEWER):
+                return view(request)
+            return refused(request, page, f"{why} requires a role in all pools. Ask an admin.")
+
+        return guarded
+
+    return guard
 
 
 def _admins() -> list[str]:

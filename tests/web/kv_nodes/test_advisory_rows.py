@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from django.template.loader import render_to_string
+
 from controlplane.kv_nodes.advisory_tallies import LEAST_REQUESTS, together, verdict
 from gateway.contracts.advisory import AdvisoryTallies, PoolTally, SourceTally, decode_tallies, encode_tallies
 from web.kv_nodes.advisory_rows import advisory_table
@@ -13,27 +18,31 @@ def tallies(gateway: str, received: int = 4) -> AdvisoryTallies:
     return AdvisoryTallies(gateway, 0.0, 1.0, [source], [pool])
 
 
+def shown(table: dict[str, Any]) -> str:
+    page = render_to_string("kv_nodes/advisories.html", {"advisories": table})
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
 def test_what_several_gateways_count_adds_up() -> None:
     told = together([tallies("one"), decode_tallies(encode_tallies(tallies("other", 6)))])
     (source,), (pool,) = told.sources, told.pools
     assert (source.received, source.outcomes, source.bytes_moved) == (10, {"useful": 6, "spurious": 2}, 4096)
     assert (pool.advised, pool.sessions, pool.rule) == (6, 200, "gated")
-    table = advisory_table(told, {"demo": "Demo"}, {"key-1": "chat backend"})
-    (row,), (line,) = table.sources, table.pools
-    assert (row.name, row.pool, row.received, row.spurious, row.saved) == ("chat backend", "Demo", "10", "2", "1.0k")
-    assert (row.useful, row.useful_share[:2]) == ("6", "75")
-    assert (line.name, line.with_ttft[:3], line.without_ttft[:3]) == ("Demo", "100", "200")
+    page = shown(advisory_table(told, {"demo": "Demo"}, {"key-1": "chat backend"}))
+    assert "chat backend acme Demo 10 6 75.0 % 0 0 2 0 4.00 KiB 2.00 KiB useless 1.0k" in page
+    assert "Demo gated" in page
+    assert "100 ms 200 ms 6 / 20" in page
 
 
 def test_a_flood_for_sessions_that_nobody_knows_is_seen() -> None:
     flood = SourceTally("", "acme", "key-1", outcomes={"unknown": 100, "shed": 900})
     told = together([AdvisoryTallies("one", 0.0, 1.0, [flood], [])])
-    (row,) = advisory_table(told, {}, {"key-1": "chat backend"}).sources
-    assert (row.pool, row.received, row.shed, row.useful_share) == ("sessions not known", "1.0k", "900", "")
+    page = shown(advisory_table(told, {}, {"key-1": "chat backend"}))
+    assert "sessions not known 1.0k 0 0 0 0 900 0 B 0" in page
 
 
 def test_a_pool_that_is_gone_has_no_row() -> None:
-    assert advisory_table(together([tallies("one")]), {}, {}).pools == ()
+    assert advisory_table(together([tallies("one")]), {}, {})["pools"] == []
 
 
 def test_advisories_pay_where_loads_are_slow_or_contexts_long() -> None:

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport
+from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeReport, KvNodeState
 from kvstore.node.node_report import LinkReport, NodeReport
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.kv_nodes.some_orders import row, told
@@ -138,7 +138,7 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
             LinkReport(peer=f"p-{peer:02d}", sent_bytes=peer * number, received_bytes=1)
             for peer in range(1, MAX_CLIENTS + 4)
         ]
-        return NodeRow(f"n-{number:02d}", "", "serving", "", "", None, (), NodeReport(links=links), "", "", 0)
+        return NodeRow(f"n-{number:02d}", "", KvNodeState.SERVING, 0, NodeReport(links=links))
 
     matrix = transfer_matrix([row(number) for number in range(1, MAX_NODES + 3)], {"p-27": "an engine"})
     assert matrix.nodes == tuple(f"n-{number:02d}" for number in range(3, MAX_NODES + 3))
@@ -148,7 +148,7 @@ def test_a_matrix_holds_those_that_moved_the_most() -> None:
     assert "p-01" not in names
     most = next(line for line in matrix.lines if line.name == "an engine")
     assert most.cells[-1] is not None
-    assert most.cells[-1].level == 8
+    assert most.cells[-1][1] == 8
 
 
 def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> None:

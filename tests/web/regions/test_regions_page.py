@@ -83,13 +83,13 @@ def test_what_leaves_and_what_lands_are_of_one_scale() -> None:
     assert rows[2].forwarded_share == pytest.approx(14.2 / 92.0)
     assert rows[1].served_per_s == pytest.approx(42.8 + 10.3)
     picture = flow(rows)
-    assert len(picture.bars) == 6
-    assert len(picture.ribbons) == 3 + 3
-    assert max(bar.height for bar in picture.bars) == pytest.approx(78.0)
-    assert "us forwards 10.3 requests per second to eu" in picture.words
+    assert len(picture["bars"]) == 6
+    assert len(picture["ribbons"]) == 3 + 3
+    assert max(height for _, _, height in picture["bars"]) == pytest.approx(78.0)
+    assert "us forwards 10.3 requests per second to eu" in picture["words"]
 
 
 def test_a_quiet_fleet_divides_by_nothing() -> None:
     rows = region_rows(sample(gateway("eu", 0.0, {}, (link("us"),))))
-    assert flow(rows).words == "No region forwards requests"
+    assert flow(rows)["words"] == "No region forwards requests"
     assert rows[0].forwarded_share == 0.0

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from routing.regions.sovereignty import SovereigntyDocument
+from routing.regions.sovereignty import SovereigntyDocument, Verdict
 
 MAX_ROWS = 200
 OTHERS = ""
 """Stands for all tenants that no rule names."""
 
 
-@dataclass(frozen=True, slots=True)
-class HopCell:
-    """One hop; `same` is the diagonal."""
-
-    allowed: bool
-    rule: str
-    same: bool = False
-    changed: bool = False
+Hop = tuple[Verdict, bool, bool]
+"""What is allowed, whether it stays in its region, and whether that differs from what is in force."""
 
 
-@dataclass(frozen=True, slots=True)
-class HopRow:
-    """What one tenant's requests may do that arrive in one region."""
+def hop_matrix(
+    document: SovereigntyDocument, in_force: SovereigntyDocument, regions: Sequence[str]
+) -> list[tuple[str, str, list[Hop]]]:
+    """Return tenant, region of arrival and hops to all regions, at most MAX_ROWS times.
 
-    tenant: str
-    origin: str
-    cells: tuple[HopCell, ...]
-
-
-def hop_matrix(document: SovereigntyDocument, in_force: SovereigntyDocument, regions: Sequence[str]) -> list[HopRow]:
-    """Return at most MAX_ROWS rows; tenants are those that either document names, and all others together."""
+    Tenants are those that either document names, and all others together.
+    """
     tenants = (*dict.fromkeys((*document.tenants, *in_force.tenants)), OTHERS)
     rows = [
-        HopRow(tenant, origin, tuple(_cell(document, in_force, tenant, origin, region) for region in regions))
+        (tenant, origin, [_hop(document, in_force, tenant, origin, region) for region in regions])
         for tenant in tenants
         for origin in regions
     ]
     return rows[:MAX_ROWS]
 
 
-def _cell(
+def _hop(
     document: SovereigntyDocument, in_force: SovereigntyDocument, tenant: str, origin: str, destination: str
-) -> HopCell:
+) -> Hop:
     now, then = document.verdict(tenant, origin, destination), in_force.verdict(tenant, origin, destination)
-    return HopCell(now.allowed, now.rule, origin == destination, now.allowed != then.allowed)
+    return now, origin == destination, now.allowed != then.allowed

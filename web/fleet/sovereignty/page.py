@@ -28,6 +28,7 @@ from web.fleet.sovereignty.hop_matrix import MAX_ROWS, hop_matrix
 from web.fleet.sovereignty.rule_rows import RuleRow, blamed, rows_of, sent_rows, sentence
 from web.shell.console_request import console_actor, go, row_number, sent, why
 from web.shell.frame import shell_context
+from web.shell.no_role import needs_all_pools
 from web.shell.refusal import Refusal, attempted
 
 ADDRESS = "/sovereignty"
@@ -37,16 +38,13 @@ STALE = "Somebody changed the rules while you edited. Compare with the rules in 
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@needs_all_pools(PAGE, "Sovereignty rules belong to no pool; seeing them")
 def sovereignty(request: HttpRequest) -> HttpResponse:
     """Show the rules; on POST preview a draft, say what it costs, or put it in force."""
-    actor = console_actor(request)
-    if not may(actor, Role.VIEWER):
-        missing = "Sovereignty rules belong to no pool; seeing them requires a role in all pools. Ask an admin."
-        return render(request, "shell/refused.html", shell_context(request, page=PAGE, why=missing), status=403)
     if request.method != "POST":
         in_force = document_in_force()
         return _page(request, rows_of(in_force), in_force)
-    if not may(actor, Role.ADMIN):
+    if not may(console_actor(request), Role.ADMIN):
         rows = rows_of(document_in_force())
         return _page(
             request, rows, document_in_force(), problems=[FieldProblem("", "This requires the role admin.")], status=403
@@ -103,7 +101,7 @@ def _page(
         regions=regions,
         tenants=Tenant.objects.values_list("slug", flat=True)[:MAX_ROWS],
         matrix=matrix,
-        changed=sum(cell.changed for row in matrix for cell in row.cells),
+        changed=sum(changed for *_, hops in matrix for _, _, changed in hops),
         cost=_cost_words(cost),
         may_change=may(console_actor(request), Role.ADMIN),
         problem=" ".join(blamed(rows, problems)),

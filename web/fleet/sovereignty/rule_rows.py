@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.one_line import one_line
 from routing.regions.sovereignty import MAX_RULES, SovereigntyDocument, SovereigntyRule
+from web.shell.console_request import row_number
 
 FIELDS = ("name", "tenants", "from_regions", "to_regions", "note")
 NAMES = ("tenants", "from_regions", "to_regions")
@@ -59,9 +60,7 @@ def sent_rows(request: HttpRequest) -> list[RuleRow]:
         if str(at) in removed or not any(texts.values()):
             continue
         effect = columns["effect"][at] if at < len(columns["effect"]) else ""
-        rows.append(
-            RuleRow(int(place) if place.isdecimal() and len(place) < 5 else 0, allow=effect == "allow", **texts)
-        )
+        rows.append(RuleRow(row_number(place, 4) or 0, allow=effect == "allow", **texts))
     rows.sort(key=lambda row: row.place)
     for number, row in enumerate(rows, 1):
         row.place = number

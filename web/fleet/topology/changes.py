@@ -26,7 +26,7 @@ from web.fleet.topology.form import LABELS, MAX_WHY, EngineForm, merged
 from web.fleet.topology.page import GONE, NOTE, seen_engine, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
-from web.shell.console_request import console_actor
+from web.shell.console_request import console_actor, row_number
 
 Change = Callable[[HttpRequest, Engine], HttpResponse]
 
@@ -200,10 +200,10 @@ def _to_engine(request: HttpRequest, engine: Engine, note: str) -> HttpResponse:
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
-def seen_revision(request: HttpRequest) -> int | None:
+def seen_revision(request: HttpRequest) -> int:
     """Return the revision that the person saw; a form without a readable one matches none."""
-    text = request.POST.get("revision", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    number = row_number(request.POST.get("revision"), 9)
+    return -1 if number is None else number
 
 
 def _why(request: HttpRequest) -> str:

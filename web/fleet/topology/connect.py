@@ -10,15 +10,15 @@ from controlplane.fleet.connect.address import engine_address, facts_at, may_be_
 from controlplane.fleet.connect.connection import make_connection, plan_connection, targets
 from controlplane.fleet.connect.engine_facts import ConnectRefusedError
 from controlplane.fleet.engine_url import RejectedUrlError
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from routing.values.counted import count
 from web.fleet.topology.connect_form import ALLOW, KEY, POOL, URL, allowed_by, connect_drawer, text_of, wishes_of
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
+from web.shell.console_request import console_actor
 
 ADMINS_ONLY = "Connecting requires the role admin; ask an admin."
 
@@ -26,7 +26,7 @@ ADMINS_ONLY = "Connecting requires the role admin; ask an admin."
 @require_POST
 def connect(request: HttpRequest) -> HttpResponse:
     """Take the form one step further; the engine is asked nothing before its address is allowed."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     if not may(actor, Role.ADMIN):
         return topology_page(request, actor, seen_pools(actor), note=ADMINS_ONLY, status=403)
     try:

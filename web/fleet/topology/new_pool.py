@@ -12,16 +12,15 @@ from django.views.decorators.http import require_POST
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.topology import create_pool, create_region
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError, problem
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.publish import create_live_policy
 from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
-from web.shell.console_request import sent
+from web.shell.console_request import console_actor, sent
 
 Made = TypeVar("Made", Region, Policy)
 
@@ -29,7 +28,7 @@ Made = TypeVar("Made", Region, Policy)
 @require_POST
 def create(request: HttpRequest) -> HttpResponse:
     """Create the pool and what it needs, all or nothing; 422 with what was typed where something is wrong."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     try:
         with transaction.atomic():
             pool = _created(request, actor, sent(request, "why")[:200])

@@ -9,6 +9,8 @@ from django.http import QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from web.shell.console_request import row_number
+
 PAGE_ROWS = 100
 MAX_TEXT = 100
 SORTS = {
@@ -36,13 +38,12 @@ class TopologyScope:
     def of(cls, query: QueryDict) -> Self:
         """Read an address's query; what makes no sense falls back to showing more."""
         sort = query.get("sort", "")
-        page = query.get("page", "")
         return cls(
             q=query.get("q", "").strip()[:MAX_TEXT],
             pool=query.get("pool", "")[:64],
             state=query.get("state", "")[:16],
             sort=sort if sort in SORTS else "place",
-            page=int(page) if page.isascii() and page.isdigit() and len(page) < 6 and int(page) else 1,
+            page=row_number(query.get("page"), 5) or 1,
         )
 
     @property

@@ -16,6 +16,7 @@ from controlplane.policies.document.problems import InvalidPolicyError, problems
 from controlplane.policies.document.text import MAX_TEXT_BYTES, completed, document_text, read_document
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.notes import missing_keys, notes_on, vain_settings
+from web.shell.console_request import row_number
 
 MAX_MESSAGE = 200
 _MESSAGE = "message"
@@ -190,8 +191,7 @@ def form_as_typed(
     """Return the editor as somebody left it, checked; nothing that was typed is lost, valid or not."""
     text = posted.get("document", "")[: 2 * MAX_TEXT_BYTES].replace("\r\n", "\n")
     message = " ".join(posted.get(_MESSAGE, "").split())
-    number = posted.get("base", "")
-    base = int(number) if number.isdecimal() and len(number) < 10 else None
+    base = row_number(posted.get("base"), 9)
     shown = _shown(posted.get("shown", ""), live)
     try:
         typed = {name: value for name, value in posted.items() if isinstance(value, str)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -36,20 +35,6 @@ from web.shell.frame import shell_context
 
 _SIDES = (THEIRS, MINE)
 _FIELD = "choice."
-
-
-@dataclass(frozen=True, slots=True)
-class MergeRow:
-    """One place that a side changed; `choice` is what stands selected, empty where a person must choose."""
-
-    path: str
-    title: str
-    base: str
-    theirs: str
-    mine: str
-    side: str
-    choice: str
-    unresolved: bool
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -107,7 +92,7 @@ def render_merge(
     places = changed_places(*_sides(standing, draft))
     rows = [_row(place, choices or {}, unresolved) for place in places]
     live = standing.live
-    mine = sum(row.side in (MINE, CONFLICT, BOTH) for row in rows)
+    mine = sum(row["side"] in (MINE, CONFLICT, BOTH) for row in rows)
     context = shell_context(
         request,
         page="Policies",
@@ -117,9 +102,9 @@ def render_merge(
         who=author_of(live) if live else "Somebody",
         when=moment_of(live.published_at or live.created_at, timezone.now()) if live else None,
         rows=rows,
-        conflicts=sum(row.side == CONFLICT for row in rows),
+        conflicts=sum(row["side"] == CONFLICT for row in rows),
         mine_count=mine,
-        unresolved=[row for row in rows if row.unresolved],
+        unresolved=[row for row in rows if row["unresolved"]],
         problems=problems,
         again=again,
     )
@@ -135,18 +120,17 @@ def _sides(standing: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, An
     )
 
 
-def _row(place: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> MergeRow:
+def _row(place: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> dict[str, Any]:
+    """Return one place that a side changed; its choice is what stands selected, empty where a person must choose."""
     path, side = path_text(place.path), place.side
     by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE
     chosen = choices.get(path, "")
     title, unit = title_and_unit(place.path)
-    return MergeRow(
-        path,
-        title,
-        value_words(place.base, unit),
-        value_words(place.theirs, unit),
-        value_words(place.mine, unit),
-        side,
-        chosen if chosen in _SIDES else by_itself,
-        path in unresolved,
-    )
+    return {
+        "path": path,
+        "title": title,
+        **{name: value_words(getattr(place, name), unit) for name in ("base", "theirs", "mine")},
+        "side": side,
+        "choice": chosen if chosen in _SIDES else by_itself,
+        "unresolved": path in unresolved,
+    }

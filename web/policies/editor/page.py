@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.fleet.ready_engines import ready_engines
-from controlplane.platform.format import moment_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -23,10 +20,10 @@ from web.policies.access import version_number
 from web.policies.editor.draft_form import MAX_MESSAGE, DraftForm
 from web.policies.questions import Question, traffic_words
 from web.policies.release_timeline_words import line_of, strip_of
-from web.policies.rollout_words import reach_of
+from web.policies.rollout import reach_of
 from web.policies.schedule_words import schedule_line
 from web.policies.version_rail import rail_of
-from web.policies.words import author_of
+from web.policies.words import version_facts
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
@@ -62,8 +59,8 @@ def render_editor(
         schedule=schedule_line(newest_schedule(standing.policy), standing, now),
         form=form,
         rail=rail_of(standing, versions, now, opened=number),
-        live=_version_words(standing.live, now),
-        draft=_version_words(form.draft, now),
+        live=version_facts(standing.live, now),
+        draft=version_facts(form.draft, now),
         next_number=_next_number(form, versions),
         traffic=traffic_words(standing, ready_engines(standing.pools)),
         canary=canary,
@@ -81,17 +78,3 @@ def _next_number(form: DraftForm, versions: list[PolicyVersion]) -> int:
     if form.draft is not None and form.draft.published_at is None:
         return form.draft.number
     return max((version.number for version in versions), default=0) + 1
-
-
-def _version_words(version: PolicyVersion | None, now: Any) -> dict[str, Any] | None:
-    if version is None:
-        return None
-    return {
-        "number": version.number,
-        "author": author_of(version),
-        "at": moment_of(version.published_at or version.created_at, now),
-        "message": version.message,
-        "based_on": version.based_on,
-        "copies": version.copies,
-        "is_draft": version.published_at is None,
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
 from web.shell.chart import place
@@ -12,21 +11,11 @@ _MARGIN = 0.06
 """Of the bar, left free at either end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Places on the bar, percent from its left end."""
+def interval(reading: GuardrailReading) -> dict[str, str] | None:
+    """Return places on the bar, percent from its left end; None: nothing is known of the difference.
 
-    lower: str
-    difference: str
-    upper: str
-    width: str
-    limit: str
-    none: str
-    """Where both arms are alike; empty: the guard has no such place."""
-
-
-def interval(reading: GuardrailReading) -> Interval | None:
-    """Return the drawn interval; None: nothing is known of the difference."""
+    `none` is where both arms are alike; empty: the guard has no such place.
+    """
     if reading.difference is None or reading.lower is None or reading.upper is None:
         return None
     scale = math.log if reading.guard == TTFT else float
@@ -41,11 +30,6 @@ def interval(reading: GuardrailReading) -> Interval | None:
     def at(value: float) -> float:
         return (_MARGIN + (value - start) / span * (1 - 2 * _MARGIN)) * 100
 
-    return Interval(
-        lower=place(at(lower), 1),
-        difference=place(at(difference), 1),
-        upper=place(at(upper), 1),
-        width=place(at(upper) - at(lower), 1),
-        limit=place(at(limit), 1),
-        none="" if none is None else place(at(none), 1),
-    )
+    places = {"lower": lower, "difference": difference, "upper": upper, "limit": limit}
+    found = {name: place(at(value), 1) for name, value in places.items()}
+    return {**found, "width": place(at(upper) - at(lower), 1), "none": "" if none is None else place(at(none), 1)}

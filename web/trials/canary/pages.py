@@ -33,7 +33,7 @@ from planning.documents.guardrail_document import GuardDocument
 from routing.values.prepared_struct import prepared
 from web.policies.access import NEEDS_OPERATOR
 from web.policies.questions import word_to_type, wrong_word
-from web.shell.console_request import sent, sent_or_asked, why
+from web.shell.console_request import row_number, sent, sent_or_asked, why
 from web.shell.form_field import FormField
 from web.shell.refusal import Refusal
 from web.trials.canary import words
@@ -122,8 +122,7 @@ class CanaryPages(TrialPages):
         word = word_to_type(of_policy, ready_engines(of_policy.pools)) if verb == "promote" else ""
         if of_policy.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
             raise problem("confirm", wrong)
-        seen = sent(request, "revision", 10)
-        expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
+        expected = row_number(request.POST.get("revision"), 10) or 0
         more = {"evidence": Evidence.WAIVED} if sent(request, "force") and verb != "abort" else {}
         return VERBS[verb](found, actor=actor, expected=expected, why=why(request), **more)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from controlplane.platform.format import (
     NARROW_SPACE,
     UNKNOWN,
-    Moment,
     count,
     duration,
     moment,
@@ -19,7 +18,7 @@ from controlplane.platform.format import (
     sentence,
     signed,
 )
-from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
+from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
 from controlplane.trials.canary.evidence import GUARD_TITLES, Standing
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
@@ -27,7 +26,7 @@ from controlplane.trials.models.control_slice import ControlSlice, SliceState
 from planning.documents.guardrail_document import GuardDocument
 from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
-from web.trials.canary.interval import Interval, interval
+from web.trials.canary.interval import interval
 
 STATES = {
     CanaryState.RUNNING: ("serving", "running"),
@@ -41,41 +40,6 @@ _VERDICTS = {
     BROKEN: ("lost", "broken"),
     NOT_YET: ("maintenance", "not yet known"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FigureLine:
-    """One figure of both arms."""
-
-    label: str
-    base: str
-    tried: str
-
-
-@dataclass(frozen=True, slots=True)
-class GuardLine:
-    """One guard: what was observed, the difference with its doubt, and the threshold."""
-
-    label: str
-    base: str
-    tried: str
-    difference: str
-    bounds: str
-    limit: str
-    interval: Interval | None
-    shape: str
-    verdict: str
-    note: str
-    """Of what is not yet known: what it takes to know it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """One step of the course."""
-
-    words: str
-    state: str
-    """done, now or ahead."""
 
 
 def title(canary: Canary) -> str:
@@ -116,66 +80,49 @@ def sides(canary: Canary) -> tuple[str, str]:
     return "Other pools", f"Canary, {canary.pool}"
 
 
-def step_marks(canary: Canary) -> list[StepMark]:
-    """Return the course: its shares, and promoting at the end."""
+def step_marks(canary: Canary) -> list[tuple[str, str]]:
+    """Return the course: its shares, and promoting at the end, each as done, now, last (it ended here) or ahead."""
     promoted = canary.state == CanaryState.PROMOTED
     marks = []
     for number, share in enumerate(canary.steps):
         reached = "now" if canary.running else "last"
         state = "done" if promoted or number < canary.step else reached if number == canary.step else "ahead"
-        marks.append(StepMark(percent_words(share), state))
-    return [*marks, StepMark("Promoted", "done" if promoted else "ahead")]
+        marks.append((percent_words(share), state))
+    return [*marks, ("Promoted", "done" if promoted else "ahead")]
 
 
-@dataclass(frozen=True, slots=True)
-class SliceRow:
-    """One control slice in the list."""
-
-    pool: str
-    shape: str
-    state: str
-    rule: str
-    share: str
-    since: Moment | None
-    reason: str
-    late: str
-    p90: str
-
-
-def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
+def slice_row(stored: ControlSlice, now: datetime) -> dict[str, Any]:
     """Return how one control slice reads; figures are those of the rule, then of the policy."""
-    look = read_look(stored.look)
-    shape = {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving")
-    return SliceRow(
-        pool=stored.pool.slug,
-        shape=shape,
-        state=stored.get_state_display(),
-        rule=slice_document(stored.pool.policy.live_version).placement,
-        share=percent_words(stored.share),
-        since=moment(stored.since, now),
-        reason=sentence(stored.reason),
-        late=f"{percent(look.base.late_share)} / {percent(look.tried.late_share)}" if look else UNKNOWN,
-        p90=f"{duration(look.base.p90_s)} / {duration(look.tried.p90_s)}" if look else UNKNOWN,
+    return {
+        "slice": stored,
+        "shape": {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving"),
+        "rule": slice_document(stored.pool.policy.live_version).placement,
+        "share": percent_words(stored.share),
+        "since": moment(stored.since, now),
+        "look": read_look(stored.look),
+    }
+
+
+def figure_lines(look: CanaryEvaluation) -> list[tuple[str, str, str]]:
+    """Return the figures of both arms: label, baseline, candidate."""
+    arms = look.base, look.tried
+    judged = sum(each.requests for each in arms)
+    figures: tuple[tuple[str, Callable[[ArmFigures], str]], ...] = (
+        ("Requests judged", lambda arm: f"{arm.requests:,}"),
+        ("Share of them", lambda arm: percent(arm.requests / judged if judged else None)),
+        ("Late", lambda arm: percent(arm.late_share)),
+        ("Failed", lambda arm: percent(arm.failed_share)),
+        ("TTFT p50, upper bound", lambda arm: duration(arm.p50_s)),
+        ("TTFT p90, upper bound", lambda arm: duration(arm.p90_s)),
+        ("TTFT p99, upper bound", lambda arm: duration(arm.p99_s)),
+        ("Cache hits", lambda arm: percent(arm.hit_share)),
     )
+    return [(label, *map(words, arms)) for label, words in figures]
 
 
-def figure_lines(look: CanaryEvaluation) -> list[FigureLine]:
-    """Return the figures of both arms."""
-    base, tried = look.base, look.tried
-    judged = base.requests + tried.requests
-    return [
-        FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
-        FigureLine("Share of them", *(percent(each.requests / judged if judged else None) for each in (base, tried))),
-        FigureLine("Late", percent(base.late_share), percent(tried.late_share)),
-        FigureLine("Failed", percent(base.failed_share), percent(tried.failed_share)),
-        FigureLine("TTFT p50, upper bound", duration(base.p50_s), duration(tried.p50_s)),
-        FigureLine("TTFT p90, upper bound", duration(base.p90_s), duration(tried.p90_s)),
-        FigureLine("TTFT p99, upper bound", duration(base.p99_s), duration(tried.p99_s)),
-        FigureLine("Cache hits", percent(base.hit_share), percent(tried.hit_share)),
-    ]
-
-
-def guard_lines(look: CanaryEvaluation, guards: GuardDocument, known: Sequence[GuardrailCertainty]) -> list[GuardLine]:
+def guard_lines(
+    look: CanaryEvaluation, guards: GuardDocument, known: Sequence[GuardrailCertainty]
+) -> list[dict[str, Any]]:
     """Return the guards with their thresholds and what is known of them."""
     titles = {**GUARD_TITLES, TAIL: f"Over {guards.tail_ratio:g} × live p90"}
     return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
@@ -196,7 +143,8 @@ def percent_words(share: float) -> str:
     return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
-def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> GuardLine:
+def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> dict[str, Any]:
+    """Return one guard: what was observed, the difference with its doubt, and the threshold."""
     shape, verdict = _VERDICTS[known.verdict]
     if reading.guard == TTFT:
         base, tried = duration(reading.base), duration(reading.tried)
@@ -205,12 +153,19 @@ def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> 
         base, tried = percent(reading.base), percent(reading.tried)
         points = f"{reading.limit * 100:.3g}"
         limit = f"at most {points}{NARROW_SPACE}%" if reading.guard == TAIL else f"at most +{points} points"
-    return GuardLine(
-        label, base, tried, _difference(reading, reading.difference),
-        f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
-        if reading.lower is not None else "",
-        limit, interval(reading), "hot" if known.beyond else shape, verdict, _note(known),
-    )  # fmt: skip
+    doubt = f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
+    return {
+        "label": label,
+        "base": base,
+        "tried": tried,
+        "difference": _difference(reading, reading.difference),
+        "bounds": doubt if reading.lower is not None else "",
+        "limit": limit,
+        "interval": interval(reading),
+        "shape": "hot" if known.beyond else shape,
+        "verdict": verdict,
+        "note": _note(known),
+    }
 
 
 def _note(known: GuardrailCertainty) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.fleet.topology import change_pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
-from controlplane.platform.format import Moment, duration, moment, moment_of, percent, short, span
+from controlplane.platform.format import moment, moment_of, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.models.decision_index import DecisionIndex
@@ -24,53 +23,16 @@ from controlplane.trials.models.shadow import Shadow, ShadowState
 from controlplane.trials.shadow.lifecycle import start_shadow, stop_shadow, visible_shadows
 from controlplane.trials.shadow.reading import ShadowFigures, figures_of
 from gateway.contracts.shadow_tally import Disagreement
-from routing.values.decision import Candidate
 from web.live.engine_card import reason_title
 from web.shell.console_request import asked, sent
 from web.shell.form_field import NUMBER, SELECT, FormField, Option, whole_number
 from web.shell.refusal import Refusal
-from web.trials.shadow.pictures import engine_shifts, gain_picture, gain_words
+from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture, gain_words
 from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.version_field import drafts_of, version_field, version_of, version_words
-from web.trials.words import Finding
 
 LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
-
-
-@dataclass(frozen=True, slots=True)
-class ShadowRow:
-    """One shadow in the list."""
-
-    shadow: Shadow
-    at: Moment | None
-    finding: Finding
-    compared: str
-    agreement: str
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One policy's choice for one request."""
-
-    engine: str
-    reason: str
-    terms: str
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One request on which the policies differ."""
-
-    decision_id: str
-    kept: bool
-    """Its record is in the decision store."""
-    at: Moment
-    prompt: str
-    live: Side
-    draft: Side
-    gain: str
-    kind: str
 
 
 class ShadowPages(TrialPages):
@@ -163,10 +125,10 @@ def _fields(pool: Pool, draft: str) -> list[FormField]:
     ]  # fmt: skip
 
 
-def _row(shadow: Shadow, now: datetime) -> ShadowRow:
+def _row(shadow: Shadow, now: datetime) -> dict[str, Any]:
     figures = figures_of(shadow)
-    compared, agreement = f"{figures.tally.compared:,}", percent(figures.agreement)
-    return ShadowRow(shadow, moment(shadow.created_at, now), finding(shadow, figures), compared, agreement)
+    at = moment(shadow.created_at, now)
+    return {"shadow": shadow, "at": at, "finding": finding(shadow, figures), "figures": figures}
 
 
 def _observes(found: Shadow) -> bool:
@@ -194,33 +156,31 @@ def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, A
     )
     return {
         "figures": figures,
-        "disagreed": f"{figures.disagreed:,}",
         "tiles": tiles(figures),
         "picture": gain_picture(figures),
         "gain_heads": ("Requests", "Share"),
+        "most_of_an_engine": max(
+            (max(each.live_requests, each.shadow_requests) for _, each in figures.engines), default=0
+        ),
         "shifts": engine_shifts(figures, names),
-        "hidden_engines": max(0, len(figures.engines) - 24),
+        "hidden_engines": max(0, len(figures.engines) - SHOWN_ENGINES),
         "examples": [_example(each, each.decision_id in kept, names, now) for each in sample],
     }
 
 
-def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datetime) -> Example:
+def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """Return one request on which the policies differ; `kept`: its record is in the decision store."""
     gain_s = one.live.cost - one.shadow.cost
-    return Example(
-        one.decision_id,
-        kept,
-        moment_of(datetime.fromtimestamp(one.at, UTC), now),
-        short(one.prompt_tokens),
-        _side(one.live, one.live_reason, names),
-        _side(one.shadow, one.shadow_reason, names),
-        gain_words(gain_s),
-        "better" if gain_s >= 0.001 else "worse" if gain_s <= -0.001 else "even",
-    )
-
-
-def _side(scored: Candidate, reason: str, names: Mapping[str, str]) -> Side:
-    terms = f"{duration(scored.wait_s)} wait + {duration(scored.compute_s)} prefill, {short(scored.hit_tokens)} cached"
-    return Side(names.get(scored.engine_id, scored.engine_id), reason_title(reason), terms)
+    sides = ((one.live, one.live_reason), (one.shadow, one.shadow_reason))
+    return {
+        "decision_id": one.decision_id,
+        "kept": kept,
+        "at": moment_of(datetime.fromtimestamp(one.at, UTC), now),
+        "prompt_tokens": one.prompt_tokens,
+        "sides": [(names.get(each.engine_id, each.engine_id), reason_title(why), each) for each, why in sides],
+        "gain": gain_words(gain_s),
+        "kind": "better" if gain_s >= 0.001 else "worse" if gain_s <= -0.001 else "even",
+    }
 
 
 PAGES = ShadowPages()

@@ -3,58 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
-from controlplane.platform.format import NARROW_SPACE, duration, percent, setting, short, signed
+from controlplane.platform.format import NARROW_SPACE, duration, percent, setting, signed
 from controlplane.trials.shadow.reading import ShadowFigures
 from gateway.contracts.shadow_tally import GAIN_EDGES_S, EngineShare
 from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
 
 _GAP = 0.35
-_SHOWN_ENGINES = 24
+SHOWN_ENGINES = 24
 _MIDDLE = len(GAIN_EDGES_S) // 2
 """Number of the range that changes nothing."""
 _LEAST_REACH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class GainBar:
-    """The disagreements within one range of gains."""
-
-    kind: str
-    """better, worse or even."""
-    at: str
-    width: str
-    top: str
-    height: str
-
-
-@dataclass(frozen=True, slots=True)
-class GainPicture:
-    """How many disagreements gained or lost how much."""
-
-    bars: tuple[GainBar, ...]
-    edges: tuple[Tick, ...]
-    counts: tuple[Tick, ...]
-    rows: tuple[tuple[str, ...], ...]
-    """The same as a table: range, requests, share."""
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class EngineShift:
-    """One engine's share of the requests under both policies; widths in percent of the column."""
-
-    name: str
-    live: str
-    draft: str
-    live_words: str
-    draft_words: str
-    change: str
-    tokens: str
-
-
-def gain_picture(figures: ShadowFigures) -> GainPicture | None:
+def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
     """Return the distribution of gains over the disagreements; None while there are none."""
     gains = figures.tally.gains
     total = sum(gains)
@@ -64,29 +27,35 @@ def gain_picture(figures: ShadowFigures) -> GainPicture | None:
     shown = range(_MIDDLE - reach, _MIDDLE + reach + 1)
     width, most = (RIGHT - LEFT) / len(shown), max(gains)
     better, worse = (sum(gains[_MIDDLE + 1 :]) / total, sum(gains[:_MIDDLE]) / total)
-    return GainPicture(
-        tuple(_bar(at, gains[at] / most, LEFT + number * width, width) for number, at in enumerate(shown)),
-        _edges(reach, width),
-        tuple(Tick(place(y(share)), f"{share * most:,.0f}") for share in (0.0, 0.5, 1.0) if share != 0.5 or most > 1),
-        tuple((_range_words(at), f"{gains[at]:,}", percent(gains[at] / total)) for at in shown if gains[at]),
-        f"Predicted gain in TTFT where the policies differ: {percent(better)} faster, {percent(worse)} slower.",
-    )
+    return {
+        "bars": [_bar(at, gains[at] / most, LEFT + number * width, width) for number, at in enumerate(shown)],
+        "edges": _edges(reach, width),
+        "counts": [
+            Tick(place(y(share)), f"{share * most:,.0f}") for share in (0.0, 0.5, 1.0) if share != 0.5 or most > 1
+        ],
+        # The same as a table: range, requests, share.
+        "rows": [(_range_words(at), f"{gains[at]:,}", percent(gains[at] / total)) for at in shown if gains[at]],
+        "summary": f"Predicted gain in TTFT where the policies differ: {percent(better)} faster, {percent(worse)} "
+        "slower.",
+    }
 
 
-def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[EngineShift]:
-    """Return the engines whose share changes most, by name; `names` by engine id."""
-    compared = figures.tally.compared
-    if not compared:
-        return []
-    most = max(max(each.live_requests, each.shadow_requests) for _, each in figures.engines) or 1
+def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[tuple[str, EngineShare, str]]:
+    """Return by name the engines whose share changes most, with the change in points; `names` by engine id."""
     ranked = sorted(figures.engines, key=lambda each: (-abs(each[1].shadow_requests - each[1].live_requests), each[0]))
-    shown = sorted(ranked[:_SHOWN_ENGINES], key=lambda each: names.get(each[0], each[0]))
-    return [_shift(names.get(name, name), share, compared, most) for name, share in shown]
+    shown = sorted(ranked[:SHOWN_ENGINES], key=lambda each: names.get(each[0], each[0]))
+    return [(names.get(engine_id, engine_id), share, _change(share, figures)) for engine_id, share in shown]
 
 
-def _bar(at: int, share: float, left: float, width: float) -> GainBar:
+def _change(share: EngineShare, figures: ShadowFigures) -> str:
+    points = (share.shadow_requests - share.live_requests) / figures.tally.compared * 100
+    return f"{signed(points)}{NARROW_SPACE}pt"
+
+
+def _bar(at: int, share: float, left: float, width: float) -> tuple[str, ...]:
+    """Return kind, place, top, width and height of the disagreements within one range of gains."""
     kind = "better" if at > _MIDDLE else "worse" if at < _MIDDLE else "even"
-    return GainBar(kind, place(left + _GAP / 2), place(width - _GAP), place(y(share)), place(BOTTOM - y(share)))
+    return kind, place(left + _GAP / 2), place(y(share)), place(width - _GAP), place(BOTTOM - y(share))
 
 
 def _edges(reach: int, width: float) -> tuple[Tick, ...]:
@@ -112,19 +81,6 @@ def _range_words(at: int) -> str:
     if far is None:
         return f"more than {setting(abs(near))} {side}"
     return f"{setting(abs(near))} to {setting(abs(far))} {side}"
-
-
-def _shift(name: str, share: EngineShare, compared: int, most: int) -> EngineShift:
-    points = (share.shadow_requests - share.live_requests) / compared * 100
-    return EngineShift(
-        name,
-        place(100 * share.live_requests / most),
-        place(100 * share.shadow_requests / most),
-        percent(share.live_requests / compared),
-        percent(share.shadow_requests / compared),
-        f"{signed(points)}{NARROW_SPACE}pt",
-        f"{short(share.live_tokens)} → {short(share.shadow_tokens)}",
-    )
 
 
 def gain_words(value_s: float) -> str:

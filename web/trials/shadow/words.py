@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from controlplane.platform.format import NARROW_SPACE, count, duration, or_dash, percent, signed
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from controlplane.trials.shadow.reading import ShadowFigures
@@ -26,25 +24,6 @@ _PARTS = {
     "grant_lookahead_s": "look-ahead",
     "decode_cost": "decode cost",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One figure with its unit and a line of context."""
-
-    label: str
-    figure: str
-    context: str
-
-    @property
-    def number(self) -> str:
-        """The figure without its unit."""
-        return self.figure.rpartition(NARROW_SPACE)[0] or self.figure
-
-    @property
-    def unit(self) -> str:
-        """The unit; empty where it has none."""
-        return self.figure.rpartition(NARROW_SPACE)[2] if NARROW_SPACE in self.figure else ""
 
 
 def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
@@ -72,24 +51,26 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
     return Finding(BETTER if sooner else WORSE, title, words)
 
 
-def tiles(figures: ShadowFigures) -> list[Tile]:
-    """Return the figures above the pictures."""
+def tiles(figures: ShadowFigures) -> list[dict[str, str]]:
+    """Return the figures above the pictures: label, number, unit, and a line of context."""
     tally = figures.tally
     low, middle, high = (figures.gain_quantile_s(each) for each in (0.1, 0.5, 0.9))
     spread = f"p10 {_gain(low)}, p90 {_gain(high)}" if low is not None and high is not None else "no disagreement yet"
     cpu_s = figures.cpu_s
+    longest = f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only"
     return [
-        Tile("Agreement", percent(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
-        Tile("Gain per request", _gain(figures.mean_gain_s), "mean over all, in predicted TTFT"),
-        Tile("Gain where they differ", _gain(middle), f"median; {spread}"),
-        Tile("Cached tokens", or_dash(figures.mean_gain_hit_tokens, _signed_tokens), "mean per request, predicted"),
-        Tile(
-            "CPU per choice",
-            or_dash(cpu_s, duration),
-            f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only",
-        ),
-        Tile("Not compared", f"{tally.left_out + tally.unbound:,}", _left_out_words(figures)),
+        _tile("Agreement", percent(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
+        _tile("Gain per request", _gain(figures.mean_gain_s), "mean over all, in predicted TTFT"),
+        _tile("Gain where they differ", _gain(middle), f"median; {spread}"),
+        _tile("Cached tokens", or_dash(figures.mean_gain_hit_tokens, _signed_tokens), "mean per request, predicted"),
+        _tile("CPU per choice", duration(cpu_s), longest),
+        _tile("Not compared", f"{tally.left_out + tally.unbound:,}", _left_out_words(figures)),
     ]
+
+
+def _tile(label: str, figure: str, context: str) -> dict[str, str]:
+    number, gap, unit = figure.rpartition(NARROW_SPACE)
+    return {"label": label, "number": number if gap else figure, "unit": unit if gap else "", "context": context}
 
 
 def uncompared_words(figures: ShadowFigures) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from controlplane.job_runs import control as job_control
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.format import Moment, count, moment
+from controlplane.platform.format import count, moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording
@@ -44,17 +43,6 @@ COSTS = {
     LEARNED_PREFILL: "prefill costs learned from requests, decode costs from v{}",
     WRITTEN: "costs from v{}",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIfRow:
-    """One what-if in the list."""
-
-    standing: WhatIfStanding
-    at: Moment | None
-    kind: str
-    """better, worse, mixed or even; empty: there is no answer."""
-    words: str
 
 
 class WhatIfPages(TrialPages):
@@ -114,13 +102,14 @@ class WhatIfPages(TrialPages):
         }
 
 
-def _row(standing: WhatIfStanding, now: datetime) -> WhatIfRow:
+def _row(standing: WhatIfStanding, now: datetime) -> dict[str, Any]:
+    """Return one what-if of the list; its `kind` is empty where there is no answer."""
     whatif, result = standing.whatif, standing.result
-    at = moment(whatif.created_at, now)
+    row = {"standing": standing, "at": moment(whatif.created_at, now)}
     if result is None:
-        return WhatIfRow(standing, at, "", standing.reason if not standing.unfinished else "")
+        return row | {"kind": "", "words": standing.reason if not standing.unfinished else ""}
     found = finding(result, whatif.draft.number, whatif.against)
-    return WhatIfRow(standing, at, found.kind, found.title)
+    return row | {"kind": found.kind, "words": found.title}
 
 
 def _answer(standing: WhatIfStanding) -> dict[str, Any]:

@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 from controlplane.platform.format import NARROW_SPACE, duration, percent, short
 from controlplane.trials.whatif.result import Band, Side, WhatIfResult
-from web.shell.chart import LEFT, RIGHT, Tick, place, point, y
+from web.shell.chart import LEFT, RIGHT, place, point, y
 from web.trials.pictures import Axis, Line, Picture, share_ticks, ttft_picture
 
 _WORD_HIGH = 4.0
 """Percent of the height that a figure takes on either side of its middle."""
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
-
-
-@dataclass(frozen=True, slots=True)
-class BandMark:
-    """One range of prompt lengths: where its marks stand, in percent, and what they say."""
-
-    at: str
-    left: str
-    right: str
-    label: str
-    base: str
-    draft: str
-    draft_low: str
-    draft_high: str
-    actual: str
-    words: str
-    word_at: str
-    word_dx: str
-    """Pixels beyond `word_at` at which the figure begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class BandPicture:
-    """The shares on time by prompt length."""
-
-    shares: tuple[Tick, ...]
-    marks: tuple[BandMark, ...]
-    rows: tuple[tuple[str, ...], ...]
-    summary: str
 
 
 def distribution(result: WhatIfResult) -> Picture:
@@ -66,7 +37,7 @@ def distribution(result: WhatIfResult) -> Picture:
     )
 
 
-def band_picture(result: WhatIfResult) -> BandPicture:
+def band_picture(result: WhatIfResult) -> dict[str, Any]:
     """Return the shares on time by prompt length."""
     shares = [
         each for band in result.bands for each in (band.base.low, band.draft.low, band.actual) if each is not None
@@ -77,8 +48,8 @@ def band_picture(result: WhatIfResult) -> BandPicture:
         return place(y((share - floor) / (1 - floor)))
 
     width = (RIGHT - LEFT) / max(1, len(result.bands))
-    marks = tuple(_mark(band, LEFT + (number + 0.5) * width, height) for number, band in enumerate(result.bands))
-    rows = tuple(
+    marks = [_mark(band, LEFT + (number + 0.5) * width, height) for number, band in enumerate(result.bands)]
+    rows = [
         (
             _label(band),
             f"{band.requests:,}",
@@ -87,34 +58,38 @@ def band_picture(result: WhatIfResult) -> BandPicture:
             percent(band.draft.mean),
         )
         for band in result.bands
-    )
-    words = "; ".join(
-        f"{mark.label} tokens: draft {row[4]}, base {row[3]}" for mark, row in zip(marks, rows, strict=True)
-    )
-    ticks = share_ticks((floor, (floor + 1) / 2, 1.0), height)
-    return BandPicture(ticks, marks, rows, f"Share on time by prompt length. {words}")
+    ]
+    words = "; ".join(f"{label} tokens: draft {draft}, base {base}" for label, _, _, base, draft in rows)
+    return {
+        "shares": share_ticks((floor, (floor + 1) / 2, 1.0), height),
+        "marks": marks,
+        "rows": rows,
+        "summary": f"Share on time by prompt length. {words}",
+    }
 
 
-def _mark(band: Band, at: float, height: Callable[[float], str]) -> BandMark:
+def _mark(band: Band, at: float, height: Callable[[float], str]) -> dict[str, str]:
+    """Return one range of prompt lengths: where its marks stand, in percent, and what they say."""
     # The dashes of what really happened would run through the figure.
     dashed = (
         band.actual is not None
         and abs(float(height(band.actual)[:-1]) - float(height(band.draft.mean)[:-1])) < _WORD_HIGH
     )
-    return BandMark(
-        at=place(at),
-        left=place(at - 2.6),
-        right=place(at + 2.6),
-        label=_label(band),
-        base=height(band.base.mean),
-        draft=height(band.draft.mean),
-        draft_low=height(band.draft.low),
-        draft_high=height(band.draft.high),
-        actual="" if band.actual is None else height(band.actual),
-        words=f"{band.draft.mean * 100:.1f}",
-        word_at=place(at + 2.6 if dashed else at),
-        word_dx="4" if dashed else "9",
-    )
+    return {
+        "at": place(at),
+        "left": place(at - 2.6),
+        "right": place(at + 2.6),
+        "label": _label(band),
+        "base": height(band.base.mean),
+        "draft": height(band.draft.mean),
+        "draft_low": height(band.draft.low),
+        "draft_high": height(band.draft.high),
+        "actual": "" if band.actual is None else height(band.actual),
+        "words": f"{band.draft.mean * 100:.1f}",
+        "word_at": place(at + 2.6 if dashed else at),
+        # Pixels beyond `word_at` at which the figure begins.
+        "word_dx": "4" if dashed else "9",
+    }
 
 
 def _label(band: Band) -> str:

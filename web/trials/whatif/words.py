@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from controlplane.platform.format import NARROW_SPACE, UNKNOWN, duration, percent, setting, signed
 from controlplane.trials.whatif.finding import ABOUT, EVEN, LEAST_POINTS, SHARES, headline, verdict_of
 from controlplane.trials.whatif.result import (
@@ -24,22 +22,6 @@ from controlplane.trials.whatif.result import (
 from web.trials.words import Finding
 
 _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
-
-
-@dataclass(frozen=True, slots=True)
-class FigureRow:
-    """One line of the table."""
-
-    label: str
-    actual: str
-    base: str
-    base_spread: str
-    draft: str
-    draft_spread: str
-    change: str
-    verdict: str
-    """better, worse or even."""
-    agree: str
 
 
 def finding(result: WhatIfResult, draft: int, base: str) -> Finding:
@@ -79,8 +61,8 @@ def coarse_words(result: WhatIfResult) -> str:
     )
 
 
-def figure_rows(result: WhatIfResult) -> list[FigureRow]:
-    """Return the table of both policies and what happened."""
+def figure_rows(result: WhatIfResult) -> list[dict[str, str]]:
+    """Return the table of both policies and what happened; a verdict is better, worse or even."""
     labels = {
         ON_TIME: f"On time, ≤{NARROW_SPACE}{setting(result.ttft_slo_s)}",
         TTFT_MEAN: "TTFT mean",
@@ -96,17 +78,17 @@ def figure_rows(result: WhatIfResult) -> list[FigureRow]:
     for each in result.differences:
         known = result.actual.figures.get(each.figure) if result.actual is not None else None
         rows.append(
-            FigureRow(
-                label=labels[each.figure],
-                actual=value_words(each.figure, known.mean) if known is not None else UNKNOWN,
-                base=value_words(each.figure, each.base.mean),
-                base_spread=_spread_words(each.figure, each.base),
-                draft=value_words(each.figure, each.draft.mean),
-                draft_spread=_spread_words(each.figure, each.draft),
-                change=change_words(each),
-                verdict=verdict_of(each, result.seeds),
-                agree=f"{max(each.better, each.worse)} of {result.seeds}" if each.better or each.worse else "equal",
-            )
+            {
+                "label": labels[each.figure],
+                "actual": value_words(each.figure, known.mean) if known is not None else UNKNOWN,
+                "base": value_words(each.figure, each.base.mean),
+                "base_spread": _spread_words(each.figure, each.base),
+                "draft": value_words(each.figure, each.draft.mean),
+                "draft_spread": _spread_words(each.figure, each.draft),
+                "change": change_words(each),
+                "verdict": verdict_of(each, result.seeds),
+                "agree": f"{max(each.better, each.worse)} of {result.seeds}" if each.better or each.worse else "equal",
+            }
         )
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.page_text import page_text
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool
-from web.trials.canary.words import GuardLine, guard_lines
+from web.trials.canary.words import guard_lines
 
 pytestmark = pytest.mark.django_db
 FORCED = {"force": "1", "why": "urgent"}
@@ -181,19 +182,18 @@ def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) 
 
 
 def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> None:
-    def line(difference: float, upper: float) -> GuardLine:
+    def line(difference: float, upper: float) -> dict[str, Any]:
         reading = GuardrailReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
         known = certainty(reading, requests=100, least=40, since_s=60.0)
         look = read_look(canary.look)
         assert look is not None
         return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardDocument(), (known,))[0]
 
-    assert (line(0.0, 0.06).verdict, line(0.0, 0.06).note) == ("not yet known", "needs about 3\u202fmin more")
-    assert "more requests are unlikely" in line(0.04, 0.09).note
+    assert (line(0.0, 0.06)["verdict"], line(0.0, 0.06)["note"]) == ("not yet known", "needs about 3\u202fmin more")
+    assert "more requests are unlikely" in line(0.04, 0.09)["note"]
     holds = line(0.0, 0.02)
-    assert (holds.verdict, holds.note) == ("holds", "")
-    assert holds.interval is not None
-    assert float(holds.interval.upper[:-1]) < float(holds.interval.limit[:-1])
+    assert (holds["verdict"], holds["note"]) == ("holds", "")
+    assert float(holds["interval"]["upper"][:-1]) < float(holds["interval"]["limit"][:-1])
 
 
 def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
@@ -225,7 +225,7 @@ def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> Non
     look = read_look(canary.look)
     assert look is not None
     known = known_guards(look, GuardDocument(), canary.step_at)
-    words = " ".join(f"{line.difference} {line.bounds}" for line in guard_lines(look, GuardDocument(), known))
+    words = " ".join(f"{line['difference']} {line['bounds']}" for line in guard_lines(look, GuardDocument(), known))
     assert "-" not in words
     assert "−" in words
     assert "+0.0" not in words

@@ -203,7 +203,7 @@ def test_pictures_of_nothing_are_none() -> None:
     assert gain_picture(ShadowFigures(tally(5, 0, 0), ())) is None
     assert engine_shifts(ShadowFigures(ShadowTally(), ()), {}) == []
     shifts = engine_shifts(ShadowFigures(tally(0, 3, 1), ()), {"e-1": "first"})
-    assert [(each.name, each.live_words, each.draft_words) for each in shifts] == [
-        ("e-2", "0.0\u202f%", "100.0\u202f%"),
-        ("first", "100.0\u202f%", "0.0\u202f%"),
+    assert [(name, change) for name, _, change in shifts] == [
+        ("e-2", "+100.0\u202fpt"),
+        ("first", "−100.0\u202fpt"),
     ]

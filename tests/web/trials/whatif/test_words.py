@@ -80,9 +80,14 @@ def test_a_coarse_recording_says_so() -> None:
 
 def test_rows_carry_value_spread_and_change() -> None:
     (row,) = figure_rows(result(changed(ON_TIME, 0.9, 0.94, 0.95, 0.96)))
-    assert row.label == "On time, ≤\u202f1.5\u202fs"
-    assert (row.actual, row.base, row.draft, row.draft_spread) == ("—", "90.0\u202f%", "95.0\u202f%", "±1.0")
-    assert (row.change, row.verdict, row.agree) == ("+5.0\u202fpt", "better", "3 of 3")
+    assert row["label"] == "On time, ≤\u202f1.5\u202fs"
+    assert tuple(row[name] for name in ("actual", "base", "draft", "draft_spread")) == (
+        "—",
+        "90.0\u202f%",
+        "95.0\u202f%",
+        "±1.0",
+    )
+    assert (row["change"], row["verdict"], row["agree"]) == ("+5.0\u202fpt", "better", "3 of 3")
 
 
 def test_pictures_stay_within_their_frame() -> None:
@@ -94,13 +99,13 @@ def test_pictures_stay_within_their_frame() -> None:
         assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in points)
         assert points == sorted(points, key=lambda point: point[0])
         assert points[-1][1] == pytest.approx(88 - 0.9 * 83, abs=0.01)
-    (mark,) = bands.marks
-    assert mark.label == "100–2.5k"
-    assert float(mark.draft[:-1]) < float(mark.base[:-1])
+    (mark,) = bands["marks"]
+    assert mark["label"] == "100–2.5k"
+    assert float(mark["draft"][:-1]) < float(mark["base"][:-1])
     assert picture.rows[2] == ("p50", "1.10\u202fs", "1.10\u202fs")
 
 
 def test_nobody_answered_is_no_error() -> None:
     empty = Side(figures={}, ttft_quantiles_s=[], answered_share=0.0)
     assert distribution(result(base=empty, draft=empty)).lines == ()
-    assert band_picture(result(bands=[])).marks == ()
+    assert band_picture(result(bands=[]))["marks"] == []

@@ -1,0 +1,83 @@
+"""What templates share: words for numbers, shares, times and moments as filters, and tags for shapes and moments."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from controlplane.platform import format as words
+from controlplane.platform.format import Moment
+from web.shell.chart import place
+
+register = template.Library()
+_HIDDEN = mark_safe(' aria-hidden="true"')
+_UNTOLD = (None, "")
+"""Templates write what an object that is not there would say as an empty text."""
+
+for each in (
+    words.byte_rate,
+    words.byte_size,
+    words.duration,
+    words.moment,
+    words.percent,
+    words.plain,
+    words.rate,
+    words.sentence,
+    words.setting,
+    words.short,
+    words.signed,
+    words.span,
+    words.whole,
+):
+    register.filter(each.__name__, each)
+
+
+@register.filter
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun, whose plural follows a comma where it is irregular: 2 prefixes."""
+    singular, _, plural = noun.partition(",")
+    return words.count(number, singular, plural)
+
+
+@register.filter
+def over(part: float, whole: float) -> float | None:
+    """Return the ratio; None, which reads as a dash, where there is nothing to divide by."""
+    return part / whole if whole and part not in _UNTOLD else None
+
+
+@register.filter
+def times(value: float | None, factor: float) -> float:
+    """Return the product, such as slots in bytes; 0 where there is no value."""
+    return (value or 0) * factor
+
+
+@register.filter
+def in_percent(share: float | None) -> str:
+    """Return a share 0..1 in percent without the unit, which the head of its column has."""
+    return words.UNKNOWN if share in _UNTOLD else f"{100 * share:.1f}"
+
+
+@register.filter
+def width(share: float | None, digits: int = 2) -> str:
+    """Return a share 0..1 as a length in SVG; none where it is not known, all where it is more."""
+    return place(100 * min(1.0, share or 0.0), digits)
+
+
+@register.simple_tag
+def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
+    """Return the shape of a state, with `more` classes; `hidden` from readers where a word beside it says the same."""
+    return format_html(
+        '<svg class="icon shape shape-{}{}"{}><use href="#s-{}"/></svg>',
+        name,
+        f" {more}" if more else "",
+        _HIDDEN if hidden else "",
+        name,
+    )
+
+
+@register.simple_tag
+def ago(at: Moment, *, utc: bool = False, exact: bool = False) -> SafeString:
+    """Return how long ago a moment was, with its time as the title: the clock, or date and time to the second."""
+    title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)
