@@ -59,7 +59,7 @@ def band_picture(result: WhatIfResult) -> dict[str, Any]:
         )
         for band in result.bands
     ]
-    words = "; ".join(f"{label} tokens: draft {draft}, base {base}" for label, _, _, base, draft in rows)
+    words = "; ".join(f"{which} tokens: draft {draft}, base {base}" for which, _, _, base, draft in rows)
     return {
         "shares": share_ticks((floor, (floor + 1) / 2, 1.0), height),
         "marks": marks,
