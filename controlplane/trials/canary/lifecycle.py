@@ -1,4 +1,4 @@
-"""Starts, steps, promotes, and aborts canaries. The job trials.canary.job evaluates them.
+"""Starts, steps, and promotes canaries; trials.canary.end aborts them. The job trials.canary.job evaluates them.
 
 On trial is a version of a policy, in all of its pools, or one of its pools, beside the others of its service. Either
 touches all pools of the policy, as a publish does, so that all verbs need the role in each.
