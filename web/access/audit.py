@@ -62,7 +62,6 @@ def audit(request: HttpRequest) -> HttpResponse:
         older=with_query(ADDRESS, **wanted.given, before=older) if older else "",
         download=f"{ADDRESS}/events.json?{urlencode(wanted.given)}",
         opened=_opened(actor, request.GET.get("event", ""), now, wanted),
-        export_limit=EXPORT_LIMIT,
     )
     return render(request, "access/audit.html", context, status=400 if problem else 200)
 

@@ -47,7 +47,6 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "state": state_words(run, now),
         "shape": shape(run, now),
         "started": moment(run.started_at, now),
-        "finished": moment(run.finished_at, now),
         "took": duration(max(0.0, (end - run.started_at).total_seconds())),
         "progress": progress_words(run.progress),
         "done": done,

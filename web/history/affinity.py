@@ -54,7 +54,6 @@ def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
         page="Cache locality",
         pool=pool,
         word=word,
-        here=here,
         fragment=link(fragment="1"),
         **(pool_pictures(word, asked_for, link, now) if word is not None else {}),
     )
@@ -77,7 +76,6 @@ def pool_pictures(word: PoolWord, asked_for: dict[str, str], link: Link, now: fl
         "prefixes": prefix_picture(told, asked_for["prefix"], link),
         "ttft": ttft_picture(told, asked_for["window"], link),
         "hits": hits_picture(told, now),
-        "age": span(now - word.at),
     }
 
 

@@ -70,7 +70,6 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "tone": _tone(record),
         "at": moment(at, timezone.now()),
         "exact": at.strftime("%H:%M:%S.%f")[:-3],
-        "day": at.strftime("%Y-%m-%d"),
         "pool": pool,
         "may_try": pool is not None and may(actor, Role.OPERATOR, pool),
         "timeline": pictures.timeline(record),

@@ -21,10 +21,8 @@ for each in (
     words.duration,
     words.moment,
     words.percent,
-    words.plain,
     words.rate,
     words.sentence,
-    words.setting,
     words.short,
     words.signed,
     words.span,
@@ -77,7 +75,9 @@ def shape(name: str, more: str = "", *, hidden: bool = False) -> SafeString:
 
 
 @register.simple_tag
-def ago(at: Moment, *, utc: bool = False, exact: bool = False) -> SafeString:
+def ago(at: Moment | None, *, utc: bool = False, exact: bool = False) -> SafeString:
     """Return how long ago a moment was, with its time as the title: the clock, or date and time to the second."""
+    if at is None:
+        return SafeString()
     title = at.exact if exact else f"{at.clock} UTC" if utc else at.clock
     return format_html('<time datetime="{}" title="{}">{}</time>', at.iso, title, at.ago)

@@ -44,6 +44,7 @@ def test_a_moment_has_its_time_as_a_title() -> None:
     assert 'title="11:55:00 UTC"' in said("{% with it=at|moment:now %}{% ago it utc=True %}{% endwith %}", **at)
     exact = said("{% with it=at|moment:now %}{% ago it exact=True %}{% endwith %}", **at)
     assert 'title="2027-01-31 11:55:00 UTC"' in exact
+    assert said("{% ago gone %}", gone=None) == ""
 
 
 def test_a_shape_is_an_icon_without_markup_from_outside() -> None:
