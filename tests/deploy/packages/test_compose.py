@@ -22,6 +22,10 @@ import pytest
 import yaml
 
 from bench.live.loopback_ports import free_ports
+from gateway.api import advisory_api, explain_api, feedback_api
+from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.formats.endpoints import ENDPOINTS
+from gateway.http.engine_paths import ENGINE_PATHS
 from gateway.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed
@@ -225,6 +229,17 @@ def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_its_nginx_gives_the_gateways_all_paths_that_are_theirs() -> None:
+    text = (DEPLOY / "compose" / "nginx.conf").read_text()
+    locations = re.findall(r"location (~|=)? ?(\S+) { proxy_pass http://gateways; }", text)
+    ours = [re.compile(path if how == "~" else re.escape(path) + ("$" if how else "")) for how, path in locations]
+    below = (feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX)
+    theirs = {ROUTE, BATCH, OBSERVE, advisory_api.ADVISORIES, advisory_api.TOKENS, *ENGINE_PATHS}
+    theirs |= {each.path for each in ENDPOINTS} | {f"{each}some-id" for each in below}
+    assert [path for path in sorted(theirs) if not any(each.match(path) for each in ours)] == []
+    assert not any(each.match("/api/v1/pools") for each in ours)
 
 
 @pytest.mark.processes
