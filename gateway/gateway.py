@@ -192,8 +192,8 @@ class Gateway:
         """Start what is looked at or told every interval."""
         settings, every = self.settings, background.every
         return [
-            every("engine health", settings.sample_interval_s, self._health.look),
-            every("fleet samples", settings.sample_interval_s, self._sampler.publish),
+            every("engine health", settings.sample_interval_s, self._health.look, at_once=True),
+            every("fleet samples", settings.sample_interval_s, self._sampler.publish, at_once=True),
             every("affinity", settings.affinity_interval_s, self._affinity.publish),
             every("key usage", settings.key_usage_interval_s, self.key_usage.tell),
             every("learned costs", settings.cost_report_interval_s, self.cost_reports.tell),

@@ -116,8 +116,8 @@ class Peering:
             return []
         self.owners.directory.start(self._address)
         return [
-            background.every("pool owners", TICK_S, self.owners.tick),
-            background.every("quota shares", TELL_S, self._quota_shares.tick),
+            background.every("pool owners", TICK_S, self.owners.tick, at_once=True),
+            background.every("quota shares", TELL_S, self._quota_shares.tick, at_once=True),
         ]
 
     async def leave(self) -> None:

@@ -16,10 +16,17 @@ def start(what: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
     return asyncio.create_task(_keep_running(what, run), name=what)
 
 
-def every(what: str, interval_s: float, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
-    """Return a task that calls `call` at once and then every interval, until cancelled; a failure is logged."""
+def every(
+    what: str, interval_s: float, call: Callable[[], Awaitable[None] | None], *, at_once: bool = False
+) -> asyncio.Task[None]:
+    """Return a task that calls `call` every interval until it is cancelled; a failure is logged.
+
+    `at_once`: for the first time before the first interval.
+    """
 
     async def run() -> None:
+        if not at_once:
+            await asyncio.sleep(interval_s)
         while True:
             called = call()
             if called is not None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import redis as redis_client
 
+from gateway.base import background
 from gateway.bus.bus import Bus
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import Gateway
 from gateway.owners.owner_messages import BATCH, Ask, Batch, Epoch, sent
 from gateway.owners.ownership import ALONE as ALONE_ROLE
 from gateway.owners.ownership import ASKS, OWNER, Ownership
-from gateway.owners.pool_owners import BATCHES, BEATS
+from gateway.owners.pool_owners import BATCHES, BEATS, TICK_S
 from gateway.peers.peer_link import PeerIdentity
 from gateway.pool.live_pool import LivePool
 from routing.values.decision import ALONE, Dispatched
@@ -149,7 +150,7 @@ async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_cou
     assert len(shared(owner).answers) == 0
     owner.peering.links.on_notice(BATCHES, owners(owner)._on_batch)
     owner.peering.links.on_notice(BEATS, owners(owner)._on_beat)
-    owner._tasks.append(asyncio.create_task(owners(owner).run(), name="pool owners"))
+    owner._tasks.append(background.every("pool owners", TICK_S, owners(owner).tick, at_once=True))
     await clock.until(lambda: settled(three))
     assert ownership(owner).role == ASKS
     await history.place(owner, made(owner))

@@ -143,6 +143,10 @@ async def test_what_a_gateway_that_is_gone_decided_is_404_at_once_and_its_names_
     assert (status, again["decision_id"] == first) == (200, False)
 
 
+async def say_nothing(_call: Any) -> None:
+    """Leave a call without an answer."""
+
+
 async def test_a_repetition_waits_for_the_first_one_and_takes_over_from_one_that_says_nothing(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +167,7 @@ async def test_a_repetition_waits_for_the_first_one_and_takes_over_from_one_that
     assert not again.done()
     go_on.set()
     assert (await again)[1] == (await first)[1]
-    monkeypatch.setattr(one.gateway.peers, "_take", lambda _value: None)
+    monkeypatch.setattr(one.gateway.peers, "_answer", say_nothing)
     other.gateway.peers.answer_s = 0.05
     other.app._route_api._repeated = RepeatedRequests()
     status, new, _ = await other.post("/api/v1/route", ASKED, headers=named)
@@ -173,7 +177,7 @@ async def test_a_repetition_waits_for_the_first_one_and_takes_over_from_one_that
 async def test_an_owner_that_says_nothing_costs_a_bounded_wait(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = two
     name = (await decided(one))["decision_id"]
-    monkeypatch.setattr(one.gateway.peers, "_take", lambda _value: None)
+    monkeypatch.setattr(one.gateway.peers, "_answer", say_nothing)
     other.gateway.peers.answer_s = 0.05
     status, answer, headers = await other.post(f"/api/v1/requests/{name}/complete", {})
     assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "peer_unavailable", "1")

@@ -32,7 +32,7 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
     def add(self, where: int, at: float, compute: float) -> None:
         self.number += 1
         asked = request(self.number, at=at)
-        self.room.add(where, asked, compute, DECISION)
+        self.room.add(Reservation(asked, where, compute, 0), DECISION)
         self.standing[asked.request_id] = (where, at)
 
     @precondition(lambda self: self.standing)
