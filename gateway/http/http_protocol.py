@@ -34,6 +34,8 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_TRAILER_BYTES = 8 * 1024
 MAX_KNOWN_HEADS = 32
 MAX_KNOWN_HEAD_BYTES = 2048
+MAX_KNOWN_BODY_BYTES = 8192
+"""To look for the head of a longer request, which copies its body, costs more than to parse it."""
 _HEAD_END = b"\r\n\r\n"
 _UNKNOWN: tuple[Admission | None, int] = (None, 0)
 _TOO_LARGE = b"431 Request Header Fields Too Large"
@@ -302,6 +304,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _learn_head(self, admission: Admission, body: bytes) -> None:
         """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
+        if len(body) > MAX_KNOWN_BODY_BYTES:
+            return
         head, _, rest = self._chunk.partition(_HEAD_END)
         if rest == body and len(head) <= MAX_KNOWN_HEAD_BYTES:
             if len(self._known) >= MAX_KNOWN_HEADS:
