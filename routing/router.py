@@ -245,7 +245,7 @@ class Router:
         if until <= now or not overloaded or until >= min(request.deadline_s, request.give_up_s):
             return rejected
         self.deferred.defer(request, until)
-        choice = Choice(CENTRAL, reasons.PARKED)
+        choice = Choice(CENTRAL, reasons.DEFERRED)
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
 
     def _place_anew(self, request: InferenceRequest, now: float) -> Outcome:

@@ -59,7 +59,7 @@ class BeladyLeaves:
         self._list_leaf(keys[-1])
 
     def lock(self, keys: Sequence[int]) -> None:
-        """Pinned leaves are passed over when their turn comes."""
+        """Pinned leaves are skipped when their turn comes."""
 
     def unlock(self, keys: Sequence[int]) -> None:
         """List the leaves among released blocks."""

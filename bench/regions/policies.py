@@ -90,7 +90,7 @@ def _claims() -> list[Claim]:
 
 
 def _push_claims() -> list[Claim]:
-    """Return Fig. 9: blind pushing (BP), by pending (SP-P) and by outstanding requests (SP-O)."""
+    """Return Fig. 9: blind pushing (BP), by pending (SP-P) and by in-flight requests (SP-O)."""
     bp, spp, claims = "sglang_central", "sglang_pending", []
     for case, low, p90 in (("micro_20k", 1.1, 1 / 8), ("micro_30k", 1.1, 1 / 8), ("micro_60k", 0.98, None)):
         claims += [

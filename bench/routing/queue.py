@@ -1,4 +1,4 @@
-"""What late binding costs with 10,000 queued requests: `python -m bench.routing.queue --json OUT`.
+"""What pull scheduling costs with 10,000 queued requests: `python -m bench.routing.queue --json OUT`.
 
 Insertion is one request taken into the pool's queue; a pull is one engine's question among eight with
 the removal of what it got. Half of the prompts share a prefix that two engines hold. Measured where all can
@@ -20,7 +20,7 @@ from routing.router import Router
 from routing.values.decision import CENTRAL, Decision
 from routing.values.inference_request import InferenceRequest
 
-TICKETS, ENGINES, PULLS, INSERTIONS, GROUPS = 10_000, 8, 400, 2_000, 100
+REQUESTS, ENGINES, PULLS, INSERTIONS, GROUPS = 10_000, 8, 400, 2_000, 100
 KEYS, BLOCK = 24, 512
 POLICY = RoutingPolicy(placement=Stage(name="central"), order=Stage(name="late_binding"))
 NO_DECISION = Decision("", "bench", "", 0, "central", "late_binding", 1, "", 0, 0, 0.0, 0.0, 0.0)
@@ -46,7 +46,7 @@ def measure(slo_s: float) -> dict[str, float]:
         for engine in rng.sample(range(ENGINES), 2):
             router.blocks_stored(f"e-{engine}", group)
     room, coming = router.waiting, requests(rng, slo_s, groups)
-    for _ in range(TICKETS):
+    for _ in range(REQUESTS):
         _add(room, router, next(coming))
     room.pull(0, router.view, 1.0)
     inserted = [_add(room, router, next(coming)) for _ in range(INSERTIONS)]

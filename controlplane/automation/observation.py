@@ -31,7 +31,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int = 1
     counts: EngineCounts | None = None
     outstanding_s: float = 0.0
-    tickets: int = 0
+    bound: int = 0
     running: int = 0
     """Requests that the gateways granted and that are not complete."""
     lost: bool = False
@@ -42,7 +42,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_flight(self) -> int | None:
         """Requests that run there or wait for it; None: nobody knows."""
-        return self.running + self.tickets if self.heard else None
+        return self.running + self.bound if self.heard else None
 
 
 def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Sighting:
@@ -54,7 +54,7 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
         incarnation=int(process_start) if process_start else sum(each.incarnation for each in samples),
         counts=counts_together([each.counts for each in samples if each.counts is not None]),
         outstanding_s=sum(each.outstanding_s for each in samples),
-        tickets=sum(each.bound for each in samples),
+        bound=sum(each.bound for each in samples),
         running=sum(each.running for each in samples),
         lost=all(each.state == "lost" for each in samples),
         heard=True,

@@ -30,7 +30,7 @@ def order_scaling(
 ) -> list[EngineOrder]:
     """Order an engine for each role in `add` and the end of each engine in `drain`; return what was ordered.
 
-    Engines that are gone, or have an open order, are passed over. Belongs into a transaction.
+    Engines that are gone, or have an open order, are skipped. Belongs into a transaction.
     """
     placed = [order_start(pool, role, actor=actor, why=why, at=at) for role in add]
     engines = engines_by_id(pool, drain)

@@ -119,7 +119,7 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
         outstanding_s=sighting.outstanding_s,
-        tickets=sighting.tickets,
+        bound=sighting.bound,
         granted=sighting.running,
         **_reported(report, unreachable_since_s),
     )

@@ -77,7 +77,7 @@ def _window(bucket: _Bucket) -> PoolWindow:
     return PoolWindow(
         from_s=bucket.index * SPAN_S,
         span_s=SPAN_S,
-        queued=sum(tickets for tickets, _ in bucket.queued.values()),
+        queued=sum(waiting for waiting, _ in bucket.queued.values()),
         queued_s=sum(seconds for _, seconds in bucket.queued.values()),
         load_cv=bucket.load_cv,
         engines=bucket.engines,

@@ -56,7 +56,7 @@ class Appointment:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What a journey is told from."""
+    """What a release timeline is told from."""
 
     number: int
     author: str

@@ -1,4 +1,4 @@
-"""Reads the journeys of several versions of one policy with a number of queries that does not grow with them."""
+"""Reads the release timelines of several versions of a policy in a number of queries that does not grow with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROGRAM = "Switchyard"
 def timelines_of(
     policy: Policy, versions: Sequence[PolicyVersion], actor: Actor | None
 ) -> dict[int, tuple[TimelineStep, ...]]:
-    """Return each version's journey by version id; without an actor nothing is told of trials."""
+    """Return each version's release timeline by version id; without an actor nothing is told of trials."""
     if not versions:
         return {}
     ways = tuple(way for way in TRIALS if way in SOURCES)

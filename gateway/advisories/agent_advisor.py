@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from gateway.contracts.advisory import Advisory
 from gateway.pool.request_listener import RequestListener
-from routing.advisories.agent_workflows import AgentHints, AgentWorkflows
+from routing.advisories.agent_workflows import AgentAdvice, AgentWorkflows
 from routing.advisories.call_graph import CallGraph
 
 if TYPE_CHECKING:
@@ -54,15 +54,15 @@ class AgentAdvisor(RequestListener):
         if again or not record.agent or not record.workflow_id:
             return
         tenant_id = request.tenant_id
-        hints = self._workflows.started((tenant_id, record.workflow_id), record.agent, request.session_id)
-        if hints.advise or hints.invalidate:
+        advice = self._workflows.started((tenant_id, record.workflow_id), record.agent, request.session_id)
+        if advice.advise or advice.invalidate:
             # After the request is on its way.
-            asyncio.get_running_loop().call_soon(self._tell, tenant_id, hints)
+            asyncio.get_running_loop().call_soon(self._tell, tenant_id, advice)
 
-    def _tell(self, tenant_id: str, hints: AgentHints[str]) -> None:
-        for session_id in hints.invalidate:
+    def _tell(self, tenant_id: str, advice: AgentAdvice[str]) -> None:
+        for session_id in advice.invalidate:
             self._exchange.withdraw(Advisory(tenant_id=tenant_id, session_id=session_id, source=SOURCE))
-        for each in hints.advise:
+        for each in advice.advise:
             advisory = Advisory(
                 tenant_id=tenant_id, session_id=each.session, expected_arrival_s=each.expected_s, source=SOURCE
             )

@@ -83,7 +83,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Times its KV events had a gap."""
     outstanding_s: float = 0.0
     """Seconds of prefill work that is bound to it or stands there."""
-    tickets: int = 0
+    bound: int = 0
     """Requests that wait at the gateway for this engine."""
 
 

@@ -180,7 +180,7 @@ def _narrow(
 
 def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MigrateRequests, ...]:
     """Let queued requests leave the hot engines, the hottest first, within the round's bound."""
-    queued_requests = {each.engine_id: each.tickets for each in serving}
+    queued_requests = {each.engine_id: each.bound for each in serving}
     left = settings.max_moves
     moves: list[MigrateRequests] = []
     for engine_id in look.hot:

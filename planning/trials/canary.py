@@ -9,7 +9,7 @@ import msgspec
 
 from planning.documents.guardrail_document import GuardDocument
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardrailReading, compare
+from planning.trials.comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardrailReading, compare
 from routing.values.counted import count
 
 Advance = Literal["by_hand", "steps", "promote"]

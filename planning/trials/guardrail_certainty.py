@@ -11,7 +11,7 @@ import math
 
 import msgspec
 
-from planning.trials.arm_comparison import TTFT, WORSE, GuardrailReading
+from planning.trials.comparison import TTFT, WORSE, GuardrailReading
 
 HOLDS, NOT_YET, BROKEN = "holds", "not_yet", "broken"
 

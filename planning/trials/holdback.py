@@ -12,8 +12,8 @@ import msgspec
 
 from planning.documents.holdback_document import SliceDocument
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import ArmSlice, Comparison, GuardrailReading, compare
 from planning.trials.canary import guardrail_words
+from planning.trials.comparison import ArmSlice, Comparison, GuardrailReading, compare
 
 State = Literal["off", "slice", "fallback", "probing"]
 MAX_DOUBLINGS = 4

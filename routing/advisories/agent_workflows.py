@@ -28,7 +28,7 @@ class NextSession(msgspec.Struct, Generic[Session], frozen=True):
     """From now."""
 
 
-class AgentHints(msgspec.Struct, Generic[Session], frozen=True):
+class AgentAdvice(msgspec.Struct, Generic[Session], frozen=True):
     """What follows from the start of an agent."""
 
     advise: tuple[NextSession[Session], ...] = ()
@@ -58,10 +58,10 @@ class AgentWorkflows(Generic[Session]):
     def __len__(self) -> int:
         return len(self._workflows)
 
-    def started(self, workflow: Hashable, agent: str, session: Session) -> AgentHints[Session]:
+    def started(self, workflow: Hashable, agent: str, session: Session) -> AgentAdvice[Session]:
         """Note that an agent's request has come, and return which sessions may follow and which will not."""
         if agent not in self.graph.agents:
-            return AgentHints()
+            return AgentAdvice()
         known = self._workflows.pop(workflow, None) or _Workflow()
         self._workflows[workflow] = known
         if len(self._workflows) > self._limit:
@@ -75,4 +75,4 @@ class AgentWorkflows(Generic[Session]):
                 known.advised[each.agent] = following
                 advise.append(NextSession(following, each.after_s))
         kept = {session, *known.advised.values()}
-        return AgentHints(tuple(advise), tuple([each for each in standing.values() if each not in kept]))
+        return AgentAdvice(tuple(advise), tuple([each for each in standing.values() if each not in kept]))

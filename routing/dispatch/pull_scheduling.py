@@ -1,4 +1,4 @@
-"""Late binding, carried out: engines that can take work pull unbound requests (research on scheduling §5, `late`)."""
+"""Pull scheduling: engines that can take work pull unbound requests (research on scheduling §5, `late`)."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class Reservations:
             if work.decoding != sum(each.request.sequences for each in mine if each.phase is DECODING):
                 raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
             if not -1e-6 <= work.late_last_s <= work.waiting_s + 1e-6:
-                raise AssertionError(f"target {target}: {work.late_last_s} s passed over is wrong")
+                raise AssertionError(f"target {target}: {work.late_last_s} s overtaken is wrong")
             if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)

@@ -1,4 +1,4 @@
-"""The engine with the least uncached prompt tokens outstanding; blind to caches otherwise."""
+"""The engine with the least uncached prompt tokens in flight; blind to caches otherwise."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class WaitingLine:
 
     Mutable state: `_queued` (number of coming → queued request), `_numbers` (the same numbers, rising),
     `_number_of` (request id → number), `_queues` and `_waiting_of` (tenant → queue and its queued requests; "" for
-    all without fairness), the shares and what was passed over.
+    all without fairness), the shares and what was skipped.
     """
 
     def __init__(self, build: Callable[[], OrderedQueue], rules: LineRules) -> None:

@@ -1,4 +1,4 @@
-"""Our region rule: late binding with bounded patience, a linear cost, early offload, and sessions that stick.
+"""Our region rule: pull scheduling with bounded patience, a linear cost, early offload, and sessions that stick.
 
 Each step and its default is measured in the study of SkyWalker that docs/simulate.md quotes.
 """

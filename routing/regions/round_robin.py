@@ -8,7 +8,7 @@ from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
 class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes the engines in turn, passing over those without room; forwards nothing."""
+    """Takes the engines in turn, skipping those without room; forwards nothing."""
 
     look_ahead: int = 1
 

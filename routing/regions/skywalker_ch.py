@@ -1,4 +1,4 @@
-"""SkyWalker-CH: consistent hashing of the session at both layers, passing over targets without room (§3.2)."""
+"""SkyWalker-CH: consistent hashing of the session at both layers, skipping targets without room (§3.2)."""
 
 from __future__ import annotations
 

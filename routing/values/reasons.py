@@ -29,7 +29,7 @@ ALL_BUSY = "all_busy"
 ONLY_ENGINE = "only_engine"
 MIGRATED = "migrated"
 NO_ENGINE = "no_engine"
-PARKED = "parked"
+DEFERRED = "parked"
 HELD = "held"
 PULLED = "pulled"
 
@@ -127,7 +127,7 @@ _WORDS = {
     PULLED_BEST_FIT: "among requests that could be on time, it fit the free engine best",
     FAIR_SHARE: "its tenant was furthest below its share",
     STARVATION_LIMIT: "it had been overtaken for as long as the starvation limit allows",
-    PARKED: "the fleet was overloaded; the request was deferred",
+    DEFERRED: "the fleet was overloaded; the request was deferred",
     QUEUE_FULL: "the queue was full",
     GATEWAY_LATE: "the gateway itself was late",
     WAIT_EXPIRED: "it reached the maximum wait",

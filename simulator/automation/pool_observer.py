@@ -68,7 +68,7 @@ class PoolWatch:
             tbt_s=tbt_s,
             tbt_samples=tbt_samples,
             outstanding_s=load.in_flight_s,
-            tickets=load.bound,
+            bound=load.bound,
         )
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts
 

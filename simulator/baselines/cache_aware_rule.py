@@ -43,7 +43,7 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the choice of the rule.
 
-        Fewest requests if the largest and the least number of outstanding ones differ by more than
+        Fewest requests if the largest and the least number of in-flight ones differ by more than
         `absolute_spread` and by a factor above `relative_spread`; else the longest match if it covers more
         than `threshold` of the prompt; else the engine that was sent the fewest blocks.
         """

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from planning.trials.arm_comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardrailReading
 from planning.trials.canary import guardrail_words
+from planning.trials.comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardrailReading
 from routing.values.prepared_struct import prepared
 from simulator.text_table import text_table
 

@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let engines fetch KV blocks from each other where the placement asks (mooncake); no live pool does",
     )
-    add("--series", action="store_true", help="add each engine's outstanding tokens over time to the report")
+    add("--series", action="store_true", help="add each engine's in-flight tokens over time to the report")
     add("--json", type=Path, metavar="OUT", help="write the report here")
 
 

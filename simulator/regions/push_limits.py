@@ -8,7 +8,7 @@ import msgspec
 
 
 class PushLimit(msgspec.Struct, frozen=True):
-    """Blind pushing (BP), selective pushing by pending (SP-P) or by outstanding requests (SP-O).
+    """Blind pushing (BP), selective pushing by pending (SP-P) or by in-flight requests (SP-O).
 
     Pending requests are those of the last probe: requests that the balancer sent since do not count.
     """

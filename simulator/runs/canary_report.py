@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import ArmSlice, Comparison, compare
 from planning.trials.arm_window import ArmTally
+from planning.trials.comparison import ArmSlice, Comparison, compare
 from routing.trials.arms import CANARY, LIVE, Arms
 from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, UNFINISHED, RequestRecord
 from simulator.percentile import percentile

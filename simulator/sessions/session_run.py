@@ -162,10 +162,10 @@ class _SessionRun:
             self.clock.at(at_s, partial(self.fleet.advise, session, lead_s))
 
     def _tell_next_agents(self, number: int, upcoming: NextTurn) -> None:
-        hints = self._workflows.started(upcoming.workflow, upcoming.agent, upcoming.session)
-        for session in hints.invalidate:
+        advice = self._workflows.started(upcoming.workflow, upcoming.agent, upcoming.session)
+        for session in advice.invalidate:
             self.fleet.invalidate(session)
-        for each in hints.advise:
+        for each in advice.advise:
             self._advise(number, each.session, each.expected_s, self.clock.now)
 
     def _arrive(self, number: int, upcoming: NextTurn) -> None:

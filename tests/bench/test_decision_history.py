@@ -17,7 +17,7 @@ def test_the_99th_percentile_is_one_of_the_times() -> None:
     assert p99_s([decision(n, 0.0, 0.01 * n) for n in range(1, 101)]) == pytest.approx(0.99)
 
 
-def test_what_was_asked_again_refused_or_lost_is_counted_apart() -> None:
+def test_what_was_asked_again_rejected_or_lost_is_counted_apart() -> None:
     history = [
         decision(0, 1.0, 0.1),
         decision(1, 2.0, 0.1, attempts=2),

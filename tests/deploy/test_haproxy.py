@@ -209,7 +209,7 @@ async def test_engines_that_decisions_named_serve_when_switchyard_has_gone(
         await proxy.counts("fail_open", "error", 4)
 
 
-async def test_what_haproxy_cannot_do_is_refused(engines: list[ScriptedEngine], tmp_path: Path) -> None:
+async def test_what_haproxy_cannot_do_is_rejected(engines: list[ScriptedEngine], tmp_path: Path) -> None:
     async with (
         served([each.url for each in engines], tmp_path, isolated=True) as gateway,
         haproxy(tmp_path, gateway.url) as proxy,

@@ -71,7 +71,7 @@ def _read(data: bytes, endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.path)
 @given(data=st.data())
-def test_a_body_of_an_endpoint_is_read_or_refused(endpoint: Endpoint, data: st.DataObject) -> None:
+def test_a_body_of_an_endpoint_is_read_or_rejected(endpoint: Endpoint, data: st.DataObject) -> None:
     seeds = seeds_of(endpoint)
     for each in seeds:
         run_blocking(read(json.dumps(each).encode(), endpoint))
@@ -92,7 +92,7 @@ def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
 
 
 @given(VALUES)
-def test_what_a_connector_says_of_a_load_is_read_or_refused(value: Any) -> None:
+def test_what_a_connector_says_of_a_load_is_read_or_rejected(value: Any) -> None:
     for told in (value, {"switchyard": value}):
         with suppress(ValueError):
             outcome = outcome_in(msgspec.json.decode(json.dumps(told)))
@@ -100,7 +100,7 @@ def test_what_a_connector_says_of_a_load_is_read_or_refused(value: Any) -> None:
 
 
 @given(near([msgspec.json.encode(KvOrder(keys="AAAAAAAAAAE=", load_blocks=1, holders=["a:1"]))]))
-def test_an_order_is_read_or_refused(data: bytes) -> None:
+def test_an_order_is_read_or_rejected(data: bytes) -> None:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, ValueError):
         msgspec.json.decode(data, type=KvOrder).routing_keys()
 

@@ -82,27 +82,27 @@ def test_the_bus_has_messages_to_try() -> None:
 
 @pytest.mark.parametrize("wire", BUS, ids=lambda wire: wire._what)
 @given(data=st.binary(max_size=200) | PLAIN.map(msgspec.msgpack.encode))
-def test_a_bus_message_is_read_or_refused(wire: WireForm[object], data: bytes) -> None:
+def test_a_bus_message_is_read_or_rejected(wire: WireForm[object], data: bytes) -> None:
     refused_only(wire.decode, data, UnreadableMessageError)
 
 
 @given(st.binary(max_size=100) | near([b"1" + SEAL.tail("value", "topic", Frame(1, "0" * 16, 7, b"x"))]))
-def test_a_bus_frame_is_read_or_refused(data: bytes) -> None:
+def test_a_bus_frame_is_read_or_rejected(data: bytes) -> None:
     refused_only(lambda sent: SEAL.read("value", "topic", sent), data, UnreadableFrameError)
 
 
 @given(near([encode_snapshot(snapshot(["http://127.0.0.1:1"], roles=["prefill"]))]))
-def test_a_snapshot_is_read_or_refused(data: bytes) -> None:
+def test_a_snapshot_is_read_or_rejected(data: bytes) -> None:
     refused_only(decode_snapshot, data, UnreadableMessageError)
 
 
 @given(near([EVENTS]))
-def test_kv_events_are_read_or_refused(data: bytes) -> None:
+def test_kv_events_are_read_or_rejected(data: bytes) -> None:
     refused_only(decode_batch, data, UnreadableEventError)
 
 
 @given(near([METRICS]))
-def test_metrics_are_read_or_refused(data: bytes) -> None:
+def test_metrics_are_read_or_rejected(data: bytes) -> None:
     refused_only(parse_engine_metrics, data, UnreadableMetricsError)
     refused_only(scan_load, data, UnreadableMetricsError)
 
@@ -110,7 +110,7 @@ def test_metrics_are_read_or_refused(data: bytes) -> None:
 @given(near([QUESTION]))
 @example(b'{"a":"\\ud800"}')
 @example(b"[" * 5000)
-def test_a_body_is_read_or_refused(data: bytes) -> None:
+def test_a_body_is_read_or_rejected(data: bytes) -> None:
     refused_only(decode_object, data, BadBodyError)
     refused_only(reject_nul, data, BadBodyError)
     read_flat(data)

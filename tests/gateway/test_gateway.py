@@ -154,7 +154,7 @@ def _publish_much(live: LiveGateway, url: str, base: int) -> None:
         live.report("a")
 
 
-async def test_removing_a_pool_refuses_its_waiting_requests(tmp_path: Path) -> None:
+async def test_removing_a_pool_rejects_its_waiting_requests(tmp_path: Path) -> None:
     async with live_gateway(tmp_path, snapshot([])) as live:
         waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
         await asyncio.sleep(0.02)
@@ -164,7 +164,7 @@ async def test_removing_a_pool_refuses_its_waiting_requests(tmp_path: Path) -> N
         assert live.gateway.pools == {}
 
 
-async def test_stopping_refuses_what_waits_and_leaves_no_task(tmp_path: Path) -> None:
+async def test_stopping_rejects_what_waits_and_leaves_no_task(tmp_path: Path) -> None:
     async with fake_engine() as one:
         one.set("/health", 503, b"")
         before = len(asyncio.all_tasks())

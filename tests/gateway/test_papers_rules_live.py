@@ -91,7 +91,7 @@ async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending
         assert {each.reason for each in made} == {reasons.FREE_MATCH}
 
 
-async def test_tickets_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) -> None:
+async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) -> None:
     """DualMap A.8.3: nothing arrives, and the delay alone has the waiting request moved."""
     rule = RoutingPolicy(
         placement=Stage(name="dual_map", params={"adaptive_key": False}),

@@ -172,7 +172,7 @@ def report(**fields: Any) -> ShadowReport:
         {"at": float("nan")},
     ],
 )
-def test_impossible_reports_are_refused(fields: dict[str, Any]) -> None:
+def test_impossible_reports_are_rejected(fields: dict[str, Any]) -> None:
     assert decode_shadow_report(encode_shadow_report(report())) == report()
     with pytest.raises(UnreadableMessageError):
         decode_shadow_report(msgspec.msgpack.encode(report(**fields)))

@@ -76,7 +76,7 @@ def head(way: str, *more: str) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_declared_100_mb_body_is_refused_by_its_length(running: LiveProgram, way: str) -> None:
+def test_a_declared_100_mb_body_is_rejected_by_its_length(running: LiveProgram, way: str) -> None:
     with Watch(running) as watch:
         status, sent = send(running, head(way, f"Content-Length: {LARGE}"), iter([b"x" * MIB] * 100))
     assert status == 413
@@ -85,7 +85,7 @@ def test_a_declared_100_mb_body_is_refused_by_its_length(running: LiveProgram, w
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(running: LiveProgram, way: str) -> None:
+def test_a_chunked_body_is_rejected_as_soon_as_it_is_too_large(running: LiveProgram, way: str) -> None:
     chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
     before = running.resident_mib()
     with Watch(running) as watch:
@@ -108,7 +108,7 @@ def test_endless_trailers_cost_no_memory(running: LiveProgram, way: str) -> None
 
 
 @pytest.mark.parametrize("way", ["/experiments/recordings", "/api/v1/recordings/upload?pool=demo"])
-def test_a_strangers_upload_is_refused_by_its_head(running: LiveProgram, way: str) -> None:
+def test_a_strangers_upload_is_rejected_by_its_head(running: LiveProgram, way: str) -> None:
     with Watch(running) as watch:
         status, _ = send(running, head(way, f"Content-Length: {16 * MIB}"), iter([b"x" * MIB] * 16))
     assert status in (302, 401, 403)

@@ -29,7 +29,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
-async def test_garbage_is_refused_and_costs_the_others_nothing(garbage: bytes) -> None:
+async def test_garbage_is_rejected_and_costs_the_others_nothing(garbage: bytes) -> None:
     bus, stop = InProcessBus(), asyncio.Event()
     reports: dict[str, list[EngineReport]] = {"bad": [], "good": []}
     bus.subscribe("load/", lambda _, value: reports[(report := decode_report(value)).engine_id].append(report))

@@ -233,6 +233,6 @@ def test_inline_code_would_be_caught(signed_in: BrowserContext) -> None:
     page.close()
 
 
-def test_a_page_with_a_new_parameter_is_not_passed_over() -> None:
+def test_a_page_with_a_new_parameter_is_not_skipped() -> None:
     with pytest.raises(UnknownParameterError, match="add it"):
         list(addresses({}))

@@ -92,7 +92,7 @@ def test_what_a_gateway_publishes_is_its_own(tmp_path: Path) -> None:
         assert fleet.bus.latest("fleet") is None
 
 
-def test_a_revoked_key_is_refused_by_every_gateway_that_redis_reaches(tmp_path: Path) -> None:
+def test_a_revoked_key_is_rejected_by_every_gateway_that_redis_reaches(tmp_path: Path) -> None:
     def statuses() -> list[int]:
         body = {"model": MODEL, "token_ids": [1] * 64, "wait": False}
         return [asyncio.run(status_of(url, body)) for url in fleet.urls]

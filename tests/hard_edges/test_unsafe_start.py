@@ -42,7 +42,7 @@ def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subpr
 
 
 @pytest.mark.parametrize(("variables", "sentence"), MIXES.values(), ids=MIXES.keys())
-def test_manage_py_up_refuses(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
+def test_manage_py_up_rejects(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
     done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -51,7 +51,7 @@ def test_manage_py_up_refuses(tmp_path: Path, variables: dict[str, str], sentenc
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - refused
 @pytest.mark.parametrize("variables", [{}, {"SWITCHYARD_DEBUG": "1"}], ids=["as it is", "debug"])
-def test_an_address_that_others_reach_is_refused_under_settings_for_this_machine_only(
+def test_an_address_that_others_reach_is_rejected_under_settings_for_this_machine_only(
     tmp_path: Path, host: str, variables: dict[str, str]
 ) -> None:
     done = run(["manage.py", "up", "--host", host, "--port", str(free_ports(1)[0])], tmp_path, variables)
@@ -60,14 +60,14 @@ def test_an_address_that_others_reach_is_refused_under_settings_for_this_machine
     assert not (tmp_path / "switchyard.sqlite3").exists()
 
 
-def test_a_server_started_past_manage_py_refuses_too(tmp_path: Path) -> None:
+def test_a_server_started_past_manage_py_rejects_too(tmp_path: Path) -> None:
     command = ["-m", "uvicorn", "controlplane.project.asgi:application", "--port", str(free_ports(1)[0])]
     done = run(command, tmp_path, {"SWITCHYARD_PROCESSES": "2", **GIVEN})
     assert done.returncode != 0
     assert "bus, Celery broker" in done.stderr
 
 
-def test_sqlite_without_immediate_is_refused(tmp_path: Path) -> None:
+def test_sqlite_without_immediate_is_rejected(tmp_path: Path) -> None:
     settings = tmp_path / "careless.py"
     settings.write_text(
         "from controlplane.project.settings import *\nDATABASES['default']['OPTIONS'].pop('transaction_mode')\n"
@@ -79,7 +79,7 @@ def test_sqlite_without_immediate_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["SWITCHYARD_FLEET_SECRET", "--redis"])
-def test_a_gateway_alone_refuses_what_it_cannot_use(tmp_path: Path, missing: str) -> None:
+def test_a_gateway_alone_rejects_what_it_cannot_use(tmp_path: Path, missing: str) -> None:
     variables = {"SWITCHYARD_FLEET_SECRET": SECRET} if missing == "--redis" else {}
     options = ["--redis", "localhost:6379"] if missing == "--redis" else []
     done = run(["-m", "gateway", "--state-dir", str(tmp_path), *options], tmp_path, variables)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 NOUNS = (
     "block|canary|change|column|connection|day|decision|draft|engine|error|event|field|filter|gap|gateway|key|line|"
     "migration|note|person|point|pool|prefill|prefix|question|recording|replica|request|row|run|sample|seed|session|"
-    "setting|shadow|shard|stream|tenant|ticket|time|token|version|what-if"
+    "setting|shadow|shard|stream|tenant|time|token|version|what-if"
 )
 MANY = re.compile(rf"\s(?:more |equal |open |new |cached |late )?(?:{NOUNS})s\b(?!/)")
 IN_TEMPLATE = re.compile(rf"\{{\{{ ([^}}]+) \}}\}}(?:</?[a-z]+[^>]*>)*({MANY.pattern})")

@@ -35,8 +35,8 @@ def test_an_element_that_is_styled_while_empty_gets_no_white_space(breaker: Modu
 
 
 def test_an_element_with_words_of_its_style_before_it_gets_no_white_space(breaker: ModuleType) -> None:
-    line = f'<li class="journey-step"><b>{WIDE}</b> <time datetime="{WIDE}">{WIDE}</time></li>'
-    assert '<li class="journey-step"><b>' in breaker.broken(line)
+    line = f'<li class="release-timeline-step"><b>{WIDE}</b> <time datetime="{WIDE}">{WIDE}</time></li>'
+    assert '<li class="release-timeline-step"><b>' in breaker.broken(line)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "templates").rglob("*.html")), ids=lambda path: path.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import Random
 
-from planning.trials.arm_comparison import ArmSlice
 from planning.trials.arm_window import ArmTally, ArmWindow
+from planning.trials.comparison import ArmSlice
 
 SLO_S = 1.0
 

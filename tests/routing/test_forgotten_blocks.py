@@ -12,7 +12,7 @@ FIRST, SHARED = range(200), range(1000, 1020)
 LATE_S = 30.0
 
 
-def with_a_ticket_given_up(*, forget_blocks: bool) -> Router:
+def with_a_queued_request_given_up(*, forget_blocks: bool) -> Router:
     """Return a router of one engine that still computes its first prompt, long after the second one was given up."""
     router = pool(size=1, order="shed", order_params={"forget_blocks": forget_blocks}, grant_tokens=0)
     router.submit(request(1, FIRST), 0.0)
@@ -25,13 +25,13 @@ def with_a_ticket_given_up(*, forget_blocks: bool) -> Router:
 
 @pytest.mark.parametrize(("forget_blocks", "blocks"), [(True, 0), (False, len(SHARED))])
 def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool, blocks: int) -> None:
-    router = with_a_ticket_given_up(forget_blocks=forget_blocks)
+    router = with_a_queued_request_given_up(forget_blocks=forget_blocks)
     outcome = router.submit(request(4, SHARED, at=LATE_S), LATE_S)
     assert outcome.decision.hit_tokens == blocks * BLOCK  # type: ignore[union-attr]
 
 
-def test_they_are_on_their_way_again_once_the_ticket_is_granted() -> None:
-    router = with_a_ticket_given_up(forget_blocks=True)
+def test_they_are_on_their_way_again_once_the_queued_request_is_granted() -> None:
+    router = with_a_queued_request_given_up(forget_blocks=True)
     dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
     assert [each.decision.decision_id for each in dispatches] == ["request-00000002"]  # type: ignore[union-attr]
     outcome = router.submit(request(4, SHARED, at=LATE_S + 2), LATE_S + 2)

@@ -44,7 +44,7 @@ def test_other_prefixes_stay_and_an_empty_table_undoes_it() -> None:
     assert candidates(made, 4, ONE) == usual
 
 
-def test_a_table_over_its_limits_is_refused_whole() -> None:
+def test_a_table_over_its_limits_is_rejected_whole() -> None:
     made = router()
     with pytest.raises(TooManyWidenedError, match="more than"):
         widen(made, dict.fromkeys(range(1001), 3))
@@ -53,7 +53,7 @@ def test_a_table_over_its_limits_is_refused_whole() -> None:
     assert made.view.roster.widened == {}
 
 
-def test_so_many_tickets_move_at_most() -> None:
+def test_so_many_queued_requests_move_at_most() -> None:
     made = overloaded.router()
     overloaded.overload(made)
     waiting = {each: made.waiting.of(made.fleet.target_of(each)) for each in ("e-0", "e-1")}

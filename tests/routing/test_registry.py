@@ -107,7 +107,7 @@ def test_a_placement_takes_the_only_engine(placement: Placement) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
-def test_an_empty_fleet_parks_the_request_whatever_the_placement(name: str) -> None:
+def test_an_empty_fleet_defers_the_request_whatever_the_placement(name: str) -> None:
     router = pool(name, "late_binding" if name == "central" else "fifo", size=0)
     router.submit(request(1), 0.0)
     assert router.unbound(1.0) == (1, 2 * BLOCK, 1.0)
@@ -115,7 +115,7 @@ def test_an_empty_fleet_parks_the_request_whatever_the_placement(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(QUEUE_ORDERS))
 @given(st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 9)), min_size=1, max_size=9), st.floats(0, 20))
-def test_an_order_serves_every_ticket_once_and_only_looks(
+def test_an_order_serves_every_queued_request_once_and_only_looks(
     name: str, waiting: list[tuple[float, float]], now: float
 ) -> None:
     router = pool()
@@ -169,7 +169,9 @@ def test_a_live_router_follows_no_baseline(name: str) -> None:
         ("skywalker", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
     ],
 )
-def test_a_placement_and_an_order_that_do_not_go_together_are_refused(placement: str, order: str, problem: str) -> None:
+def test_a_placement_and_an_order_that_do_not_go_together_are_rejected(
+    placement: str, order: str, problem: str
+) -> None:
     policy = RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order))
     assert len(stage_problems(policy)) == 1
     with pytest.raises(PolicyStageError, match=problem):
@@ -188,7 +190,7 @@ def test_a_placement_and_an_order_that_do_not_go_together_are_refused(placement:
         ({"gamma": 1}, "placement.params: Object contains unknown field `gamma`"),
     ],
 )
-def test_wrong_parameters_are_refused_with_their_path(params: dict[str, float | str], problem: str) -> None:
+def test_wrong_parameters_are_rejected_with_their_path(params: dict[str, float | str], problem: str) -> None:
     policy = RoutingPolicy(placement=Stage(name="least_cost", params=params), order=Stage(name="none"))
     problems = stage_problems(policy)
     assert problems[0].startswith(problem)

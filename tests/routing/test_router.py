@@ -96,7 +96,7 @@ def test_an_excluded_engine_is_chosen_only_if_no_other_takes_work() -> None:
     assert engine_of(router.submit(request(2, LONG), 0.0, excluded=everywhere)) in everywhere
 
 
-def test_a_full_waiting_room_refuses_with_a_time_to_retry() -> None:
+def test_a_full_waiting_room_rejects_with_a_time_to_retry() -> None:
     router = pool(size=1, max_tickets=1)
     router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
@@ -105,7 +105,7 @@ def test_a_full_waiting_room_refuses_with_a_time_to_retry() -> None:
     assert (rejected.code, rejected.retry_after_s >= 1.0) == ("queue_full", True)
 
 
-def test_a_ticket_that_waited_too_long_is_refused() -> None:
+def test_a_queued_request_that_waited_too_long_is_rejected() -> None:
     router = pool(size=1, max_wait_s=2.0)
     router.submit(request(1, LONG), 0.0, hold=False)
     for number in range(2, 9):
@@ -116,7 +116,7 @@ def test_a_ticket_that_waited_too_long_is_refused() -> None:
     router.check()
 
 
-def test_tickets_of_an_engine_that_stops_accepting_are_placed_anew_and_running_work_stays() -> None:
+def test_queued_requests_of_an_engine_that_stops_accepting_are_placed_anew_and_running_work_stays() -> None:
     router = pool(size=2)
     asked = request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
@@ -155,7 +155,7 @@ def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does()
     assert dispatched[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
 
 
-def test_unbound_requests_are_refused_after_a_while() -> None:
+def test_unbound_requests_are_rejected_after_a_while() -> None:
     router = pool(size=0)
     router.submit(request(1), 0.0)
     assert router.tick(UNBOUND_WAIT_S - 0.1) == []
@@ -221,7 +221,7 @@ def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> 
     router.check()
 
 
-def test_a_newcomer_is_not_expected_to_wait_for_hopeless_tickets() -> None:
+def test_a_newcomer_is_not_expected_to_wait_for_infeasible_queued_requests() -> None:
     router = pool(size=1, order="shed", grant_tokens=1, grant_lookahead_s=0.0)
     router.submit(request(1, LONG), 0.0)
     for number in range(2, 9):

@@ -36,7 +36,7 @@ def test_wrong_parameters_are_told_with_their_path() -> None:
     assert "admission.nothing" in problems[1]
 
 
-def test_hopeless_requests_are_refused_and_all_others_are_on_time() -> None:
+def test_infeasible_requests_are_rejected_and_all_others_are_on_time() -> None:
     rows = burst(60)
     served = run(RunSpec(policy=policy(), engines=2), rows)
     refused = run(RunSpec(policy=policy(admission__refuse_hopeless=True), engines=2), rows)
@@ -47,7 +47,7 @@ def test_hopeless_requests_are_refused_and_all_others_are_on_time() -> None:
     refused.check()
 
 
-def test_parked_requests_are_tried_again() -> None:
+def test_deferred_requests_are_tried_again() -> None:
     rows = burst(40)
     at_once = run(RunSpec(policy=policy(admission__mode="early"), engines=2), rows)
     deferred = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardrailReading
+from planning.trials.comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardrailReading
 from routing.policy import policy_document
 from routing.policy.policy_document import Stage
 from routing.policy.schema_versions import SchemaLine
@@ -95,7 +95,7 @@ def test_without_a_canary_nothing_is_compared(workload: Workload) -> None:
     assert render_canaries([msgspec.to_builtins(report)]) == ""
 
 
-def test_refused_requests_are_late_ones_of_their_arm(workload: Workload) -> None:
+def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> None:
     simulation = run(spec(0.5), workload)
     records, arms = simulation.history, simulation.router.arms
     for record in records:
@@ -168,14 +168,14 @@ def test_a_fleet_with_roles_has_canaries_too(tmp_path: Path) -> None:
         ({"placements": {}}, [], "is no policy"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_what_cannot_be_compared_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, object], options: list[str], words: str
 ) -> None:
     assert main([*RUN, "--canary", draft(tmp_path, **document), *options]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_share_without_a_canary_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_share_without_a_canary_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--share", "0.2"]) == 2
     assert "there is no --canary" in capsys.readouterr().err
 

@@ -72,7 +72,7 @@ async def test_a_reset_ends_open_connections() -> None:
         writer.close()
 
 
-async def test_it_refuses_where_nobody_listens() -> None:
+async def test_it_rejects_where_nobody_listens() -> None:
     async with echoing() as (link, server):
         (await connected(link))[1].close()
         server.close()

@@ -52,7 +52,7 @@ def test_a_child_that_comes_too_late_ends_at_once() -> None:
     assert b"is gone" in ended.stderr
 
 
-def test_a_pid_below_one_is_refused() -> None:
+def test_a_pid_below_one_is_rejected() -> None:
     with pytest.raises(ValueError, match="--parent-pid"):
         die_with_parent(0)
 

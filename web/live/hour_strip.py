@@ -13,7 +13,7 @@ STRIP_COLUMNS = 360
 
 
 class HourStrip:
-    """Per pool, the peak outstanding seconds of any of its engines, per column of STRIP_COLUMN_S seconds.
+    """Per pool, the peak in-flight seconds of any of its engines, per column of STRIP_COLUMN_S seconds.
 
     What this process heard itself counts; stored peaks fill in what it did not hear, such as the time before
     its start.

@@ -25,9 +25,9 @@ class RecentState:
     """Everything by engine or pool id; empty where nothing is known."""
 
     work_s: Mapping[str, float] = field(default_factory=dict)
-    """Mean outstanding seconds over MEAN_S."""
+    """Mean in-flight seconds over MEAN_S."""
     nothing_s: Mapping[str, float] = field(default_factory=dict)
-    """Since how many seconds an engine has had no request although tickets waited in its pool; others are left out."""
+    """Since how many seconds an engine has had no request although some waited in its pool; others are left out."""
     lateness: Lateness | None = None
     """When the gateway was late last, if that is so or was a moment ago."""
     worst: Mapping[str, float] = field(default_factory=dict)

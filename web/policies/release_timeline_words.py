@@ -1,4 +1,4 @@
-"""The journey of a version as the policy page shows it: a strip for a draft, a line for what was live."""
+"""The release timeline of a version as the policy page shows it: a strip for a draft, a line for what was live."""
 
 from __future__ import annotations
 

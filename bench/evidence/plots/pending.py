@@ -1,4 +1,4 @@
-"""Outstanding work over time: of the fleet, and of each engine as a map."""
+"""In-flight work over time: of the fleet, and of each engine as a map."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ def take(order: str, station: Station, now: float, reading: Reading) -> Job | No
         if chosen is not None:
             station.waiting.remove(chosen)
             return chosen
-    if not station.hopeless:
+    if not station.infeasible:
         return station.waiting.pop(0) if station.waiting else None
     if not reading.hopeless_coming:
-        station.expect(station.hopeless[0])
-    return station.hopeless.pop(0)
+        station.expect(station.infeasible[0])
+    return station.infeasible.pop(0)
 
 
 def _estimate_s(job: Job, station: Station, reading: Reading) -> float:
@@ -31,7 +31,7 @@ def _estimate_s(job: Job, station: Station, reading: Reading) -> float:
 
 def _give_up(job: Job, station: Station, reading: Reading) -> None:
     station.waiting.remove(job)
-    station.hopeless.append(job)
+    station.infeasible.append(job)
     if not reading.hopeless_coming:
         station.expect_no_more(job)
 

@@ -52,7 +52,7 @@ def _least_cost(reading: Reading) -> Place:
         def cost(engine: int) -> tuple[float, int]:
             station = stations[engine]
             compute_s = prefill_s(job.tokens, job.hit(station.match(job.blocks)))
-            wait_s = station.wait_s(now, with_hopeless=reading.hopeless_wait)
+            wait_s = station.wait_s(now, with_infeasible=reading.hopeless_wait)
             return wait_s + _BETA * compute_s, _tie(reading, job, engine)
 
         return min(range(len(stations)), key=cost)
@@ -62,7 +62,7 @@ def _least_cost(reading: Reading) -> Place:
 
 def _cache_aware(reading: Reading) -> Place:
     def place(job: Job, stations: Sequence[Station], now: float) -> int:
-        requests = [station.outstanding for station in stations]
+        requests = [station.in_flight for station in stations]
         if max(requests) - min(requests) > 32 and max(requests) > 1.0001 * min(requests):
             costs = requests
         else:
@@ -91,7 +91,7 @@ class _DualMap:
         held = [stations[engine].match(job.blocks) for engine in pair]
         best = held.index(max(held))
         station = stations[pair[best]]
-        ttft_s = station.wait_s(now, with_hopeless=True) + prefill_s(job.tokens, job.hit(held[best]))
+        ttft_s = station.wait_s(now, with_infeasible=True) + prefill_s(job.tokens, job.hit(held[best]))
         if held[0] != held[1] and ttft_s <= SLO_S:
             return pair[best]
         return min(pair, key=lambda engine: (stations[engine].load(now), _tie(self._reading, job, engine)))

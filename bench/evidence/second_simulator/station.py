@@ -47,10 +47,10 @@ class Station:
         self.coming: Counter[int] = Counter()
         """Blocks of requests that wait or run here."""
         self.waiting: list[Job] = []
-        self.hopeless: list[Job] = []
+        self.infeasible: list[Job] = []
         self.running: Job | None = None
         self.started_s = self.free_s = 0.0
-        self.outstanding = 0
+        self.in_flight = 0
         self.sent_new = self.sent_all = 0
 
     def resident(self, blocks: Sequence[int]) -> int:
@@ -62,15 +62,15 @@ class Station:
         cache, coming = self.cache, self.coming
         return next((at for at, block in enumerate(blocks) if block not in cache and block not in coming), len(blocks))
 
-    def wait_s(self, now: float, *, with_hopeless: bool) -> float:
+    def wait_s(self, now: float, *, with_infeasible: bool) -> float:
         """Return the rest of the running prefill and the estimates of what waits."""
         rest = max(self.free_s - now, 0.0) if self.running is not None else 0.0
-        late = sum(job.estimate_s for job in self.hopeless) if with_hopeless else 0.0
+        late = sum(job.estimate_s for job in self.infeasible) if with_infeasible else 0.0
         return rest + late + sum(job.estimate_s for job in self.waiting)
 
     def load(self, now: float) -> float:
         """Return the pending uncached tokens: of what waits, and the unfinished share of what runs."""
-        standing = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.hopeless))
+        standing = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.infeasible))
         if self.running is not None:
             share = max(self.free_s - now, 0.0) / (self.free_s - self.started_s)
             standing += self.running.uncached * share
@@ -82,7 +82,7 @@ class Station:
         job.estimate_s, job.uncached = prefill_s(job.tokens, job.hit(held)), job.tokens - job.hit(held)
         self.sent_new += len(job.blocks) - held
         self.sent_all += len(job.blocks)
-        self.outstanding += 1
+        self.in_flight += 1
         self.expect(job)
         self.waiting.append(job)
 
@@ -100,7 +100,7 @@ class Station:
         if job is None:
             raise AssertionError("a prefill ends that never began")
         job.ttft_s = self.free_s - job.arrived_s
-        self.outstanding -= 1
+        self.in_flight -= 1
         self._touch(job.blocks)
         while len(self.cache) > CACHE_BLOCKS:
             self.cache.popitem(last=False)

@@ -49,14 +49,14 @@ class JourneyStepShape(serializers.Serializer):
 
 
 class _VersionList(serializers.ListSerializer):
-    """Versions of one policy; their journeys are read together."""
+    """Versions of one policy; their timelines are read together."""
 
     @override
     def to_representation(self, data: Any) -> list[Any]:
-        """Return the versions with their journeys."""
+        """Return the versions with their timelines."""
         versions = list(data)
         if versions:
-            self.child.journeys = timelines_of(versions[0].policy, versions, self.context.get("actor"))
+            self.child.timelines = timelines_of(versions[0].policy, versions, self.context.get("actor"))
         return super().to_representation(versions)
 
 
@@ -66,7 +66,7 @@ class PolicyVersionShape(ModelShape):
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
     journey = serializers.SerializerMethodField()
-    journeys: Mapping[int, tuple[TimelineStep, ...]] | None = None
+    timelines: Mapping[int, tuple[TimelineStep, ...]] | None = None
     """By version id, where several versions are shown at once."""
 
     class Meta:
@@ -88,11 +88,11 @@ class PolicyVersionShape(ModelShape):
     @extend_schema_field(JourneyStepShape(many=True))
     def get_journey(self, version: PolicyVersion) -> list[Any]:
         """Return the steps in their order."""
-        journeys = self.journeys
-        if journeys is None:
+        timelines = self.timelines
+        if timelines is None:
             policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
-            journeys = timelines_of(policy, [version], self.context.get("actor"))
-        return list(JourneyStepShape(journeys[version.pk], many=True).data)
+            timelines = timelines_of(policy, [version], self.context.get("actor"))
+        return list(JourneyStepShape(timelines[version.pk], many=True).data)
 
 
 class ScheduledPublishShape(ModelShape):

@@ -103,7 +103,7 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
 
 
 def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
-    """Tell where the control slice's rule does not go with the queue order that it would share."""
+    """Tell where the holdback's rule does not go with the queue order that it would share."""
     control = policy.automation.control_slice
     if control.share and pair_problem(control.placement, policy.order.name):
         message = f"queue order {policy.order.name!r} lets engines pull unbound requests, so no rule places them"

@@ -13,8 +13,8 @@ from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.arm_results import TOPIC, decode_arm_report
-from planning.trials.arm_comparison import ArmSlice
 from planning.trials.arm_window import ArmTally, ArmWindow, together
+from planning.trials.comparison import ArmSlice
 
 SLICE_S = 2.0
 KEPT_S = 900.0

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import ArmSlice, Comparison, GuardrailReading
 from planning.trials.arm_window import ArmWindow, quantile_s, together
+from planning.trials.comparison import ArmSlice, Comparison, GuardrailReading
 from routing.values.prepared_struct import prepared
 
 POINT_S = 10.0

@@ -14,7 +14,7 @@ from controlplane.trials.canary.end import CanaryOverError
 from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
 from controlplane.trials.models.canary import Canary
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT
+from planning.trials.comparison import FAILED, LATE, TAIL, TTFT
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty, certainty
 from routing.values.counted import count
 from routing.values.prepared_struct import prepared

@@ -38,7 +38,7 @@ _VERBS = {
 }
 
 
-def control_slice(pool: Pool, at: datetime) -> ControlSlice:
+def holdback_of(pool: Pool, at: datetime) -> ControlSlice:
     """Return the pool's slice as stored; a new one, not stored yet, where there is none."""
     found = ControlSlice.objects.filter(pool=pool).first()
     return found or ControlSlice(pool=pool, since=at, trial_id=secrets.token_hex(8))
@@ -90,7 +90,7 @@ ACTOR = program("control slice")
 
 
 @shared_task(name="controlplane.control_slice", ignore_result=True)
-def control_slices() -> None:
+def holdbacks() -> None:
     """Run every other second."""
     look_at_slices(arm_intake())
 
@@ -112,11 +112,11 @@ def _concerned(pool: Pool) -> bool:
 def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     pool, live = turn_.pool, turn_.pool.policy.live_version
     settings = slice_document(live)
-    stored = control_slice(pool, turn_.at)
+    stored = holdback_of(pool, turn_.at)
     before = msgspec.to_builtins(memory_of(stored))
     memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), prepared(HoldbackMemory))
     number = live.number if live is not None else 0
-    # The policy is the tried arm here: the rule is what it must not lose to.
+    # The policy is the candidate here: the rule is what it must not lose to.
     slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
     recent = recent_of(slices, turn_.now_s - settings.guards.window_s)
     facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, steering_of(pool).frozen)

@@ -28,8 +28,8 @@ from controlplane.trials.canary.evidence import Evidence
 from controlplane.trials.canary.service_share import others_of, service_problem, side_names
 from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import ArmSlice
 from planning.trials.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
+from planning.trials.comparison import ArmSlice
 from routing.trials.arms import CANARY, LIVE
 from routing.values.prepared_struct import prepared
 

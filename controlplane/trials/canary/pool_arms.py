@@ -53,5 +53,5 @@ def canary_arm(canary: Canary) -> ArmEntry:
 
 
 def slice_document(live: PolicyVersion | None) -> SliceDocument:
-    """Return the control slice's settings by the live version."""
+    """Return the holdback's settings by the live version."""
     return automation_of(live).control_slice if live is not None else SliceDocument()

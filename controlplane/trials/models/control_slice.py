@@ -1,4 +1,4 @@
-"""The control slice of a pool: a simple rule that keeps a share of the sessions, or all while the policy loses."""
+"""The holdback of a pool: a simple rule that keeps a share of the sessions, or all while the policy loses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SliceState(models.TextChoices):
 
 
 class ControlSlice(models.Model):
-    """How a pool's control slice stands; a pool without a row has none."""
+    """How a pool's holdback stands; a pool without a row has none."""
 
     pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="control_slice")
     state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
@@ -41,4 +41,4 @@ class ControlSlice(models.Model):
 
     @override
     def __str__(self) -> str:
-        return f"control slice of {self.pool}: {self.state}"
+        return f"holdback of {self.pool}: {self.state}"

@@ -47,7 +47,7 @@ class FifoQueue:
 
     @property
     def late_last_s(self) -> float:
-        """0: nobody is passed over."""
+        """0: nobody is skipped."""
         return 0.0
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""Late binding: requests wait in one queue for the whole pool, and an engine that is about to be free pulls (ours).
+"""Pull scheduling: requests wait in one queue for the whole pool, and an engine that is about to be free pulls (ours).
 
 Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least
 compute there + regret × (compute there − the least compute anywhere). It leaves alone what would make an

@@ -38,7 +38,7 @@ class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ShedQueue:
     """Queued requests in order of arrival; SLO-infeasible ones are kept separately.
 
-    A queued request found SLO-infeasible stays so: time only takes from it. Each is passed over once, so a dispatch
+    A queued request found SLO-infeasible stays so: time only takes from it. Each is skipped once, so a dispatch
     costs the same however many infeasible ones wait.
 
     Mutable state: `_feasible` and `_infeasible` (ranked by their coming), `_given_up` (found SLO-infeasible, not yet

@@ -54,6 +54,6 @@ def test_a_figure_that_nothing_tells_of_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("rows", "targets"), [([[1.0, 2.0]], [1.0]), ([[1.0], [1.0]], [1.0, 0.0]), ([], [])])
-def test_too_few_or_impossible_times_are_refused(rows: list[list[float]], targets: list[float]) -> None:
+def test_too_few_or_impossible_times_are_rejected(rows: list[list[float]], targets: list[float]) -> None:
     with pytest.raises(ValueError, match=r"cannot fit|above 0"):
         fit_non_negative(rows, targets)

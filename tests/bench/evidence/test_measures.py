@@ -30,7 +30,7 @@ def test_a_row_of_the_defaults_has_the_share_of_each_band() -> None:
     assert 0 <= float(str(row["slo_share"])) <= 1
 
 
-def test_a_bound_on_passing_over_reaches_the_policy() -> None:
+def test_a_bound_on_skipping_reaches_the_policy() -> None:
     cell = Cell(trace="t", placement="least_cost", order="slack", qps=80.0)
     shares = [defaults.measure_one(defaults.Asked("load", cell, bound_s))["ttft_p99_s"] for bound_s in (0.0, 3.0)]
     assert shares[0] != shares[1]

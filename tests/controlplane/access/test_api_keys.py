@@ -139,7 +139,7 @@ def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant
     ("role", "pools", "sentence"),
     [(Role.ADMIN, "real", "An admin acts in all pools"), (Role.VIEWER, "zzz", "No such pool: zzz")],
 )
-def test_pools_of_a_key_that_make_no_sense_are_refused(
+def test_pools_of_a_key_that_make_no_sense_are_rejected(
     pool: Pool, tenant: Tenant, bus: Bus, role: Role, pools: str, sentence: str
 ) -> None:
     named = [pool.slug if pools == "real" else pools]
@@ -162,6 +162,6 @@ def test_origins_are_listed_as_browsers_write_them_and_published(tenant: Tenant,
     "origin",
     ["*", "null", "chat.example.com", "https://chat.example.com/", "https://a.example/path", "https://*.example", 7],
 )
-def test_what_is_no_origin_is_refused(tenant: Tenant, bus: Bus, origin: Any) -> None:
+def test_what_is_no_origin_is_rejected(tenant: Tenant, bus: Bus, origin: Any) -> None:
     with pytest.raises(InvalidFieldsError):
         create_api_key(tenant, "chat", actor=ACTOR, origins=[origin])

@@ -62,7 +62,7 @@ def test_a_use_never_goes_back_and_never_lies_ahead(key: ApiKey) -> None:
     assert last_use(key) == NOW
 
 
-def test_garbage_on_the_bus_is_passed_over(bus: Bus, key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage_on_the_bus_is_skipped(bus: Bus, key: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
     intake = KeyUsageIntake(bus)
     bus.append(TOPIC, b"\xff garbage")
     used(bus, **{key.key_id: NOW})

@@ -52,7 +52,7 @@ def test_clocks_of_machines_that_differ_by_seconds_take_no_lease_away() -> None:
     assert acquire("probe", "behind", timedelta(seconds=20), clock=lambda: now) is None
 
 
-def test_a_lease_that_would_count_as_ended_is_refused() -> None:
+def test_a_lease_that_would_count_as_ended_is_rejected() -> None:
     with pytest.raises(ValueError, match="too long"):
         acquire("probe", "a", LONGEST + EVERY)
 
@@ -166,7 +166,7 @@ def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
 
 
 @JUMPS
-def test_a_control_slice_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
+def test_a_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     quick = {"share": 0.05, "hold_s": 10, "cool_down_s": 60}
     first = live_version(policy, automation={"control_slice": quick})
     with told(first.created_at) as made:

@@ -63,7 +63,7 @@ def test_two_gateways_add_up_and_a_gateway_that_serves_contradicts_one_that_fail
     failing = msgspec.structs.replace(QUIET, failures_in_row=9, slowness=4.0, slowness_samples=1, first_tokens_total=5)
     serving = msgspec.structs.replace(QUIET, slowness=1.0, slowness_samples=9, first_tokens_total=7)
     seen = together([engine("a", counts=failing, state="lost"), engine("a", counts=serving)], None)
-    assert (seen.running, seen.tickets, seen.in_flight, seen.outstanding_s, seen.lost) == (4, 2, 6, 2.0, False)
+    assert (seen.running, seen.bound, seen.in_flight, seen.outstanding_s, seen.lost) == (4, 2, 6, 2.0, False)
     assert seen.counts is not None
     assert (seen.counts.failures_in_row, seen.counts.first_tokens_total, seen.counts.slowness) == (0, 12, 1.0)
 

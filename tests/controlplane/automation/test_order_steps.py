@@ -159,7 +159,7 @@ def test_failures_are_tried_again_with_the_same_key_and_growing_pauses(world: Wo
     assert {key for _, key in actuator.asked} == {order.key}
 
 
-def test_a_refused_order_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
+def test_a_rejected_order_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
     actuator.fails = RejectedOrderError("no room")
     order = ordered(world, order_start, world.pool, "mixed")
     live(world, 2)

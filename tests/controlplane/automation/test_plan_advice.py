@@ -48,7 +48,7 @@ def test_engines_are_added_as_advised_and_the_audit_says_who_agreed(world: World
     assert (event.why, event.after["advice"]) == ("agreed", key)
 
 
-def test_an_engine_is_drained_and_one_that_is_gone_passed_over(world: World) -> None:
+def test_an_engine_is_drained_and_one_that_is_gone_skipped(world: World) -> None:
     key = advise(world, {"add": [], "drain": ["e-01", "gone"], "reasons": []})
     assert [(order.kind, order.engine_name) for order in follow(world, key)] == [("stop", "e-01")]
 

@@ -54,7 +54,7 @@ def test_a_forwarded_request_counts_where_it_arrived() -> None:
     assert regions["eu"][0] > 0
 
 
-def test_what_was_refused_counts_with_the_answers_that_others_had() -> None:
+def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
     record([row(0, at=BEGIN + 20, pool="chat-us", outcome="refused", output_tokens=0)])
     regions = two_steps()
     one = installation_one()
@@ -111,7 +111,7 @@ def test_the_command_says_and_writes_the_plan(
 
 
 @pytest.mark.parametrize("options", [("--days", "0"), ("--days", "99"), ("--utilization", "2"), ("--reserved", "0")])
-def test_the_command_refuses_what_makes_no_sense(options: tuple[str, str]) -> None:
+def test_the_command_rejects_what_makes_no_sense(options: tuple[str, str]) -> None:
     days(0.1)
     with pytest.raises(CommandError):
         call_command("plan-capacity", *options)

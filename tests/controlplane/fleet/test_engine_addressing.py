@@ -78,7 +78,7 @@ def test_a_pool_may_name_a_key_of_its_own_and_no_other_secret(pool: Pool, bus: B
 
 
 @pytest.mark.parametrize("text", ["10.3.0.0/99", "10.3.0.1/16", "private", "10.0.0.0/8,,10.1.0.0/16"])
-def test_what_is_no_list_of_networks_is_refused(pool: Pool, bus: Bus, text: str) -> None:
+def test_what_is_no_list_of_networks_is_rejected(pool: Pool, bus: Bus, text: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"10\.3\.0\.0/16"):
         change_pool(pool, {"engine_networks": text}, actor=ACTOR)
 

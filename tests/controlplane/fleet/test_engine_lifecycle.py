@@ -35,7 +35,7 @@ def test_a_state_is_published_and_told(engine: Engine) -> None:
     assert (event.before["desired_state"], event.after["desired_state"]) == ("ready", "draining")
 
 
-def test_a_state_of_an_old_version_is_refused(engine: Engine) -> None:
+def test_a_state_of_an_old_version_is_rejected(engine: Engine) -> None:
     set_desired_state(Engine.objects.get(), DesiredState.MAINTENANCE, actor=ACTOR)
     with pytest.raises(StaleRevisionError):
         set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=1)

@@ -95,7 +95,7 @@ def test_what_stands_twice_names_the_line_above() -> None:
     ]
 
 
-def test_a_list_that_is_too_long_is_refused_whole() -> None:
+def test_a_list_that_is_too_long_is_rejected_whole() -> None:
     with pytest.raises(UnreadablePasteError, match="over the limit of 500"):
         split_lines("x\n" * (MAX_LINES + 1))
     assert len(split_lines("x\n" * MAX_LINES)) == MAX_LINES

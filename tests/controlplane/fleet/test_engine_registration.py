@@ -33,7 +33,7 @@ def test_a_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> No
     ("url", "kv_events_endpoint"),
     [("http://169.254.169.254", ""), ("http://10.1.2.3:8000", "tcp://169.254.169.254:80")],
 )
-def test_a_refused_address_leaves_no_engine(pool: Pool, bus: Bus, url: str, kv_events_endpoint: str) -> None:
+def test_a_rejected_address_leaves_no_engine(pool: Pool, bus: Bus, url: str, kv_events_endpoint: str) -> None:
     with pytest.raises(RejectedUrlError):
         register_engine(pool, "a", url, kv_events_endpoint=kv_events_endpoint, actor=ACTOR)
     assert not Engine.objects.exists()
@@ -52,7 +52,7 @@ def test_a_moved_engine_keeps_its_id(pool: Pool, bus: Bus) -> None:
     assert (entry.engine_id, entry.url) == (engine.engine_id, "http://10.1.2.4:8000")
 
 
-def test_moving_to_a_refused_address_changes_nothing(pool: Pool, bus: Bus) -> None:
+def test_moving_to_a_rejected_address_changes_nothing(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
     with pytest.raises(RejectedUrlError):
         change_engine(engine, {"url": "http://[fe80::1]:8000"}, actor=ACTOR)

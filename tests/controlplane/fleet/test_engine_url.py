@@ -91,7 +91,7 @@ def test_a_rank_is_part_of_the_address_and_of_no_connection() -> None:
         "http://10.1.2.3:8000/\r\nHost: x",
     ],
 )
-def test_it_refuses_what_is_no_plain_http_address(url: str) -> None:
+def test_it_rejects_what_is_no_plain_http_address(url: str) -> None:
     with pytest.raises(RejectedUrlError):
         check_engine_url(url, DEMO_RULES, resolver)
 
@@ -131,7 +131,7 @@ def test_it_refuses_what_is_no_plain_http_address(url: str) -> None:
         "http://rebinds.example",
     ],
 )
-def test_it_refuses_addresses_that_are_never_engines_even_where_loopback_is_allowed(url: str) -> None:
+def test_it_rejects_addresses_that_are_never_engines_even_where_loopback_is_allowed(url: str) -> None:
     with pytest.raises(RejectedUrlError):
         check_engine_url(url, DEMO_RULES, resolver)
 
@@ -146,7 +146,7 @@ def test_loopback_needs_permission(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://db.internal:5432", "http://also-db.internal:5432", "http://10.0.0.8:5432", "http://10.0.0.9:6379"]
 )
-def test_it_refuses_our_own_database_and_redis_by_any_name(url: str) -> None:
+def test_it_rejects_our_own_database_and_redis_by_any_name(url: str) -> None:
     with pytest.raises(RejectedUrlError, match="our own"):
         check_engine_url(url, RULES, resolver)
 
@@ -163,7 +163,7 @@ def test_a_kv_endpoint_is_a_tcp_address_with_a_port() -> None:
 @pytest.mark.parametrize(
     "endpoint", ["tcp://10.1.2.3", "http://10.1.2.3:5557", "ipc:///tmp/x", "tcp://10.1.2.3:1/x", "tcp://169.254.1.1:5"]
 )
-def test_other_kv_endpoints_are_refused(endpoint: str) -> None:
+def test_other_kv_endpoints_are_rejected(endpoint: str) -> None:
     with pytest.raises(RejectedUrlError):
         check_kv_endpoint(endpoint, RULES, resolver)
 

@@ -84,7 +84,7 @@ def test_a_change_raises_the_revision_and_keeps_both_sides(pool: Pool) -> None:
     assert (event.before["revision"], event.after["revision"]) == (1, 2)
 
 
-def test_a_change_of_what_somebody_else_changed_is_refused(pool: Pool) -> None:
+def test_a_change_of_what_somebody_else_changed_is_rejected(pool: Pool) -> None:
     topology.change_pool(Pool.objects.get(), {"name": "Theirs"}, actor=ACTOR)
     with pytest.raises(StaleRevisionError) as caught:
         topology.change_pool(pool, {"name": "Mine"}, actor=ACTOR, expected=1)

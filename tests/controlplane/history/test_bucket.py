@@ -25,12 +25,12 @@ def value(column: Column, name: str) -> float:
     return column.pools["pool-0"][POOL_FLOATS.index(name)]
 
 
-def test_tickets_are_the_peak_and_rates_the_last_of_the_interval() -> None:
+def test_queued_requests_are_the_peak_and_rates_the_last_of_the_interval() -> None:
     column = folded({"bound": 7, "migrations_per_s": 2.0}, {"bound": 3, "migrations_per_s": 1.0})
     assert (value(column, "bound"), value(column, "migrations_per_s")) == (7.0, 1.0)
 
 
-def test_refusals_are_kept_by_code_and_gone_when_they_are_over() -> None:
+def test_rejections_are_kept_by_code_and_gone_when_they_are_over() -> None:
     told: dict[str, object] = {"refusals_per_s": {"queue_full": 2.0, "hopeless": 1.0}}
     column = folded(told)
     assert (column.refusals, value(column, "refusals_per_s")) == ({"pool-0": told["refusals_per_s"]}, 3.0)

@@ -33,7 +33,7 @@ def test_a_part_comes_back_with_its_markers() -> None:
     assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)
 
 
-def test_refusals_come_back_by_their_code() -> None:
+def test_rejections_come_back_by_their_code() -> None:
     column = columns_of(samples_of(2, 10))[0]
     column.refusals["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
     assert decode_part(encode_part(column, "pool-0", [0], [])).refusals == column.refusals["pool-0"]
@@ -67,11 +67,11 @@ def test_a_row_stays_as_small_as_the_retention_reckons(engines: int, limit: int)
 @pytest.mark.parametrize(
     "data", [b"", b"nonsense", zlib.compress(b"nonsense"), zlib.compress(b"\x97\x02" + b"\xc0" * 6)]
 )
-def test_garbage_is_refused(data: bytes) -> None:
+def test_garbage_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableRollupError):
         decode_part(data)
 
 
-def test_a_row_that_unpacks_without_end_is_refused() -> None:
+def test_a_row_that_unpacks_without_end_is_rejected() -> None:
     with pytest.raises(UnreadableRollupError):
         decode_part(zlib.compress(b"\x00" * (2 * MAX_BYTES)))

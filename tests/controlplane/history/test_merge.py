@@ -46,7 +46,7 @@ def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
     assert (pool[on_time], pool[requests], pool[p99], pool[late]) == (0.75, 20.0, 9.0, 9.0)
 
 
-def test_waits_are_weighted_by_grants_and_refusals_are_means_by_code() -> None:
+def test_waits_are_weighted_by_grants_and_rejections_are_means_by_code() -> None:
     one, other = columns_of(samples_of(2, 20))
     names = ("granted_waited_per_s", "granted_at_once_per_s", "queue_wait_mean_s", "bound", "refusals_per_s")
     waited, at_once, wait, bound, refusals = map(POOL_FLOATS.index, names)

@@ -70,6 +70,6 @@ def test_nonsense_costs_nothing_else() -> None:
         [row(str(number)) for number in range(MAX_ROWS + 1)],
     ],
 )
-def test_rows_out_of_range_are_refused(rows: list[object]) -> None:
+def test_rows_out_of_range_are_rejected(rows: list[object]) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_orders(encode_orders(rows))  # type: ignore[arg-type]

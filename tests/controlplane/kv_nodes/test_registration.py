@@ -82,7 +82,7 @@ def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_add
         ("replay_endpoint", "http://127.0.0.1:1"),
     ],
 )
-def test_an_address_that_engines_may_not_have_is_refused(field: str, value: str) -> None:
+def test_an_address_that_engines_may_not_have_is_rejected(field: str, value: str) -> None:
     with pytest.raises(RejectedUrlError) as refused:
         reported(**{field: value})
     assert refused.value.field == field
@@ -90,7 +90,7 @@ def test_an_address_that_engines_may_not_have_is_refused(field: str, value: str)
 
 
 @pytest.mark.parametrize("report", [{"tiers": 1}, {"blocks": -1}, {"links": [{"peer": "x" * 65}]}, {"misses": 1 << 70}])
-def test_a_report_of_another_form_is_refused(report: object) -> None:
+def test_a_report_of_another_form_is_rejected(report: object) -> None:
     with pytest.raises(InvalidFieldsError):
         reported(report=report)
     assert not KvNode.objects.exists()

@@ -65,7 +65,7 @@ def test_two_engines_are_routed_exactly_and_the_first_request_is_printed(start: 
     assert f"Authorization: Bearer {key[1]}" in said
 
 
-def test_an_engine_of_another_block_size_is_refused_with_the_flag_and_the_others_are_connected(start: Start) -> None:
+def test_an_engine_of_another_block_size_is_rejected_with_the_flag_and_the_others_are_connected(start: Start) -> None:
     good, odd, late = start(), start(block_tokens=32), start()
     status, said = connect(good.url, odd.url, late.url)
     assert status == 1

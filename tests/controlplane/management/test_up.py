@@ -191,7 +191,7 @@ def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
         assert stat.S_IMODE((program.state_dir / name).stat().st_mode) == 0o600
 
 
-def test_a_second_program_on_the_same_state_is_refused_with_the_pid_of_the_first(program: Program) -> None:
+def test_a_second_program_on_the_same_state_is_rejected_with_the_pid_of_the_first(program: Program) -> None:
     program.banner()
     second = manage(program, "up", "--port", "18499", "--no-demo")
     assert second.returncode == 1

@@ -19,7 +19,7 @@ def test_texts_under_secret_names_are_left_out_and_numbers_are_not() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_outside_a_transaction_is_refused() -> None:
+def test_an_event_outside_a_transaction_is_rejected() -> None:
     with pytest.raises(transaction.TransactionManagementError):
         record(program("test"), "pool.change", "pool", "pool-a")
     assert not AuditEvent.objects.exists()

@@ -47,7 +47,7 @@ def test_publishing_makes_a_version_live_once(policy: Policy, bus: Bus) -> None:
     assert version.published_at is not None
 
 
-def test_the_second_of_two_publishers_is_refused(policy: Policy, bus: Bus) -> None:
+def test_the_second_of_two_publishers_is_rejected(policy: Policy, bus: Bus) -> None:
     first, second = draft(policy, {}, actor=ACTOR), draft(policy, {}, actor=ACTOR)
     publish_version(first, instead_of=None, actor=ACTOR)
     with pytest.raises(StalePolicyError) as caught:

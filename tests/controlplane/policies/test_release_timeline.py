@@ -1,4 +1,4 @@
-"""The journey of a version: pure steps, and what they are told from."""
+"""The release timeline of a version: pure steps, and what they are told from."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_replaced_one_tells_by_which_and_whether_by_roll_back() -> None:
     assert states(back).endswith("live:done rolled_back:done")
 
 
-def test_a_draft_that_was_passed_over_and_one_that_is_wrong() -> None:
+def test_a_draft_that_was_skipped_and_one_that_is_wrong() -> None:
     assert "what_if:skipped" in states(replace(DRAFT, live_number=4))
     assert "live:skipped" in states(replace(DRAFT, live_number=4))
     wrong = timeline_of(replace(DRAFT, errors=1))[1]
@@ -112,7 +112,7 @@ def result() -> WhatIfResult:
 
 
 def whole_story(policy: Policy, pool: Pool, ann: Actor) -> None:
-    """Versions 1 to 4: live, live after what-if and approval, passed over and scheduled, rolled back to 1."""
+    """Versions 1 to 4: live, live after what-if and approval, skipped and scheduled, rolled back to 1."""
     publish_version(draft(policy, {}, actor=ann), instead_of=None, actor=ann)
     change_policy(policy, {"needs_approval": True}, actor=ann)
     second = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)
@@ -128,7 +128,7 @@ def whole_story(policy: Policy, pool: Pool, ann: Actor) -> None:
 
 
 @pytest.mark.django_db
-def test_journeys_are_read_from_what_is_stored(policy: Policy, pool: Pool, ann: Actor) -> None:
+def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Pool, ann: Actor) -> None:
     whole_story(policy, pool, ann)
     policy = Policy.objects.select_related("live_version").get()
     versions = list(policy.versions.select_related("policy", "author").order_by("number"))

@@ -123,7 +123,7 @@ def test_rest_takes_it_too(old: PolicyVersion, pool: Pool) -> None:
     assert client.post("/api/v1/policies/p/versions", **sent).json()["document"]["schema_version"] == 1
 
 
-def test_a_newer_document_is_refused_in_both_halves_with_what_to_do() -> None:
+def test_a_newer_document_is_rejected_in_both_halves_with_what_to_do() -> None:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(NEWER)
     assert [each.path for each in caught.value.found] == ["schema_version", "automation.schema_version"]
@@ -176,12 +176,12 @@ def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkey
     [{"schema_version": 2}, {"pools": [{**POOL, "policy": {"schema_version": 2, "unheard_of": 1}}]}],
     ids=["snapshot", "policy"],
 )
-def test_a_gateway_refuses_what_a_newer_program_wrote_and_says_what_to_do(changes: dict[str, Any]) -> None:
+def test_a_gateway_rejects_what_a_newer_program_wrote_and_says_what_to_do(changes: dict[str, Any]) -> None:
     with pytest.raises(UnreadableMessageError, match=r"2 is newer than 1.*upgrade this program"):
         decode_snapshot(snapshot_of(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", snapshot_of(schema_version=0), snapshot_of(schema_version="1")])
-def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
+def test_what_is_no_snapshot_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_snapshot(data)

@@ -78,7 +78,7 @@ async def test_the_server_hears_why_it_cannot_start(served: Served, monkeypatch:
     ]
 
 
-async def test_a_host_that_is_not_ours_is_refused_before_anything_else(served: Served) -> None:
+async def test_a_host_that_is_not_ours_is_rejected_before_anything_else(served: Served) -> None:
     scope = {"type": "http", "path": "/", "method": "GET", "headers": [(b"host", b"evil.example")]}
     await asgi.application(scope, served.receive, served.send)
     assert served.sent[0]["status"] == 400

@@ -47,7 +47,7 @@ def test_the_defaults_are_safe() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
-def test_an_unsafe_mix_is_refused(values: dict[str, Any], check: str) -> None:
+def test_an_unsafe_mix_is_rejected(values: dict[str, Any], check: str) -> None:
     assert check in found(**values)
 
 
@@ -66,7 +66,7 @@ def test_each_part_that_is_left_in_memory_is_named() -> None:
     assert sentences == ["4 processes would each have their own Celery broker and could not communicate."]
 
 
-def test_a_server_started_past_manage_py_is_refused_with_every_reason() -> None:
+def test_a_server_started_past_manage_py_is_rejected_with_every_reason() -> None:
     refuse_unsafe()
     with (
         override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),

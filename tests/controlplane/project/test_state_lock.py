@@ -30,7 +30,7 @@ def holder(tmp_path: Path) -> subprocess.Popen[str]:
         process.kill()
 
 
-def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_second_process_is_rejected_with_the_pid_of_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     with pytest.raises(StateInUseError) as caught:
         hold_state(tmp_path)
     assert caught.value.pid == str(holder.pid)

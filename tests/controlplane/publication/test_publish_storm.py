@@ -36,7 +36,7 @@ def publish_next(policy: Policy, number: int) -> None:
 
 
 async def traffic(live: LivePool, storm_is_over: asyncio.Event) -> list[Decision]:
-    """Place one request after the other, half of them as tickets that may wait, and return every decision."""
+    """Place one request after the other, half of them as queued requests that may wait, and return every decision."""
     decided: list[Decision] = []
     while not storm_is_over.is_set():
         name = f"r{len(decided)}"

@@ -55,7 +55,7 @@ def test_a_change_that_is_rolled_back_is_not_published(bus: Bus) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_change_outside_a_transaction_is_refused() -> None:
+def test_a_change_outside_a_transaction_is_rejected() -> None:
     with pytest.raises(transaction.TransactionManagementError):
         record_change()
 

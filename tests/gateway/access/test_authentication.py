@@ -40,7 +40,7 @@ def test_a_known_key_names_its_tenant(header: bytes) -> None:
         (b"Bearer \xff\xfe", "invalid_api_key"),
     ],
 )
-def test_anything_else_is_refused_with_a_code_and_without_the_key(header: bytes | None, code: str) -> None:
+def test_anything_else_is_rejected_with_a_code_and_without_the_key(header: bytes | None, code: str) -> None:
     with pytest.raises(UnauthenticatedError) as caught:
         authenticate(header, Directory(), 0.0)
     assert caught.value.code == code

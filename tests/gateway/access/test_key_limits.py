@@ -66,7 +66,7 @@ async def test_the_rate_holds_over_all_doors(tmp_path: Path) -> None:
         assert 'switchyard_key_limited_total{reason="rate"} 1.0' in await gateway.metrics()
 
 
-async def test_a_batch_over_the_rate_is_refused_whole(tmp_path: Path) -> None:
+async def test_a_batch_over_the_rate_is_rejected_whole(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, rate_per_min=3)
         assert (await gateway.post("/api/v1/route/batch", [ROUTE] * 4))[0] == 429
@@ -86,7 +86,7 @@ async def test_feedback_is_never_limited_and_frees_the_slot(tmp_path: Path) -> N
         gateway.gateway.key_quotas.check()
 
 
-async def test_a_refused_decision_gives_its_slot_back(tmp_path: Path) -> None:
+async def test_a_rejected_decision_gives_its_slot_back(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, max_in_flight=1)
         await engine.stop()
@@ -119,7 +119,7 @@ async def test_concurrent_answers_stay_within_the_limit_and_a_client_that_goes_f
         quotas.check()
 
 
-async def test_a_revoked_key_and_an_expired_one_are_refused_at_once(tmp_path: Path) -> None:
+async def test_a_revoked_key_and_an_expired_one_are_rejected_at_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 200
         limit(gateway, expires_at=time.time() - 0.001)
@@ -130,7 +130,7 @@ async def test_a_revoked_key_and_an_expired_one_are_refused_at_once(tmp_path: Pa
         assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
 
 
-async def test_uses_reach_the_bus_and_refused_keys_do_not(tmp_path: Path) -> None:
+async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> None:
     settings = GatewaySettings(probe_interval_s=0.1, key_usage_interval_s=0.05)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:
         heard: list[dict[str, float]] = []

@@ -94,7 +94,7 @@ def test_a_clock_that_stands_still_or_returns_gives_nothing() -> None:
             kept.spend(key, now)
 
 
-def test_slots_are_refused_when_all_are_taken_and_come_back() -> None:
+def test_slots_are_rejected_when_all_are_taken_and_come_back() -> None:
     limited = Limited()
     kept, key = KeyQuotas(limited), entry(in_flight=2)
     kept.enter(key, "a", 0.0)

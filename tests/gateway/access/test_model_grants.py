@@ -61,7 +61,7 @@ async def test_a_model_that_was_not_granted_does_not_exist(
     assert len(engine.bodies) == sent
 
 
-async def test_a_batch_refuses_each_model_by_itself(gateway: ServedGateway) -> None:
+async def test_a_batch_rejects_each_model_by_itself(gateway: ServedGateway) -> None:
     _, answer, _ = await gateway.post(ROUTE + "/batch", [QUESTION], key=OTHER_KEY)
     assert answer["decisions"][0]["error"]["code"] == "model_not_found"
 

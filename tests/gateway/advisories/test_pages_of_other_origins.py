@@ -69,7 +69,7 @@ async def test_a_listed_page_sends_text_and_hears_that_it_may(gateway: ServedGat
 
 
 @pytest.mark.parametrize("origin", [NOBODYS, OTHERS, "null", LISTED + ".evil.example", "http://chat.example.com"])
-async def test_a_page_that_the_tokens_key_does_not_list_is_refused(gateway: ServedGateway, origin: str) -> None:
+async def test_a_page_that_the_tokens_key_does_not_list_is_rejected(gateway: ServedGateway, origin: str) -> None:
     status, headers = await send(gateway, origin, token=await token(gateway))
     assert (status, ALLOWED in headers) == (403, False)
     assert taken(gateway) == 0

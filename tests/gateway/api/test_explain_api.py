@@ -48,7 +48,7 @@ async def test_the_course_of_a_request_is_explained(gateway: ServedGateway) -> N
     assert " " in after["reason_words"]
 
 
-async def test_a_refused_request_can_be_explained_too(tmp_path: Path) -> None:
+async def test_a_rejected_request_can_be_explained_too(tmp_path: Path) -> None:
     async with served(["http://127.0.0.1:9"], tmp_path) as gateway:
         question = {"model": MODEL, "block_hashes": [1], "wait": False}
         status, _, headers = await gateway.post("/api/v1/route", question)

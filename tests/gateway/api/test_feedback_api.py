@@ -61,7 +61,7 @@ async def test_cached_tokens_never_exceed_the_prompt(gateway: ServedGateway) -> 
 
 
 @pytest.mark.parametrize("body", [{"cached_tokens": -1}, {"cached_tokens": "many"}, {"output_tokens": 1.5}, [1]])
-async def test_a_report_that_cannot_be_is_refused_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
+async def test_a_report_that_cannot_be_is_rejected_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
     decision_id = await _decided(gateway)
     assert (await _report(gateway, decision_id, "complete", body))[0] == 400
     _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")

@@ -122,7 +122,7 @@ async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(tmp_path:
         assert len(gateway.app.recent) == 0
 
 
-async def test_too_many_or_no_lines_are_refused() -> None:
+async def test_too_many_or_no_lines_are_rejected() -> None:
     with pytest.raises(BadBodyError, match="more than 1000 lines"):
         await read_observations(b"{}\n" * (MAX_OBSERVATIONS + 1))
     with pytest.raises(BadBodyError, match="empty"):

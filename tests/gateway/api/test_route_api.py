@@ -325,6 +325,6 @@ def test_the_short_way_declines_what_needs_a_closer_look(body: bytes) -> None:
     assert read_flat(body) is None
 
 
-async def test_a_nul_in_a_name_is_refused() -> None:
+async def test_a_nul_in_a_name_is_rejected() -> None:
     with pytest.raises(BadBodyError):
         await read(b'{"model":"m\\u0000","block_hashes":[1]}')

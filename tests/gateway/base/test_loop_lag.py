@@ -72,7 +72,7 @@ def test_it_is_late_from_the_first_lapse_until_it_has_lost_nothing_for_a_while()
     assert not lag.late
 
 
-def test_one_pause_however_long_refuses_nobody() -> None:
+def test_one_pause_however_long_rejects_nobody() -> None:
     lag = LoopLag()
     now = punctual(lag, 0.0, 1.0) + 16.0
     lag.tick(now)
@@ -81,7 +81,7 @@ def test_one_pause_however_long_refuses_nobody() -> None:
     assert lag.retry_after_s(punctual(lag, now + TICK_S, now + 1.0)) is None
 
 
-def test_a_standing_lag_refuses_until_one_tick_is_on_time() -> None:
+def test_a_standing_lag_rejects_until_one_tick_is_on_time() -> None:
     lag = LoopLag()
     now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * STANDING_S, STANDING_LAG_S + 0.1)
     assert lag.retry_after_s(now) == 1.0

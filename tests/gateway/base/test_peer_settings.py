@@ -25,11 +25,11 @@ def test_an_address_that_others_reach_needs_certificates(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["7946", "127.0.0.1", "127.0.0.1:many", "127.0.0.1:1/peer", "0.0.0.0:7946"])
-def test_an_address_that_peers_cannot_use_is_refused(given: str) -> None:
+def test_an_address_that_peers_cannot_use_is_rejected(given: str) -> None:
     with pytest.raises(PeerSettingsError, match="write"):
         peer_settings({LISTEN: given})
 
 
-def test_one_file_of_three_is_refused() -> None:
+def test_one_file_of_three_is_rejected() -> None:
     with pytest.raises(PeerSettingsError, match="TLS needs all of"):
         peer_settings({TLS[0]: "/nowhere/certificate.pem"})

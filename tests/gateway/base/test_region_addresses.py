@@ -28,7 +28,7 @@ def test_a_region_may_have_several_gateways() -> None:
         (",".join(f"us=10.0.0.1:{port}" for port in range(1, MAX_GATEWAYS + 2)), "eu", "at most"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_reason(text: str, region: str, said: str) -> None:
+def test_what_is_wrong_is_rejected_with_its_reason(text: str, region: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         region_addresses(text, region)
 

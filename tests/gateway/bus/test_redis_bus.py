@@ -341,7 +341,7 @@ def test_closing_sends_what_waits_and_may_be_repeated(made: Made) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://x", "nonsense", "redis://h:x/0"])
-def test_a_url_of_something_else_is_refused_at_once(url: str) -> None:
+def test_a_url_of_something_else_is_rejected_at_once(url: str) -> None:
     # The thread of an earlier test may still be on its way out.
     before = set(threading.enumerate())
     with pytest.raises(ValueError):

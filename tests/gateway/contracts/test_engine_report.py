@@ -18,7 +18,7 @@ def test_a_report_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x81\xa1a\x01", b"{}"])
-def test_garbage_is_refused_as_unreadable(data: bytes) -> None:
+def test_garbage_is_rejected_as_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_report(data)
 

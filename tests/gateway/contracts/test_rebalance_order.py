@@ -44,7 +44,7 @@ def test_an_order_reads_back_with_its_keys_as_numbers() -> None:
         encode_order(order(moves=tuple(MoveOrder("a", 1) for _ in range(MAX_MOVES + 1)))),
     ],
 )
-def test_what_is_no_order_or_out_of_bounds_is_refused(data: bytes) -> None:
+def test_what_is_no_order_or_out_of_bounds_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_order(data)
 

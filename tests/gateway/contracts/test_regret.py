@@ -111,12 +111,12 @@ def test_blocks_that_were_gone_are_a_wrong_index() -> None:
     assert cause_of(Course(ttft_s=1.3, queued_s=0.1, compute_s=1.2, hit_tokens=0, view_age_s=5.0)) == WRONG_INDEX
 
 
-def test_younger_tickets_that_went_first_are_the_queue_order() -> None:
+def test_younger_queued_requests_that_went_first_are_the_queue_order() -> None:
     overtaken = Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, overtaken_s=9.0, view_age_s=5.0)
     assert cause_of(overtaken) == QUEUE_ORDER
 
 
-def test_time_parked_by_admission_is_admission() -> None:
+def test_time_deferred_by_admission_is_admission() -> None:
     deferred = Course(ttft_s=4.3, queued_s=4.1, compute_s=0.2, hit_tokens=512, before_s=4.0, deferred=True)
     assert cause_of(deferred) == ADMISSION
 
@@ -160,14 +160,14 @@ def test_without_another_candidate_there_is_no_regret() -> None:
     assert regret([CHOSEN], Course(9.0, 1.0, 1.0, 0)) is None
 
 
-def test_refusing_what_would_have_been_on_time_is_admissions_regret() -> None:
+def test_rejecting_what_would_have_been_on_time_is_admissions_regret() -> None:
     found = rejection_regret([CHOSEN, OTHER], slack_s=3.5)
     assert found is not None
     assert (found.best_engine_id, found.cause) == ("e-04", ADMISSION)
     assert found.seconds == found.admission_s == pytest.approx(3.5 - 1.24)
 
 
-def test_refusing_what_would_have_been_late_is_not() -> None:
+def test_rejecting_what_would_have_been_late_is_not() -> None:
     found = rejection_regret([CHOSEN, OTHER], slack_s=1.0)
     assert found is not None
     assert (found.seconds, found.cause) == (0, "")

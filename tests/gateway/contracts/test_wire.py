@@ -41,12 +41,12 @@ def test_a_message_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
         (b"\x81\xa4text\xa2\xff\xff", "utf-8"),
     ],
 )
-def test_anything_else_is_refused_with_what_was_wrong(data: bytes, why: str) -> None:
+def test_anything_else_is_rejected_with_what_was_wrong(data: bytes, why: str) -> None:
     with pytest.raises(UnreadableMessageError, match=f"not a note: .*{why}"):
         NOTE.decode(data)
 
 
-def test_what_is_nested_too_deep_is_refused() -> None:
+def test_what_is_nested_too_deep_is_rejected() -> None:
     deep = WireForm(list, "a list", limit=1 << 20)
     with pytest.raises(UnreadableMessageError, match=r"not a list: .*recursion"):
         deep.decode(b"\x91" * 100_000)

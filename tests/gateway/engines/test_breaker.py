@@ -92,7 +92,7 @@ def test_own_healthy_probes_outweigh_reports_of_a_prober_that_cannot_reach_the_e
     assert breaker.accepts
 
 
-def test_a_refused_connection_of_its_own_probe_is_believed_at_once() -> None:
+def test_a_rejected_connection_of_its_own_probe_is_believed_at_once() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     assert breaker.state == OPEN
@@ -232,7 +232,7 @@ def test_an_engine_that_stalls_is_out_but_not_lost_and_longer_each_time() -> Non
         now += term_s + 1.0
 
 
-def test_refusals_in_a_row_open_it_unless_the_others_refuse_likewise() -> None:
+def test_rejections_in_a_row_open_it_unless_the_others_reject_likewise() -> None:
     alone, like_others = closed(), closed()
     for moment in (1.0, 2.0, 3.0):
         assert alone.accepts
@@ -259,7 +259,7 @@ def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_
         now += 8.0
 
 
-def test_what_all_engines_refused_is_taken_back() -> None:
+def test_what_all_engines_rejected_is_taken_back() -> None:
     breaker = closed()
     for moment in range(20):
         breaker.record_rejection(404, float(moment), shared=False)

@@ -26,7 +26,7 @@ def test_a_tenth_and_at_least_one_stays_out_where_nobody_knows_whose_fault_it_is
     assert len(excused_engines(fleet(20, 6))) == 4
 
 
-def test_up_to_half_stays_out_where_others_took_what_they_refused() -> None:
+def test_up_to_half_stays_out_where_others_took_what_they_rejected() -> None:
     engines = fleet(8, 6)
     for engine in engines[1:4]:
         engine.breaker.contradicted = True

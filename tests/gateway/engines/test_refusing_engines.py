@@ -28,7 +28,7 @@ def breaker(gateway: ServedGateway, number: int = 0) -> Any:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", REJECTIONS)
-async def test_a_client_sees_no_refusal_that_another_engine_does_not_share(
+async def test_a_client_sees_no_rejection_that_another_engine_does_not_share(
     tmp_path: Path, status: int, stream: bool
 ) -> None:
     async with (
@@ -49,7 +49,7 @@ async def test_a_client_sees_no_refusal_that_another_engine_does_not_share(
         assert len(bad.bodies) <= 3
 
 
-async def test_one_refusing_engine_of_four_draws_no_requests_to_its_end(tmp_path: Path) -> None:
+async def test_one_rejecting_engine_of_four_draws_no_requests_to_its_end(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as bad,
         ScriptedEngine() as one,
@@ -112,7 +112,7 @@ async def test_a_busy_engine_that_names_no_time_is_left_alone_for_a_moment_and_c
         assert (got, headers["retry-after"]) == (status, "1")
 
 
-async def test_a_refusal_of_the_only_engine_is_relayed_at_once(tmp_path: Path) -> None:
+async def test_a_rejection_of_the_only_engine_is_relayed_at_once(tmp_path: Path) -> None:
     async with ScriptedEngine() as only, served([only.url], tmp_path) as gateway:
         only.status = 404
         assert (await gateway.post(CHAT, BODY))[0] == 404
@@ -133,7 +133,7 @@ async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status:
         assert breaker(gateway, 1).accepts
 
 
-async def test_of_several_refusing_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
+async def test_of_several_rejecting_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
         gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path))
@@ -145,7 +145,7 @@ async def test_of_several_refusing_engines_none_keeps_drawing_requests(tmp_path:
         assert seen.count(200) >= 29, "one request may meet all three before anything is known of them"
 
 
-async def test_refusals_take_from_the_retry_budget(tmp_path: Path) -> None:
+async def test_rejections_take_from_the_retry_budget(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,
         ScriptedEngine() as two,
@@ -160,7 +160,7 @@ async def test_refusals_take_from_the_retry_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 404, 429])
-async def test_a_prefill_engine_that_refuses_is_left_out(tmp_path: Path, status: int) -> None:
+async def test_a_prefill_engine_that_rejects_is_left_out(tmp_path: Path, status: int) -> None:
     async with serving(tmp_path) as fleet:
         fleet.prefill[0].status = status
         for number in range(8):
@@ -171,7 +171,7 @@ async def test_a_prefill_engine_that_refuses_is_left_out(tmp_path: Path, status:
 
 
 @pytest.mark.parametrize("status", [401, 429])
-async def test_a_decode_engine_that_refuses_is_left_out(tmp_path: Path, status: int) -> None:
+async def test_a_decode_engine_that_rejects_is_left_out(tmp_path: Path, status: int) -> None:
     async with serving(tmp_path) as fleet:
         fleet.decode[0].status = status
         for number in range(8):

@@ -68,7 +68,7 @@ async def test_one_rank_reads_its_own_load_and_asks_under_its_own_header(
     assert {headers["X-data-parallel-rank"] for _, _, headers, _ in engine.asked} == {"1"}
 
 
-async def test_a_refusal_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
+async def test_a_rejection_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
     engine.set("/load", 500, b"")
     with pytest.raises(EngineAnswerError, match="load answered 500") as caught:
         await adapter.load()
@@ -198,7 +198,7 @@ async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> 
         await adapter.health()
 
 
-async def test_nobody_there_is_a_refused_connection(session: aiohttp.ClientSession) -> None:
+async def test_nobody_there_is_a_rejected_connection(session: aiohttp.ClientSession) -> None:
     with pytest.raises(EngineUnreachableError, match="connection refused") as caught:
         await VllmAdapter(session, f"http://127.0.0.1:{free_port()}").health()
     assert caught.value.refused

@@ -105,7 +105,7 @@ async def test_loopback_names_are_served_by_default(host: bytes) -> None:
 @pytest.mark.parametrize(
     "host", [None, b"evil.example", b"localhost.evil.example", b"evil.example:127.0.0.1", b"", b"\xff"]
 )
-async def test_any_other_host_is_refused_and_counted(host: bytes | None) -> None:
+async def test_any_other_host_is_rejected_and_counted(host: bytes | None) -> None:
     visit, echo, counted = await _visit(_scope(host=host), [b""])
     assert (visit.status, visit.code) == (400, "host_not_allowed")
     assert counted == ["host_not_allowed"]
@@ -144,7 +144,7 @@ async def test_a_body_at_the_limit_passes() -> None:
 
 
 @pytest.mark.parametrize("length", [str(LIMIT + 1), "9" * 30, "-1", "1e3"])
-async def test_a_stated_length_over_the_limit_is_refused_unread(length: str) -> None:
+async def test_a_stated_length_over_the_limit_is_rejected_unread(length: str) -> None:
     visit, echo, counted = await _visit(_scope(content_length=length), [b"x"])
     assert (visit.status, visit.code) == (413, "body_too_large")
     assert echo.scopes == []
@@ -166,7 +166,7 @@ async def test_the_proxy_has_a_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "identity, gzip"])
-async def test_encoded_bodies_are_refused(encoding: str) -> None:
+async def test_encoded_bodies_are_rejected(encoding: str) -> None:
     visit, echo, _ = await _visit(_scope(content_encoding=encoding), [b"x"])
     assert (visit.status, visit.code) == (415, "encoded_body")
     assert echo.scopes == []

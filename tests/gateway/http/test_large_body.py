@@ -88,7 +88,7 @@ async def test_a_large_body_is_read_as_a_small_one() -> None:
         (b'"\xc3"}', "bad_utf8"),
     ],
 )
-async def test_a_large_body_is_refused_as_a_small_one(end: bytes, cause: str) -> None:
+async def test_a_large_body_is_rejected_as_a_small_one(end: bytes, cause: str) -> None:
     for body in (b'{"a":"x","b":' + end, b'{"a":"' + b"x" * 2 * large_body.SMALL_BYTES + b'","b":' + end):
         with pytest.raises(BadBodyError) as caught:
             await decode_object_in_turns(body)

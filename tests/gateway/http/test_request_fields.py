@@ -98,7 +98,7 @@ async def test_apps_never_see_trailers() -> None:
 
 
 @pytest.mark.parametrize("name", ["Host", "Authorization", "Content-Type", "Content-Encoding"])
-async def test_a_field_that_may_come_once_only_is_refused_twice(gateway: ServedGateway, name: str) -> None:
+async def test_a_field_that_may_come_once_only_is_rejected_twice(gateway: ServedGateway, name: str) -> None:
     values = {"Host": "127.0.0.1", "Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     line = f"{name}: {values.get(name, 'identity')}".encode()
     twice = (line,) if name == "Host" else (line, line)

@@ -164,7 +164,7 @@ async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], cloc
     await clock.until(lambda: settled(three))
 
 
-async def test_what_is_asked_under_another_epoch_is_refused_and_decided_alone(
+async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     three: list[Gateway], clock: Clock, history: History
 ) -> None:
     owner, (other, _) = split(three)

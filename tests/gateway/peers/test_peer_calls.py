@@ -88,7 +88,7 @@ async def test_explanations_are_the_owners(two: Two) -> None:
     assert elsewhere[0] == 200
 
 
-async def test_the_owner_refuses_other_tenants_and_says_what_is_wrong_with_a_body(two: Two) -> None:
+async def test_the_owner_rejects_other_tenants_and_says_what_is_wrong_with_a_body(two: Two) -> None:
     one, other = two
     name = (await decided(one))["decision_id"]
     for gateway in (one, other):

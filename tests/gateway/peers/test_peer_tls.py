@@ -65,7 +65,7 @@ async def test_only_certificates_of_the_fleets_authority_get_as_far_as_the_proof
             await answer_to(port, files.client())
 
 
-async def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
+async def test_a_certificate_for_another_host_is_rejected(tmp_path: Path) -> None:
     other = certificates(tmp_path, "DNS:elsewhere.internal")
     async with listening(other) as port:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):

@@ -49,7 +49,7 @@ def test_ttft_counts_from_arrival() -> None:
     assert record.ttft_s == 2.5
 
 
-def test_a_ring_without_room_is_refused() -> None:
+def test_a_ring_without_room_is_rejected() -> None:
     with pytest.raises(ValueError, match="capacity"):
         RecentDecisions(0)
 
@@ -80,7 +80,7 @@ def test_a_decision_that_moved_to_another_engine_is_found_there_only() -> None:
     assert len(recent) == 1
 
 
-def test_a_refused_request_belongs_to_no_engine() -> None:
+def test_a_rejected_request_belongs_to_no_engine() -> None:
     recent = RecentDecisions(10)
     recent.add(_moved(1, ""))
     assert recent.of_engine("") == []

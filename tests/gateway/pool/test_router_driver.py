@@ -41,7 +41,7 @@ async def test_a_free_engine_is_granted_at_once() -> None:
     assert outcome.decision.engine_id == "a"
 
 
-async def test_a_ticket_is_granted_when_the_engine_gets_free() -> None:
+async def test_a_queued_request_is_granted_when_the_engine_gets_free() -> None:
     driven = driver()
     await driven.place(request("r1"), hold=True, excluded=NONE)
     second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
@@ -75,7 +75,7 @@ async def test_without_hold_nothing_waits() -> None:
     driven.stop()
 
 
-async def test_cancelling_withdraws_the_ticket() -> None:
+async def test_cancelling_withdraws_the_queued_request() -> None:
     driven = driver()
     await driven.place(request("r1"), hold=True, excluded=NONE)
     waiting = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
@@ -101,7 +101,7 @@ async def test_cancelling_in_the_moment_of_the_grant_releases_the_reservation() 
     driven.stop()
 
 
-async def test_time_alone_refuses_a_ticket_that_waits_too_long() -> None:
+async def test_time_alone_rejects_a_queued_request_that_waits_too_long() -> None:
     driven = driver()
     await driven.place(request("r1", 100_000), hold=True, excluded=NONE)
     async with asyncio.timeout(5):
@@ -110,7 +110,7 @@ async def test_time_alone_refuses_a_ticket_that_waits_too_long() -> None:
     driven.stop()
 
 
-async def test_tickets_move_to_another_engine_when_theirs_stops_accepting() -> None:
+async def test_queued_requests_move_to_another_engine_when_theirs_stops_accepting() -> None:
     driven = driver(engines=("a", "b"))
     for number in range(2):
         await driven.place(request(f"r{number}"), hold=True, excluded=NONE)
@@ -128,7 +128,7 @@ async def test_tickets_move_to_another_engine_when_theirs_stops_accepting() -> N
     driven.stop()
 
 
-async def test_stopping_refuses_what_waits() -> None:
+async def test_stopping_rejects_what_waits() -> None:
     driven = driver(engines=())
     waiting = asyncio.create_task(driven.place(request("r"), hold=True, excluded=NONE))
     await asyncio.sleep(0)

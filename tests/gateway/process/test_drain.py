@@ -120,7 +120,7 @@ async def test_an_answer_that_had_not_begun_is_a_503_to_be_sent_again(
     assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "shutting_down", "1")
 
 
-async def test_a_request_that_still_waits_for_an_engine_is_refused_when_the_drain_is_over(
+async def test_a_request_that_still_waits_for_an_engine_is_rejected_when_the_drain_is_over(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.stall = True

@@ -91,7 +91,7 @@ async def test_an_attempt_that_times_out_while_the_loop_is_away_speaks_against_n
             asking.cancel()
 
 
-async def test_under_a_standing_lag_requests_are_refused_and_served_again_after_it(tmp_path: Path) -> None:
+async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after_it(tmp_path: Path) -> None:
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         async with starved_loop():

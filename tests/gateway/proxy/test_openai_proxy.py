@@ -201,7 +201,7 @@ async def test_the_limit_of_a_prompt_is_not_one_of_a_list_of_them(engine: Script
 
 
 @pytest.mark.parametrize("header", ["0", "abc", "1.5", "99999999"])
-async def test_a_wrong_slo_header_is_refused(gateway: ServedGateway, header: str) -> None:
+async def test_a_wrong_slo_header_is_rejected(gateway: ServedGateway, header: str) -> None:
     status, answer, _ = await gateway.post(CHAT, BODY, headers={"x-llm-d-slo-ttft-ms": header})
     assert (status, answer["error"]["code"]) == (400, "bad_header")
 
@@ -216,7 +216,7 @@ async def test_a_prompt_that_nobody_can_tokenize_is_served_with_an_estimate(
     assert explained["decision"]["prompt_tokens"] > 0
 
 
-async def test_a_refusal_of_the_engine_is_the_clients_answer(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+async def test_a_rejection_of_the_engine_is_the_clients_answer(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     engine.status = 422
     engine.error_headers = {"retry-after": "7", "x-internal": "secret", "set-cookie": "a=b"}
     status, answer, headers = await gateway.post(CHAT, BODY)

@@ -61,7 +61,7 @@ class Watched:
         return _VOTES.encode(Vote(True))
 
 
-async def test_the_nearest_claims_as_soon_as_refusals_have_lasted(tmp_path: Path) -> None:
+async def test_the_nearest_claims_as_soon_as_rejections_have_lasted(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     us.refusing.add("eu")
     assert DEAD_S <= await us.pass_until_taken() <= DEAD_S + 0.3
@@ -90,7 +90,7 @@ async def test_engines_that_do_not_answer_are_left_alone_and_asked_again(tmp_pat
     assert await us.pass_until_taken() <= 1.0
 
 
-async def test_a_gateway_that_asks_lives_although_it_was_refused_before(tmp_path: Path) -> None:
+async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
     us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
@@ -104,7 +104,7 @@ async def test_a_gateway_that_asks_lives_although_it_was_refused_before(tmp_path
     assert us.peers.is_dead("eu")
 
 
-async def test_a_region_that_asks_and_refuses_is_not_taken_over(tmp_path: Path) -> None:
+async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) -> None:
     us = Watched(tmp_path)
     us.refusing.add("eu")
     for _ in range(50):

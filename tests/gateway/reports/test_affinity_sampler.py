@@ -110,6 +110,6 @@ async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) ->
         (encode_affinity(AffinitySample(schema_version=9, at=1.0, pools=())), "schema 9"),
     ],
 )
-def test_what_is_no_sample_is_refused(data: bytes, words: str) -> None:
+def test_what_is_no_sample_is_rejected(data: bytes, words: str) -> None:
     with pytest.raises(UnreadableMessageError, match=words):
         decode_affinity(data)

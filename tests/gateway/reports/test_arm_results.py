@@ -56,12 +56,12 @@ async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("window", [ArmWindow(judged=-1), ArmWindow(on_time=2, judged=1), ArmWindow(ttft={99: 1})])
-def test_figures_that_cannot_be_are_refused(window: ArmWindow) -> None:
+def test_figures_that_cannot_be_are_rejected(window: ArmWindow) -> None:
     report = ArmReport("g", 1.0, (ArmRow("pool", "live", 1, window),))
     with pytest.raises(UnreadableMessageError):
         decode_arm_report(msgspec.msgpack.encode(report))
 
 
-def test_garbage_is_refused() -> None:
+def test_garbage_is_rejected() -> None:
     with pytest.raises(UnreadableMessageError):
         decode_arm_report(b"\xff\x00")

@@ -91,13 +91,13 @@ async def test_a_cost_that_is_no_better_is_not_used(tmp_path: Path) -> None:
         {"samples": -1},
     ],
 )
-def test_figures_that_cannot_be_are_refused_with_their_path(changes: dict[str, Any]) -> None:
+def test_figures_that_cannot_be_are_rejected_with_their_path(changes: dict[str, Any]) -> None:
     with pytest.raises(UnreadableMessageError, match=r"pool\.|not a cost report"):
         decode_cost_report(encoded(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"{}", msgspec.msgpack.encode({"pools": 3})])
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_anything_else_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_cost_report(data)
 

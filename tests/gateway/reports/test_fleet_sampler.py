@@ -68,7 +68,7 @@ async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp
             await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
 
 
-async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
+async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
         async with live_gateway(tmp_path, snapshot(entries)) as live:
@@ -85,7 +85,7 @@ async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: 
             assert "switchyard_snapshot_version 1.0" in text
 
 
-async def test_tickets_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
+async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
         waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
@@ -133,7 +133,7 @@ async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
         assert (live.shown("a").prompt_tokens_total, live.shown("a").cached_tokens_total) == (1000, 250)
 
 
-async def test_grants_waits_and_refusals_show_in_the_pool_and_as_counters(tmp_path: Path) -> None:
+async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_path: Path) -> None:
     policy = RoutingPolicy(max_tickets=1)
     async with fake_engine() as one:
         shot = snapshot([engine_entry("a", one.url)])

@@ -58,11 +58,11 @@ async def test_a_gateway_tells_every_interval_and_what_is_left_at_the_end(tmp_pa
     "data",
     [b"", b"\xff", msgspec.msgpack.encode([1]), msgspec.msgpack.encode({"at": {"a": "now"}})],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_anything_else_is_rejected(data: bytes) -> None:
     with pytest.raises(UnreadableMessageError):
         decode_uses(data)
 
 
-def test_more_keys_than_can_be_are_refused() -> None:
+def test_more_keys_than_can_be_are_rejected() -> None:
     with pytest.raises(UnreadableMessageError, match="more than"):
         decode_uses(msgspec.msgpack.encode({"at": {str(number): 0.0 for number in range(MAX_KEYS + 1)}}))

@@ -140,7 +140,7 @@ async def test_beyond_the_rate_a_share_is_kept_and_every_failure(gateway: Served
     assert (records.value("kept"), records.value("left_out")) == (12, 12)
 
 
-async def test_a_refused_request_is_kept_as_late(tmp_path: Path) -> None:
+async def test_a_rejected_request_is_kept_as_late(tmp_path: Path) -> None:
     async with served(["http://127.0.0.1:9"], tmp_path, gateway_settings=SLOW) as gateway:
         listener = Listener(gateway)
         status, _, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1], "wait": False})
@@ -282,7 +282,7 @@ def test_small_blocks_are_named_at_the_beginning() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x93\x01\x02", b"\xc1", bytes(MAX_BYTES + 1), encode_batch(request_batch("b", (), ()))[:-1]]
 )
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_other_bytes_are_rejected(data: bytes) -> None:
     for decode in (decode_batch, decode_rows, decode_decisions):
         with pytest.raises(UnreadableMessageError):
             decode(data)

@@ -62,7 +62,7 @@ def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:
     assert objectives(POLICY, key_class="of another pool").slo_class == ""
 
 
-def test_an_unknown_class_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_class_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(ApiError, match="batch, chat") as error:
         objectives(POLICY, slo_class="gold")
     assert (error.value.status, error.value.code, error.value.param) == (400, "unknown_slo_class", "slo_class")
@@ -80,13 +80,13 @@ def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"abc", b"3600001", b"9" * 30, "²".encode()])
-def test_objectives_that_are_no_milliseconds_are_refused(value: bytes) -> None:
+def test_objectives_that_are_no_milliseconds_are_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
         ttft_slo_s({b"x-sgl-ttft-slo-ms": value})
 
 
 @pytest.mark.parametrize("value", [b"", b"Chat", b"a" * 33, b"a b", b"\xff", b"chat\n"])
-def test_what_can_be_no_class_is_refused(value: bytes) -> None:
+def test_what_can_be_no_class_is_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
         slo_class({b"x-switchyard-slo-class": value})
 
@@ -157,7 +157,7 @@ async def test_retries_are_the_policy_s(gateway: ServedGateway) -> None:
         ({"refuse_hopeless": True}, 300, 40, "hopeless"),
     ],
 )
-async def test_refusals_say_429_why_and_when_to_come_back(
+async def test_rejections_say_429_why_and_when_to_come_back(
     admission: dict[str, Any], first: int, second: int, code: str, tmp_path: Path
 ) -> None:
     # 16 tokens a block at 2 ms each: 40 blocks take 1.3 s, 200 take 6.4 s.

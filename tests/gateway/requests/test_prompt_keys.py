@@ -213,7 +213,7 @@ async def test_the_memory_holds_no_text() -> None:
 @pytest.mark.parametrize(
     "prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"], ["a", 1], ["a", [1]], [[1], "a"]]
 )
-def test_prompts_of_no_form_are_refused(prompt: object) -> None:
+def test_prompts_of_no_form_are_rejected(prompt: object) -> None:
     if prompt == [[]]:
         assert completion_prompt(prompt) == TokenPrompt([])
         return

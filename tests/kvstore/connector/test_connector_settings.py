@@ -28,7 +28,7 @@ def test_options_are_read_and_have_defaults() -> None:
         {"backend": "x"},
     ],
 )
-def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
+def test_wrong_options_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="kv_connector_extra_config"):
         settings_in(wrong)
 

@@ -31,12 +31,12 @@ def test_without_our_field_there_is_nothing(params: object) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"load_blocks": -1}, {"hint": "for ever"}, {"holders": ["a"] * 9}, {"pin_s": 1e9}, "text"]
 )
-def test_wrong_orders_are_refused(wrong: object) -> None:
+def test_wrong_orders_are_rejected(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"kv_transfer_params\.switchyard"):
         order_in({FIELD: wrong})
 
 
 @pytest.mark.parametrize("keys", ["AAAA", "not base64!"])
-def test_keys_that_are_no_keys_are_refused(keys: str) -> None:
+def test_keys_that_are_no_keys_are_rejected(keys: str) -> None:
     with pytest.raises(ValueError, match=r"bytes|base64|padding|Only"):
         KvOrder(keys=keys).routing_keys()

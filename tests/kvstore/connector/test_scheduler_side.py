@@ -95,7 +95,7 @@ def test_a_load_that_takes_longer_than_computing_is_not_begun() -> None:
     assert outcome.reason == "late"
 
 
-def test_loads_that_did_not_pay_are_tried_again_after_some_refusals() -> None:
+def test_loads_that_did_not_pay_are_tried_again_after_some_rejections() -> None:
     scheduler = side()
     scheduler.estimate.computed(0.001)
     scheduler.estimate.end("other", 1_000_000, 40.0)

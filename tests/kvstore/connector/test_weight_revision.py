@@ -38,6 +38,6 @@ def test_the_configuration_counts(tmp_path: Path) -> None:
     assert weight_revision(first) != weight_revision(second)
 
 
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_weights_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="set weight_revision"):
         weight_revision(tmp_path)

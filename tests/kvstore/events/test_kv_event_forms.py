@@ -130,7 +130,7 @@ def test_large_arrays_are_told_from_maps() -> None:
         {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": [[1, 2]], "block_size": 1},
     ],
 )
-def test_pairs_of_tokens_are_refused_by_name(event: Any) -> None:
+def test_pairs_of_tokens_are_rejected_by_name(event: Any) -> None:
     with pytest.raises(PairedTokensError, match="EAGLE"):
         decode_batch(wire(event))
 

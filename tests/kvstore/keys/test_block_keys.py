@@ -59,6 +59,6 @@ def test_rekeyed_hashes_are_salted_and_accept_signed_ones() -> None:
             rekey_hashes(1, [outside])
 
 
-def test_a_block_size_of_zero_is_refused() -> None:
+def test_a_block_size_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 1 byte"):
         byte_block_keys(1, b"abc", 0)

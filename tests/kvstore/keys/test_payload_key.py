@@ -45,12 +45,12 @@ def test_fields_cannot_run_into_each_other() -> None:
     assert PayloadKeys(one).key(CHAIN) != PayloadKeys(other).key(CHAIN)
 
 
-def test_a_hash_of_64_bits_is_refused_because_two_prompts_may_share_it() -> None:
+def test_a_hash_of_64_bits_is_rejected_because_two_prompts_may_share_it() -> None:
     with pytest.raises(ValueError, match="16 to 32 bytes"):
         PayloadKeys(FORMAT).key(bytes(8))
 
 
-def test_a_format_that_cannot_be_is_refused() -> None:
+def test_a_format_that_cannot_be_is_rejected() -> None:
     with pytest.raises(ValueError, match="rank 2"):
         PayloadKeys(msgspec.structs.replace(FORMAT, tp_rank=2))
     with pytest.raises(ValueError, match="at least 1 token"):

@@ -339,7 +339,7 @@ def test_a_client_that_gives_no_name_is_called_by_its_host() -> None:
         assert list(manager.server.links.links()) == ["127.0.0.1"]
 
 
-def test_a_drain_lets_a_transfer_end_and_refuses_new_ones() -> None:
+def test_a_drain_lets_a_transfer_end_and_rejects_new_ones() -> None:
     size = 32 << 20
     with node(slots={"dram_slots": 1, "slot_bytes": size}) as manager, a_client() as client:
         put(client, manager, "a", length=size)

@@ -65,7 +65,7 @@ def on_disk(store: BlockStore, *names: object) -> list[object]:
     return [name for name, record in records.items() if record is not None and SSD in record.slots]
 
 
-def test_after_one_refused_write_new_blocks_take_the_place_of_old_ones(
+def test_after_one_rejected_write_new_blocks_take_the_place_of_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = a_store(tmp_path, ssd_slots=16)

@@ -67,7 +67,7 @@ def test_a_commit_needs_every_new_block_written(transactions: Transactions) -> N
     assert transactions.commit("t", 1.0)
 
 
-def test_a_commit_while_bytes_arrive_is_refused(transactions: Transactions) -> None:
+def test_a_commit_while_bytes_arrive_is_rejected(transactions: Transactions) -> None:
     begin(transactions, "t", ["a"])
     transactions.begin_write("t", [key("a")])
     assert not transactions.commit("t", 1.0)
@@ -148,7 +148,7 @@ def test_what_cannot_be_had_changes_nothing(
     transactions.check()
 
 
-def test_a_block_larger_than_a_slot_is_refused(transactions: Transactions) -> None:
+def test_a_block_larger_than_a_slot_is_rejected(transactions: Transactions) -> None:
     answer = transactions.allocate("t", [], [facts("a", length=SLOT + 1)], 1.0, 0.0)
     assert answer == Rejection("too_large", (key("a"),))
 

@@ -102,12 +102,12 @@ def test_before_the_greeting_is_over_little_is_read() -> None:
         (Put([msgspec.structs.replace(facts("a"), tenant="x" * 65)]), 1000),
     ],
 )
-def test_messages_that_contradict_themselves_are_refused(message: Message, payload_bytes: int) -> None:
+def test_messages_that_contradict_themselves_are_rejected(message: Message, payload_bytes: int) -> None:
     with pytest.raises(FrameError):
         decode(msgspec.msgpack.encode(message), payload_bytes)
 
 
-def test_nothing_is_sent_that_the_other_side_would_refuse() -> None:
+def test_nothing_is_sent_that_the_other_side_would_reject() -> None:
     with pytest.raises(FrameError):
         encode(Done(0, [bytes(32)] * (frames.MAX_BODY_BYTES // 32)))
     with pytest.raises(FrameError):

@@ -74,7 +74,7 @@ def test_a_put_whose_bytes_are_not_what_was_announced_leaves_nothing() -> None:
         put(client, manager, "a")
 
 
-def test_a_refused_put_leaves_the_connection_usable() -> None:
+def test_a_rejected_put_leaves_the_connection_usable() -> None:
     with node() as manager, a_client() as client:
         answer = client.put(address(manager), [block("a", length=SLOT + 1)])
         assert answer == Refused("too_large", [key("a")])

@@ -85,7 +85,7 @@ def test_no_demand_saves_nothing() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"utilization": 0.0}, {"reserved_per_h": 0.0}, {"on_demand_per_h": -1.0}])
-def test_a_question_that_makes_no_sense_is_refused(changes: dict[str, float]) -> None:
+def test_a_question_that_makes_no_sense_is_rejected(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         plan({"us": [1.0]}, **changes)
 

@@ -26,7 +26,7 @@ def test_it_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize("document", [{"scaling": {"max_up": 0}}, {"health": {"mode": "on"}}, {"ratios": {}}])
-def test_it_refuses_what_is_out_of_range(document: dict) -> None:
+def test_it_rejects_what_is_out_of_range(document: dict) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(document, AutomationPolicy)
 

@@ -139,7 +139,7 @@ def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limi
     assert "outlier_limit" in {reason.code for reason in plans[-1].reasons}
 
 
-def test_what_all_engines_refuse_is_no_engines_fault() -> None:
+def test_what_all_engines_reject_is_no_engines_fault() -> None:
     refusing = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
     assert {each.state for plan in rounds(refusing, 20.0) for each in plan.verdicts} == {"healthy"}
 

@@ -18,9 +18,9 @@ HOT = PrefixFacts(key="aa", work_s_by_engine={"e-1": 8.0, "e-2": 1.0})
 COLD = PrefixFacts(key="bb", work_s_by_engine={"e-1": 2.0, "e-3": 2.0})
 
 
-def facts(now_s: float, *work: float, tickets: int = 10, recomputed: int = 0):
+def facts(now_s: float, *work: float, bound: int = 10, recomputed: int = 0):
     members = tuple(
-        engine(f"e-{at}", now_s, outstanding_s=each, tickets=tickets if at == 1 else 0)
+        engine(f"e-{at}", now_s, outstanding_s=each, bound=bound if at == 1 else 0)
         for at, each in enumerate(work, start=1)
     )
     window = PoolWindow(
@@ -62,7 +62,7 @@ def test_a_hot_prefix_of_a_lasting_hotspot_gets_a_candidate() -> None:
     assert "hot_prefix" in codes(found)
 
 
-def test_tickets_leave_the_hot_engine_within_the_bound() -> None:
+def test_queued_requests_leave_the_hot_engine_within_the_bound() -> None:
     found, _ = persistent()
     assert found.moves == (MigrateRequests("e-1", DOCUMENT.max_moves),)
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardrailReading, compare
 from planning.trials.arm_window import ArmTally, ArmWindow, bucket_end_s, bucket_of, quantile_s, together
 from planning.trials.canary import ABORT, KEEP, PROMOTE, STEP, CanaryFacts, plan_canary
+from planning.trials.comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardrailReading, compare
 from tests.planning.arm_data import slices, window
 
 GUARDS = GuardDocument()

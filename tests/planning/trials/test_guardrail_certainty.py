@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, GuardrailReading
+from planning.trials.comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty, certainty
 
 

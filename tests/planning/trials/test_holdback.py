@@ -1,7 +1,7 @@
 import msgspec
 
 from planning.documents.holdback_document import SliceDocument
-from planning.trials.arm_comparison import ArmSlice
+from planning.trials.comparison import ArmSlice
 from planning.trials.holdback import MAX_DOUBLINGS, HoldbackFacts, HoldbackMemory, cool_down_s, plan_holdback, share_of
 from tests.planning.arm_data import slices
 

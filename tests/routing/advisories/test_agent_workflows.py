@@ -1,6 +1,6 @@
 import random
 
-from routing.advisories.agent_workflows import AgentHints, AgentWorkflows, NextSession
+from routing.advisories.agent_workflows import AgentAdvice, AgentWorkflows, NextSession
 from routing.advisories.call_graph import CallGraph, NextAgent
 
 GRAPH = CallGraph(
@@ -18,7 +18,7 @@ def workflows(limit: int = 10) -> AgentWorkflows[str]:
 
 
 def test_an_agent_that_has_no_session_yet_is_not_advised() -> None:
-    assert workflows().started("w", "engineer", "e") == AgentHints()
+    assert workflows().started("w", "engineer", "e") == AgentAdvice()
 
 
 def test_all_probable_next_agents_are_advised_and_the_false_branch_is_invalidated() -> None:
@@ -27,7 +27,7 @@ def test_all_probable_next_agents_are_advised_and_the_false_branch_is_invalidate
         known.started("w", agent, agent[0])
     assert known.started("w", "engineer", "e").advise == (NextSession("r", 5.0), NextSession("m", 3.0))
     after = known.started("w", "manager", "m")
-    assert after == AgentHints((NextSession("e", 2.0),), ("r",))
+    assert after == AgentAdvice((NextSession("e", 2.0),), ("r",))
 
 
 def test_an_advisory_that_the_next_agent_repeats_stands() -> None:
@@ -42,8 +42,8 @@ def test_an_advisory_that_the_next_agent_repeats_stands() -> None:
 def test_workflows_do_not_mix_and_an_agent_outside_the_graph_is_ignored() -> None:
     known = workflows()
     known.started("one", "reviewer", "r1")
-    assert known.started("two", "engineer", "e2") == AgentHints()
-    assert known.started("one", "stranger", "s") == AgentHints()
+    assert known.started("two", "engineer", "e2") == AgentAdvice()
+    assert known.started("one", "stranger", "s") == AgentAdvice()
 
 
 def test_the_silent_workflow_gives_way_at_the_limit() -> None:
@@ -51,7 +51,7 @@ def test_the_silent_workflow_gives_way_at_the_limit() -> None:
     for workflow in ("a", "b", "a", "c"):
         known.started(workflow, "reviewer", f"r-{workflow}")
     assert len(known) == 2
-    assert known.started("b", "engineer", "e") == AgentHints()
+    assert known.started("b", "engineer", "e") == AgentAdvice()
     assert known.started("c", "engineer", "e").advise == (NextSession("r-c", 5.0),)
 
 
@@ -59,9 +59,9 @@ def test_whatever_happens_every_advisory_is_renewed_invalidated_or_used() -> Non
     rng, known, standing = random.Random(4), workflows(100), set[str]()
     for _ in range(2_000):
         agent = rng.choice(list(GRAPH.agents))
-        hints = known.started("w", agent, agent)
-        assert agent not in hints.invalidate
-        assert set(hints.invalidate) <= standing
-        renewed = {each.session for each in hints.advise}
-        assert standing - set(hints.invalidate) - {agent} <= renewed
+        advice = known.started("w", agent, agent)
+        assert agent not in advice.invalidate
+        assert set(advice.invalidate) <= standing
+        renewed = {each.session for each in advice.advise}
+        assert standing - set(advice.invalidate) - {agent} <= renewed
         standing = renewed

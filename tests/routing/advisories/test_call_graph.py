@@ -37,12 +37,12 @@ def test_rare_branches_and_those_beyond_the_limit_are_left_out() -> None:
     assert len(learn_call_graph(many).agents["x"]) == MOST_NEXT
 
 
-def test_names_that_are_ids_are_refused() -> None:
+def test_names_that_are_ids_are_rejected() -> None:
     with pytest.raises(ValueError, match="role"):
         learn_call_graph(calls("a", *((f"call-{n}", float(n)) for n in range(MOST_AGENTS + 1))))
 
 
-def test_a_graph_survives_json_and_a_wrong_one_is_refused() -> None:
+def test_a_graph_survives_json_and_a_wrong_one_is_rejected() -> None:
     graph = learn_call_graph(calls("a", ("x", 0.0), ("y", 1.0)))
     assert msgspec.json.decode(msgspec.json.encode(graph), type=CallGraph) == graph
     for wrong in (b'{"agents": {"x": [{"agent": "y", "probability": 2, "after_s": 1}]}}', b'{"agent": {}}'):

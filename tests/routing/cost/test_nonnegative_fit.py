@@ -56,7 +56,7 @@ def test_a_feature_that_no_sample_has_keeps_the_prior_at_the_level_of_the_sample
 
 
 @pytest.mark.parametrize("prior", [(0.0, 0.0), (-0.1, 1.0), (float("nan"), 1.0)])
-def test_a_prior_that_means_nothing_is_refused(prior: tuple[float, float]) -> None:
+def test_a_prior_that_means_nothing_is_rejected(prior: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="prior"):
         NonNegativeFit(prior, ANCHORS)
 

@@ -77,7 +77,7 @@ def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
     made.check()
 
 
-def test_a_moved_ticket_says_so_and_keeps_its_arrival() -> None:
+def test_a_moved_queued_request_says_so_and_keeps_its_arrival() -> None:
     made = router(selection="affinity")
     made.blocks_stored("e-0", tuple(range(1, 9)))
     holder = made.fleet.known_target("e-0")
@@ -108,7 +108,7 @@ def pair_of(prefix: int) -> set[str]:
     return {each.engine_id for each in outcome.decision.candidates}
 
 
-def test_a_request_without_a_good_candidate_lets_tickets_of_its_engines_move_where_there_is_room() -> None:
+def test_a_request_without_a_good_candidate_lets_queued_requests_of_its_engines_move_where_there_is_room() -> None:
     hot = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-1"})
     cool = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-2"})
     made = router(engines=3)
@@ -164,7 +164,7 @@ def held_up(queued_requests: int) -> Router:
     return made
 
 
-def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_makes_them_late() -> None:
+def test_queued_requests_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_makes_them_late() -> None:
     """Corrected TTFT = D + T_q + T_c (DualMap A.8.3)."""
     made = held_up(1)
     target = made.fleet.known_target("e-0")
@@ -184,14 +184,14 @@ def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_
     made.check()
 
 
-def test_only_as_many_tickets_move_as_are_late_with_the_delay() -> None:
+def test_only_as_many_queued_requests_move_as_are_late_with_the_delay() -> None:
     for queued_requests, moved in ((2, 0), (3, 1)):
         made = held_up(queued_requests)
         made.tick(3.15)
         assert made.migration.moved == moved
 
 
-def test_an_engine_that_is_held_up_keeps_its_tickets_where_nothing_is_rebalanced() -> None:
+def test_an_engine_that_is_held_up_keeps_its_queued_requests_where_nothing_is_rebalanced() -> None:
     made = held_up(3)
     made.set_policy(msgspec.structs.replace(made.policy, placement=policy(rebalance=False).placement), 2, 2.95)
     made.tick(3.5)
@@ -216,7 +216,7 @@ def test_an_engine_is_not_relieved_again_at_once() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_no_ticket_is_lost_or_granted_twice(seed: int) -> None:
+def test_no_queued_request_is_lost_or_granted_twice(seed: int) -> None:
     rng = Random(seed)
     made = router(engines=3)
     now, submitted, dispatched, finished = 0.0, set(), set(), set()

@@ -1,4 +1,4 @@
-"""Central placement with late binding, seen from outside the router."""
+"""Central placement with pull scheduling, seen from outside the router."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_the_time_to_retry_counts_what_waits_unbound() -> None:
     assert rejected.retry_after_s == pytest.approx(5 * 0.934, rel=0.02)
 
 
-def test_tickets_stay_when_the_policy_changes_and_changes_back() -> None:
+def test_queued_requests_stay_when_the_policy_changes_and_changes_back() -> None:
     router = central(1)
     for number in range(1, 5):
         router.submit(request(number, fresh(number)), 0.0)
@@ -87,7 +87,7 @@ def test_tickets_stay_when_the_policy_changes_and_changes_back() -> None:
     assert dispatched == {f"request-{number:08}" for number in range(2, 6)}
 
 
-def test_tickets_wait_through_an_empty_fleet() -> None:
+def test_queued_requests_wait_through_an_empty_fleet() -> None:
     router = central(0)
     for number in range(3):
         assert isinstance(router.submit(request(number, fresh(number)), 0.0), Queued)

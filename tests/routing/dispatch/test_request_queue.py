@@ -72,7 +72,7 @@ TestRoomUnderRandomUse = RoomUnderRandomUse.TestCase
 TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_what_left_is_forgotten_even_while_the_oldest_ticket_stays() -> None:
+def test_what_left_is_forgotten_even_while_the_oldest_queued_request_stays() -> None:
     waiting = room()
     waiting.add(Reservation(request(0, at=0.0), 0, 1.0, 0), DECISION)
     for number in range(1, 1000):
@@ -81,7 +81,7 @@ def test_what_left_is_forgotten_even_while_the_oldest_ticket_stays() -> None:
     assert len(waiting._arrivals) <= 2 * 2 + 65
 
 
-def test_a_new_order_holds_for_tickets_that_wait_already() -> None:
+def test_a_new_order_holds_for_queued_requests_that_wait_already() -> None:
     router: Router = pool(size=1)
     waiting = room("fifo")
     waiting.add(Reservation(request(1, at=0.0), 0, 4.0, 0), DECISION)

@@ -50,7 +50,7 @@ def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size:
     router.check()
 
 
-def test_an_excluded_engine_is_passed_over_in_a_large_pool() -> None:
+def test_an_excluded_engine_is_skipped_in_a_large_pool() -> None:
     router = pool(size=LOOKED_AT + 2)
     gone = frozenset(router.view.roster.engine_ids[:LOOKED_AT])
     outcome = router.submit(request(1), 0.0, hold=False, excluded=gone)

@@ -41,7 +41,7 @@ def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
     assert (seen.dispatched_at_once, seen.queued, seen.dispatched_after_waiting, seen.overtaken) == (1, 1, 1, 0)
 
 
-def test_refusals_count_by_their_code_whatever_it_is() -> None:
+def test_rejections_count_by_their_code_whatever_it_is() -> None:
     router = busy(max_tickets=1, max_wait_s=3.0)
     router.submit(request(1, at=0.1), 0.1)
     router.submit(request(2, at=0.2), 0.2)
@@ -52,7 +52,7 @@ def test_refusals_count_by_their_code_whatever_it_is() -> None:
     assert counts.seen().rejected == {"a_code_of_tomorrow": 1}
 
 
-def test_a_ticket_is_overtaken_when_its_engine_is_granted_a_later_one_first() -> None:
+def test_a_queued_request_is_overtaken_when_its_engine_is_granted_a_later_one_first() -> None:
     router = busy("priority")
     router.submit(request(1, at=0.1, tokens=2000), 0.1)
     router.submit(request(2, at=0.2, tokens=2000, priority=-5), 0.2)
@@ -91,6 +91,6 @@ def test_the_counts_agree_with_the_outcomes_of_random_operations(seed: int) -> N
     assert seen.queued == ledger.kinds[Queued] > 0
 
 
-def test_more_tickets_than_were_queued_fail_the_check() -> None:
+def test_more_queued_requests_than_were_queued_fail_the_check() -> None:
     with pytest.raises(AssertionError, match="more queued requests wait"):
         RouterCounts().check(1)

@@ -185,7 +185,7 @@ def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("mode", "rejected"), [("early", 2), ("predictive_system", 3), ("predictive_instance", 2)])
-def test_admission_refuses_what_no_decode_engine_could_serve_in_time(mode: str, rejected: int) -> None:
+def test_admission_rejects_what_no_decode_engine_could_serve_in_time(mode: str, rejected: int) -> None:
     slow = DecodeCostDocument(base_s=0.01, per_sequence_s=0.03, per_context_token_s=0.0)
     rules = {"admission": AdmissionDocument(mode=mode), "tbt_slo_s": 0.1, "decode_cost": slow}  # type: ignore[arg-type]
     router = paired(["p1", "d1", "d2"], **rules)
@@ -239,7 +239,7 @@ def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
     assert expected == pytest.approx([2.0, 2.0 * (4.0 - 3.0) / 4.0, 0.0])
 
 
-def test_admission_refuses_what_fits_into_no_decode_engine() -> None:
+def test_admission_rejects_what_fits_into_no_decode_engine() -> None:
     router = paired(["p1", "d1"], admission=AdmissionDocument(mode="early"))
     router.report("d1", 0, 0.0, 100)
     rejected = submit(router, 1)

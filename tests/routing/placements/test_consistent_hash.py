@@ -9,7 +9,7 @@ def test_equal_starts_meet_on_one_engine_while_it_has_room() -> None:
     assert len(homes) == 1
 
 
-def test_an_engine_with_more_than_its_share_is_passed_over_and_always_for_the_same_next_one() -> None:
+def test_an_engine_with_more_than_its_share_is_skipped_and_always_for_the_same_next_one() -> None:
     router, asked = pool(size=4), request(1, [1, 2])
     home = chosen_by(router, ConsistentHash(), asked)
     # Mean with this request (7 + 1) ÷ 4 = 2, so the share is ⌈1.25 × 2⌉ = 3.

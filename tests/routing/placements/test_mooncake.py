@@ -93,7 +93,7 @@ def waiting_fetch() -> tuple[Router, InferenceRequest]:
     return router, asked
 
 
-def test_at_its_grant_a_ticket_fetches_what_the_source_holds_by_then() -> None:
+def test_at_its_grant_a_queued_request_fetches_what_the_source_holds_by_then() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
     queued = router.submit(asked, 0.1)
@@ -110,7 +110,7 @@ def test_at_its_grant_a_ticket_fetches_what_the_source_holds_by_then() -> None:
     router.check()
 
 
-def test_at_its_grant_a_ticket_fetches_nothing_from_an_engine_that_is_gone() -> None:
+def test_at_its_grant_a_queued_request_fetches_nothing_from_an_engine_that_is_gone() -> None:
     router, asked = waiting_fetch()
     busy(router, "e-01", wait_s=3.0)
     assert isinstance(router.submit(asked, 0.1), Queued)

@@ -29,7 +29,7 @@ def test_while_all_have_pending_requests_it_stays_unbound() -> None:
     assert choice.candidates[0].engine_id == "e-02"
 
 
-def test_unbound_tickets_are_bound_first_come_first_served_as_engines_get_free() -> None:
+def test_unbound_queued_requests_are_bound_first_come_first_served_as_engines_get_free() -> None:
     router = pool("skywalker", size=2)
     first = [router.submit(request(number, [number]), 0.0) for number in (1, 2)]
     assert {engine_of(each) for each in first} == {"e-01", "e-02"}
@@ -44,7 +44,7 @@ def test_unbound_tickets_are_bound_first_come_first_served_as_engines_get_free()
     router.check()
 
 
-def test_tickets_that_wait_unbound_by_choice_are_not_refused_for_want_of_an_engine() -> None:
+def test_queued_requests_that_wait_unbound_by_choice_are_not_rejected_for_want_of_an_engine() -> None:
     router = pool("skywalker", size=1)
     for number in (1, 2):
         router.submit(request(number, [number]), 0.0)

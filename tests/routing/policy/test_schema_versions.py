@@ -41,12 +41,12 @@ def test_todays_documents_and_those_without_a_schema_stay(document: dict[str, An
     assert LINE.upgraded(document) == document
 
 
-def test_a_newer_one_is_refused_with_what_to_do() -> None:
+def test_a_newer_one_is_rejected_with_what_to_do() -> None:
     with pytest.raises(SchemaError, match=r"4 is newer than 3, the schema of plans.*upgrade this program"):
         LINE.upgraded({"schema_version": 4})
 
 
-def test_one_that_no_upgrader_takes_is_refused_with_what_to_do() -> None:
+def test_one_that_no_upgrader_takes_is_rejected_with_what_to_do() -> None:
     with pytest.raises(SchemaError, match="1 is too old: this program reads plans of schema 3"):
         LINE.upgraded({"schema_version": 1, "wait_ms": 5})
 
@@ -57,6 +57,6 @@ def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"wait_ms": None}, {"wait_ms": "5"}])
-def test_what_only_says_that_it_is_of_the_schema_before_is_refused(document: dict[str, Any]) -> None:
+def test_what_only_says_that_it_is_of_the_schema_before_is_rejected(document: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="does not match that schema"):
         LINE.upgraded({"schema_version": 2, **document})

@@ -71,7 +71,7 @@ def test_off_lets_everything_in() -> None:
         assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Rejected)
 
 
-def test_a_prompt_that_would_be_late_is_refused_with_the_time_it_would_be_late_by() -> None:
+def test_a_prompt_that_would_be_late_is_rejected_with_the_time_it_would_be_late_by() -> None:
     pool = router(mode="early")
     pool.submit(ask(1, 2.0), 0.0)
     pool.submit(ask(2, 2.0), 0.0)
@@ -154,8 +154,8 @@ def test_the_decode_load_is_the_step_over_the_objective() -> None:
     assert pool.admission.decode_load(None, 1.0) == pytest.approx(0.02 / 0.05)
 
 
-class TestHopeless:
-    def test_is_refused_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
+class TestInfeasible:
+    def test_is_rejected_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
         pool = router(size=2, refuse_hopeless=True)
         for number in (1, 2):
             assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
@@ -174,7 +174,7 @@ class TestHopeless:
         assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
         assert pool.tick(50.0) == [] or not any(isinstance(each, Rejected) for each in pool.tick(50.0))
 
-    def test_refuses_a_ticket_the_moment_it_becomes_so(self) -> None:
+    def test_rejects_a_queued_request_the_moment_it_becomes_so(self) -> None:
         pool = router(refuse_hopeless=True)
         assert isinstance(pool.submit(ask(1, 4.5), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
@@ -222,20 +222,20 @@ class TestParking:
         assert not pool.deferred
         assert pool.tick(1.0) == []
 
-    def test_a_parked_id_cannot_be_used_again(self) -> None:
+    def test_a_deferred_id_cannot_be_used_again(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         pool.submit(ask(1, 0.1), 0.0)
         with pytest.raises(ValueError, match="already here"):
             pool.submit(ask(1, 0.1), 0.2)
 
-    def test_a_caller_that_does_not_wait_is_refused(self) -> None:
+    def test_a_caller_that_does_not_wait_is_rejected(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         assert code(pool.submit(ask(1, 0.1), 0.0, hold=False)) == reasons.DECODE_OVERLOAD
 
 
-def test_a_ticket_is_refused_when_the_deadline_of_its_class_passes() -> None:
+def test_a_queued_request_is_rejected_when_the_deadline_of_its_class_passes() -> None:
     pool = router()
     pool.submit(ask(1, 9.0), 0.0)
     asked = ask(2, 0.1)

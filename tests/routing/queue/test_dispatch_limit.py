@@ -70,7 +70,7 @@ def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
     assert router.loads(0.61)[0].stepped_down
 
 
-def test_the_outstanding_limit_counts_unfinished_requests() -> None:
+def test_the_in_flight_limit_counts_unfinished_requests() -> None:
     router = one_engine(mode="outstanding", max_outstanding=2)
     assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Dispatched, Dispatched, Queued]
     assert router.observe(FirstToken("request-00000001"), 0.9) == []

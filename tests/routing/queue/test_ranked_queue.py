@@ -22,7 +22,7 @@ def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: 
             assert ranked.first() == min(standing)[2]
 
 
-def test_a_ticket_that_comes_back_stands_by_its_new_rank() -> None:
+def test_a_queued_request_that_comes_back_stands_by_its_new_rank() -> None:
     ranked, one, two = RankedRequests(), queued(1), queued(2)
     ranked.add(one, (1, 0))
     ranked.add(two, (2, 0))
@@ -32,7 +32,7 @@ def test_a_ticket_that_comes_back_stands_by_its_new_rank() -> None:
     ranked.check()
 
 
-def test_entries_of_tickets_that_left_do_not_pile_up() -> None:
+def test_entries_of_queued_requests_that_left_do_not_pile_up() -> None:
     ranked = RankedRequests()
     ranked.add(queued(0), (0, 0))
     for number in range(1, 5000):

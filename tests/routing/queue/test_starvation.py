@@ -5,7 +5,7 @@ from routing.queue.starvation import Starvation
 
 
 @given(st.permutations(list(range(1, 100))))
-def test_it_knows_when_each_ticket_was_first_passed_over(order: list[int]) -> None:
+def test_it_knows_when_each_queued_request_was_first_skipped(order: list[int]) -> None:
     passed, waiting = Starvation(), set(order)
     first: dict[int, float] = {}
     for moment, number in enumerate(order):

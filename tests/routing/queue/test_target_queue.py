@@ -36,7 +36,7 @@ def test_a_grant_tells_how_many_came_earlier_and_stay_behind() -> None:
     made.check()
 
 
-def test_a_ticket_passed_over_for_longer_than_the_bound_goes_next() -> None:
+def test_a_queued_request_skipped_for_longer_than_the_bound_goes_next() -> None:
     long, others = queued(1, cost=4.9), [queued(number, at=1.0, slo=60.0, cost=0.1) for number in range(2, 9)]
     made = line([long, *others], bound_s=10.0)
     made.dispatch(others[0], 0.1, 2.0)
@@ -68,7 +68,7 @@ def test_tenants_are_granted_in_turn_and_within_one_by_the_order() -> None:
     assert alone.reason != reasons.FAIR_SHARE
 
 
-def test_a_withdrawn_ticket_costs_its_tenant_nothing() -> None:
+def test_a_withdrawn_queued_request_costs_its_tenant_nothing() -> None:
     first, second = of_tenant(1, "a", cost=9.0), of_tenant(2, "a")
     made = WaitingLine(Fifo().queue, LineRules(FAIR))
     for each in (first, second, of_tenant(3, "b")):

@@ -61,19 +61,19 @@ def test_a_sound_document_has_no_problems():
         (SovereigntyRule("a", from_regions=("eu",), to_regions=("eu",)), "rules[0]", "no hop leads"),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused_at_its_path(rule, path, message):
+def test_a_rule_that_means_nothing_is_rejected_at_its_path(rule, path, message):
     ((found, text),) = said(rule)
     assert found == path
     assert message in text
 
 
-def test_two_rules_of_one_name_are_refused():
+def test_two_rules_of_one_name_are_rejected():
     assert said(STAYS, msgspec.structs.replace(LEAVES_EU, name=STAYS.name)) == [
         ("rules[1].name", "another rule is named 'clinic stays'")
     ]
 
 
-def test_a_rule_behind_one_that_decides_all_its_hops_is_refused():
+def test_a_rule_behind_one_that_decides_all_its_hops_is_rejected():
     ((path, message),) = said(LEAVES_EU, STAYS)
     assert path == "rules[1]"
     assert "can never match: 'out of the EU' decide" in message
@@ -96,7 +96,7 @@ def test_rules_are_limited():
     assert said(*many)[0] == ("rules", f"{MAX_RULES + 1} rules; at most {MAX_RULES} are allowed")
 
 
-def test_unknown_fields_and_versions_are_refused():
+def test_unknown_fields_and_versions_are_rejected():
     for text in (b'{"rule":[]}', b'{"schema_version":2}', b'{"default":"maybe"}', b'{"rules":[{"name":"a","to":1}]}'):
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(text, type=SovereigntyDocument)

@@ -58,6 +58,6 @@ def test_a_hundred_virtual_nodes_give_each_engine_a_fair_share() -> None:
     assert max(shares) < 0.18
 
 
-def test_a_ring_without_virtual_nodes_is_refused() -> None:
+def test_a_ring_without_virtual_nodes_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 1 virtual node"):
         HashRing(["a"], virtual_nodes=0)

@@ -76,7 +76,7 @@ def test_short_prompts_are_named_whole_and_depth_is_bounded() -> None:
     hotness.check()
 
 
-def test_sizes_that_make_no_sense_are_refused() -> None:
+def test_sizes_that_make_no_sense_are_rejected() -> None:
     for wrong in ({"window": 0}, {"least_blocks": 0}, {"least_blocks": 5, "max_blocks": 4}):
         with pytest.raises(ValueError, match="no tree"):
             PrefixHotness(**wrong)

@@ -99,7 +99,7 @@ def test_a_plain_ring_and_a_single_engine_have_shares_too() -> None:
     assert ring_shares(PAIRS, []).engines == ()
 
 
-def test_an_engine_that_is_not_on_the_rings_is_refused() -> None:
+def test_an_engine_that_is_not_on_the_rings_is_rejected() -> None:
     with pytest.raises(UnknownEngineError, match="e-9"):
         ring_shares(PAIRS, EIGHT, without="e-9")
 

@@ -75,7 +75,7 @@ def test_the_decision_carries_the_arm_with_its_placement_and_version() -> None:
     assert seen == {(CANARY, "round_robin", 7), (CONTROL, "least_loaded", 1)}
 
 
-def test_an_arm_that_cannot_run_is_refused_and_changes_nothing() -> None:
+def test_an_arm_that_cannot_run_is_rejected_and_changes_nothing() -> None:
     router = pool()
     attempt(router, entry(0.5))
     before = router.arms.candidate_arms

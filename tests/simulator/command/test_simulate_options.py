@@ -122,7 +122,7 @@ def test_a_fleet_may_have_roles(trace: Path, options: list[str], engines: int, p
         (["--prefill", "1", "--decode", "1", "--engine-model", "chunked"], "leave out chunked"),
     ],
 )
-def test_roles_that_do_not_add_up_are_refused(trace: Path, options: list[str], words: str) -> None:
+def test_roles_that_do_not_add_up_are_rejected(trace: Path, options: list[str], words: str) -> None:
     with pytest.raises(SimulateOptionsError, match=words):
         plan(trace, *options)
 

@@ -177,7 +177,7 @@ def test_more_places_than_the_budget_has_tokens_make_no_engine() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "output"), [(0, 1), (1, 0), (450, 52)])
-def test_a_sequence_that_can_never_run_is_refused(prompt: int, output: int) -> None:
+def test_a_sequence_that_can_never_run_is_rejected(prompt: int, output: int) -> None:
     engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
     with pytest.raises(ValueError, match=r"at least one|never fit"):
         engine.submit(PromptSequence("a", (), prompt, output), 0.0)

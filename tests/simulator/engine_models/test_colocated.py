@@ -46,7 +46,7 @@ def test_the_device_holds_300000_tokens_unless_the_profile_says_otherwise() -> N
     assert colocated(EngineProfile(device_tokens=5)).profile.device_tokens == 5
 
 
-def test_a_request_larger_than_the_device_is_refused() -> None:
+def test_a_request_larger_than_the_device_is_rejected() -> None:
     with pytest.raises(ValueError, match="never fit"):
         colocated(EngineProfile(device_tokens=100)).submit(PromptSequence("a", (), 90, 11), 0.0)
 

@@ -47,7 +47,7 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"num_blocks": 0}', '{"blocks": 3}', "[" * 5000])
-def test_a_wrong_profile_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
+def test_a_wrong_profile_is_rejected_with_its_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.json"
     path.write_text(text)
     with pytest.raises(UnreadableProfileError, match=r"wrong\.json"):

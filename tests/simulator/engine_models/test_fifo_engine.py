@@ -230,7 +230,7 @@ def test_time_never_runs_backwards() -> None:
         (_sequence("a", (1, 2, 3)), "never fit"),
     ],
 )
-def test_a_sequence_that_can_never_run_is_refused(sequence: PromptSequence, reason: str) -> None:
+def test_a_sequence_that_can_never_run_is_rejected(sequence: PromptSequence, reason: str) -> None:
     model = EngineModel(EngineProfile(num_blocks=2))
     with pytest.raises(ValueError, match=reason):
         model.submit(sequence, 0.0)

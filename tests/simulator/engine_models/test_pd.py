@@ -60,7 +60,7 @@ def test_a_sequence_whose_kv_has_come_waits_until_it_fits() -> None:
     assert _at(events, Finished, "b") == pytest.approx(_at(events, Finished, "a") + _PROFILE.step_s(1, 1001))
 
 
-def test_a_request_that_decode_could_never_take_is_refused_before_prefill() -> None:
+def test_a_request_that_decode_could_never_take_is_rejected_before_prefill() -> None:
     engine = PrefillDecodeEngine(EngineProfile(device_tokens=1000))
     with pytest.raises(ValueError, match="never fit"):
         engine.submit(PromptSequence("a", (), 1000, 2), 0.0)

@@ -47,7 +47,7 @@ def test_received_blocks_are_held_and_announced_once() -> None:
 
 
 @pytest.mark.parametrize(("keys", "tokens", "reason"), [((), 0, "at least one"), ((1, 2, 3), 1536, "never fit")])
-def test_a_prompt_that_can_never_run_is_refused(keys: tuple[int, ...], tokens: int, reason: str) -> None:
+def test_a_prompt_that_can_never_run_is_rejected(keys: tuple[int, ...], tokens: int, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         ReferenceEngine(EngineProfile(num_blocks=2)).submit(PromptSequence("a", keys, tokens), 0.0)
 

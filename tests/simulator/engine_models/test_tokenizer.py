@@ -35,7 +35,7 @@ def test_every_header_is_two_tokens() -> None:
         assert len(render_chat([(role, "")]).encode()) == 16
 
 
-def test_an_unknown_role_is_refused_and_the_known_ones_named() -> None:
+def test_an_unknown_role_is_rejected_and_the_known_ones_named() -> None:
     with pytest.raises(UnknownRoleError, match="assistant"):
         render_chat([("wizard", "hi")])
 

@@ -89,7 +89,7 @@ def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
         ["--eviction", "mru"],
     ],
 )
-def test_a_wrong_argument_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_argument_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
     assert wrong[0] in capsys.readouterr().err

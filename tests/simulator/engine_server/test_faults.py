@@ -51,7 +51,7 @@ async def test_an_engine_without_the_flag_takes_no_fault(engine: RunningEngine) 
         assert answer.status == 404
 
 
-async def test_an_unknown_fault_is_refused(start_engine: StartEngine) -> None:
+async def test_an_unknown_fault_is_rejected(start_engine: StartEngine) -> None:
     engine = await start_engine(faults=True)
     async with engine.http.post(engine.url + "/fault", json={"fault": "sulk"}) as answer:
         assert answer.status == 400

@@ -216,7 +216,7 @@ async def test_stream_interval_sends_several_tokens_per_chunk_and_loses_none(sta
     assert len(texts) <= 4, "1 + 8 + 8 + 3 tokens, or fewer chunks where the reader is late"
 
 
-async def test_a_stopping_engine_breaks_streams_off_and_refuses_new_work(start_engine: StartEngine) -> None:
+async def test_a_stopping_engine_breaks_streams_off_and_rejects_new_work(start_engine: StartEngine) -> None:
     engine = await start_engine(time_scale=1.0)
     body = {"prompt": "x", "max_tokens": 5000, "stream": True}
     async with engine.http.post(engine.url + "/v1/completions", json=body) as response:

@@ -92,7 +92,7 @@ async def test_held_prompts_give_way_before_an_idle_engine_stands_still(start_en
     assert engine.server.runtime.model.cached_blocks <= 64
 
 
-async def test_roles_refuse_the_other_leg(start_engine: StartEngine) -> None:
+async def test_roles_reject_the_other_leg(start_engine: StartEngine) -> None:
     first, second = await pair(start_engine)
     params = await prefill(first)
     assert (await post(first, prompt=PROMPT, max_tokens=2, kv_transfer_params=params))[0] == 400

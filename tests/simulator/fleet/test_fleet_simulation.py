@@ -79,7 +79,7 @@ def test_every_policy_serves_everything_in_overload(placement: str, order: str) 
     assert len(simulation.history) == 150
 
 
-def test_a_full_queue_refuses() -> None:
+def test_a_full_queue_rejects() -> None:
     policy = msgspec.structs.replace(spec().policy, max_tickets=1)
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, log = simulated(rows, RunSpec(policy=policy, engines=2))
@@ -135,12 +135,12 @@ def test_requests_wait_while_no_engine_is_there() -> None:
     assert [record.dispatched_s for record in simulation.history[1:]] == pytest.approx([3.0, 3.0 + PREFILL_S])
 
 
-def test_requests_are_refused_where_none_comes_in_time() -> None:
+def test_requests_are_rejected_where_none_comes_in_time() -> None:
     simulation, _ = simulated([row(0, (9,)), row(1, (1, 2))], spec(engines=1), changes=[EngineDies(0.5, "e-001")])
     assert [record.status for record in simulation.history] == [FINISHED, REJECTED]
 
 
-def test_they_are_refused_in_time_while_others_keep_coming() -> None:
+def test_they_are_rejected_in_time_while_others_keep_coming() -> None:
     rows = [row(at, (at,)) for at in range(30)]
     simulation, log = simulated(rows, spec(engines=1), changes=[EngineDies(0.5, "e-001")])
     refused = {line.split()[2]: float(line.split()[0]) for line in log.lines if "refused" in line}

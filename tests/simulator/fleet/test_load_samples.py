@@ -48,6 +48,6 @@ def test_engines_that_take_no_work_do_not_count() -> None:
     assert samples.mean_cv == 0.0
 
 
-def test_a_step_of_nothing_is_refused() -> None:
+def test_a_step_of_nothing_is_rejected() -> None:
     with pytest.raises(ValueError, match="above 0"):
         LoadSamples(0.0)

@@ -49,7 +49,7 @@ def test_it_writes_a_row_per_policy_and_seed(tmp_path: Path, capsys: pytest.Capt
         ("--seeds", "a", "whole numbers"),
     ],
 )
-def test_a_wrong_option_is_refused_with_its_reason(
+def test_a_wrong_option_is_rejected_with_its_reason(
     option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -100,7 +100,7 @@ def test_rules_keep_requests_at_home(tmp_path: Path) -> None:
         ("ours", {"to": ["eu"]}, "unknown field"),
     ],
 )
-def test_rules_that_cannot_hold_are_refused(
+def test_rules_that_cannot_hold_are_rejected(
     tmp_path: Path, policy: str, rule: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -54,7 +54,7 @@ def test_the_defaults_agree() -> None:
         ["--endpoint", "embeddings"],
     ],
 )
-def test_a_wrong_value_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_value_is_rejected(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _parse(*wrong)
     assert wrong[0] in capsys.readouterr().err

@@ -94,7 +94,7 @@ async def test_an_error_inside_the_stream_failed(ask: _Ask) -> None:
     assert (outcome.status, outcome.error) == ("failed", "error in the stream: engine died")
 
 
-async def test_429_is_counted_as_refused_and_not_sent_again(ask: _Ask) -> None:
+async def test_429_is_counted_as_rejected_and_not_sent_again(ask: _Ask) -> None:
     calls: list[int] = []
 
     async def busy(request: web.Request) -> web.StreamResponse:
@@ -105,7 +105,7 @@ async def test_429_is_counted_as_refused_and_not_sent_again(ask: _Ask) -> None:
     assert (outcome.status, outcome.error, len(calls)) == ("refused", "HTTP 429", 1)
 
 
-async def test_a_refused_request_is_sent_again_where_wanted(ask: _Ask) -> None:
+async def test_a_rejected_request_is_sent_again_where_wanted(ask: _Ask) -> None:
     calls: list[int] = []
 
     async def busy_at_first(request: web.Request) -> web.StreamResponse:

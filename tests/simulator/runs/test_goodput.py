@@ -25,7 +25,7 @@ def test_a_rate_that_fails_by_luck_near_the_edge_does_not_end_the_search(edge: i
     assert largest(lambda tenths: tenths <= edge and tenths != edge - 1 - hole, guess) == edge
 
 
-def test_nothing_passes_on_a_hopeless_fleet() -> None:
+def test_nothing_passes_on_a_infeasible_fleet() -> None:
     assert largest(lambda tenths: False, 80) == 0
 
 

@@ -74,12 +74,12 @@ def test_what_is_wrong_with_a_policy_is_said_with_its_place(tmp_path: Path, cont
         ({"scalin": {}}, "known there are schema_version, health"),
     ],
 )
-def test_a_wrong_automation_document_is_refused_with_the_place(tmp_path: Path, content: object, words: str) -> None:
+def test_a_wrong_automation_document_is_rejected_with_the_place(tmp_path: Path, content: object, words: str) -> None:
     with pytest.raises(UnreadablePolicyError, match=words):
         read_automation(written(tmp_path, content))
 
 
-def test_files_that_are_missing_or_huge_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_missing_or_huge_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnreadablePolicyError, match="No such file"):
         read_policy(tmp_path / "none.json")
     with pytest.raises(UnreadablePolicyError, match="is over"):
@@ -129,7 +129,7 @@ def test_an_automation_document_of_the_schema_before_is_upgraded_too(tmp_path: P
 
 
 @pytest.mark.parametrize("document", [{"schema_version": 9}, {"automation": {"schema_version": 9}}])
-def test_a_policy_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path, document: object) -> None:
+def test_a_policy_of_a_newer_program_is_rejected_with_what_to_do(tmp_path: Path, document: object) -> None:
     with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 1.*upgrade this program"):
         read_policy(written(tmp_path, document))
 

@@ -46,7 +46,7 @@ def test_the_warm_up_counts_nowhere_but_warms_the_caches() -> None:
     assert report["ttft_p99_s"] == pytest.approx(report["ttft_mean_s"])
 
 
-def test_refused_requests_are_late() -> None:
+def test_rejected_requests_are_late() -> None:
     policy = msgspec.structs.replace(spec().policy, max_tickets=1)
     report = reported(RunSpec(policy=policy, engines=1), Workload([row(0, (number,)) for number in range(4)]))
     assert (report["rejected"], report["slo_share"]) == (2, 0.5)

@@ -37,6 +37,6 @@ def test_poisson_arrivals_come_at_the_rate_asked_for() -> None:
     assert simulation.history[-1].request.arrived_s == pytest.approx(400 / 5.0, rel=0.15)
 
 
-def test_poisson_arrivals_without_a_rate_are_refused() -> None:
+def test_poisson_arrivals_without_a_rate_are_rejected() -> None:
     with pytest.raises(ValueError, match="need a rate"):
         simulation_of(spec(arrivals=ArrivalPattern(kind="poisson")), chat(10))

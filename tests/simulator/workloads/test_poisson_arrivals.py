@@ -25,6 +25,6 @@ def test_requests_keep_their_order_and_all_but_their_times() -> None:
     assert poisson_arrivals(arrivals, 10.0, 3) == timed != poisson_arrivals(arrivals, 10.0, 4)
 
 
-def test_a_rate_of_nothing_is_refused() -> None:
+def test_a_rate_of_nothing_is_rejected() -> None:
     with pytest.raises(ValueError, match="above 0"):
         next(poisson_times(Random(1), 0.0))

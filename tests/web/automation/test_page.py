@@ -378,7 +378,7 @@ def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> Non
 
 
 @pytest.mark.parametrize("query", ["range=1y", "range=1h&end=x", "range=1h&end=12"])
-def test_ranges_that_cannot_be_are_refused_with_words(operator: Client, pool: Pool, query: str) -> None:
+def test_ranges_that_cannot_be_are_rejected_with_words(operator: Client, pool: Pool, query: str) -> None:
     answer = operator.get(f"/steering/chat/timeline?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]

@@ -51,7 +51,7 @@ def test_it_says_what_is_saved_and_how_sure_that_is(viewer: Client, monkeypatch:
 
 
 @pytest.mark.parametrize("query", ["days=0", "days=x", "reserved=-1", "utilization=1.1", "on_demand=nan"])
-def test_a_price_that_is_none_is_refused_at_its_field(viewer: Client, query: str) -> None:
+def test_a_price_that_is_none_is_rejected_at_its_field(viewer: Client, query: str) -> None:
     answer = viewer.get(f"/capacity?{query}")
     assert answer.status_code == 422
     assert "Enter a number above 0" in words(answer.content)

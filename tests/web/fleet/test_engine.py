@@ -136,7 +136,7 @@ def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, gateway:
         ({"state": "ready", "why": "x" * 201}, "200 fit"),
     ],
 )
-def test_a_bad_form_is_refused_with_what_to_do(
+def test_a_bad_form_is_rejected_with_what_to_do(
     engine: Engine, gateway: FakeGateway, form: dict[str, str], words: str
 ) -> None:
     status, answer = ask(operator(engine), **form)

@@ -104,11 +104,11 @@ def test_the_figures_of_a_past_view_are_those_of_its_sentence(page: Page, consol
     expect(page.locator("#verdict p")).to_contain_text("requests on time")
     expect(page.locator("#fleet")).to_have_attribute("aria-busy", "false")
     (share,) = PAST.findall(page.locator("#verdict p").text_content() or "")
-    on_time, tickets = page.locator(".tile").first, page.locator(".tile").last
+    on_time, queue = page.locator(".tile").first, page.locator(".tile").last
     expect(on_time.locator(".tile-value b")).to_have_text(share)
     expect(on_time.locator(".tile-window")).to_have_text("5\u202fmin")
-    expect(tickets.locator(".tile-window")).to_contain_text("at ")
-    expect(tickets.locator(".tile-note")).not_to_have_text(re.compile(r"^oldest 0\s"))
+    expect(queue.locator(".tile-window")).to_contain_text("at ")
+    expect(queue.locator(".tile-note")).not_to_have_text(re.compile(r"^oldest 0\s"))
     expect(page.locator("#status-live")).to_have_text("Past")
     expect(page.locator("#status-age")).to_have_text("")
 

@@ -70,7 +70,7 @@ def test_it_answers_the_columns_that_follow(signed_in: Client, stored: float, fe
         "?range=1h&end=1e400",
     ],
 )
-def test_what_it_does_not_understand_it_refuses_with_words(signed_in: Client, query: str) -> None:
+def test_what_it_does_not_understand_it_rejects_with_words(signed_in: Client, query: str) -> None:
     answer = signed_in.get(f"/fleet/history{query}")
     assert answer.status_code == 400
     assert len(answer.json()["error"]) > 20

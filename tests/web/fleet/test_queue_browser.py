@@ -39,7 +39,9 @@ def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Pag
     context.close()
 
 
-def test_tickets_grants_and_refusals_are_painted_on_the_axis_of_the_heat(page: Page, trouble: list[str]) -> None:
+def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_heat(
+    page: Page, trouble: list[str]
+) -> None:
     heat = page.locator("sy-heat").first.bounding_box()
     for row in ROWS:
         picture = page.locator(f"#queue-{row} sy-rates")
@@ -96,7 +98,9 @@ def test_a_folded_queue_tells_itself_in_a_line_and_is_a_link(page: Page, console
     expect(page).to_have_url(re.compile(r"/\?queue=open$"))
 
 
-def test_the_drawer_shows_the_tickets_of_its_engine_and_why_they_were_granted(page: Page, console: Console) -> None:
+def test_the_drawer_shows_the_queued_requests_of_its_engine_and_why_they_were_granted(
+    page: Page, console: Console
+) -> None:
     page.goto(f"{console.url}/?engine=engine-e-04")
     measures = page.locator("#drawer-measures")
     expect(measures).to_contain_text("Queued for it")

@@ -189,7 +189,7 @@ def test_markers_of_store_and_memory_are_one_series() -> None:
         ("1h", str(START + 1e9), "last 30 days"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_what_can(name: str, end: str, words: str) -> None:
+def test_what_cannot_be_asked_is_rejected_with_what_can(name: str, end: str, words: str) -> None:
     with pytest.raises(BadRangeError, match=words):
         stretch_of(name, end, START)
 

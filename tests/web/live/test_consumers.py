@@ -29,7 +29,7 @@ async def test_an_anonymous_viewer_is_told_and_closed(feed: FleetFeed) -> None:
 
 
 @pytest.mark.parametrize("origin", [b"", b"http://evil.example"])
-async def test_a_foreign_or_missing_origin_is_refused(feed: FleetFeed, origin: bytes) -> None:
+async def test_a_foreign_or_missing_origin_is_rejected(feed: FleetFeed, origin: bytes) -> None:
     communicator = SocketClient(app=SameOrigin(APP), origin=origin)
     assert not await communicator.connect()
 

@@ -116,7 +116,7 @@ def test_a_new_policy_version_needs_a_keyframe(samples: list[FleetSample]) -> No
     assert topology(samples[0]) != topology(msgspec.structs.replace(samples[0], pools=pools))
 
 
-def test_python_and_javascript_word_refusals_alike() -> None:
+def test_python_and_javascript_word_rejections_alike() -> None:
     text = (Path(__file__).parents[3] / "web/frontend/fleet/queue/queue_figures.js").read_text()
     listed = text.split("export const REFUSALS = {")[1].split("}")[0]
     assert dict(re.findall(r"(\w+): '([^']+)'", listed)) == {code: refusal_word(code) for code in reasons.REJECTIONS}

@@ -23,7 +23,7 @@ def looked(samples: list[FleetSample]) -> RecentState:
 
 
 def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:
-    """Return a sample a second in which `waiting` tickets wait and the second engine is as told."""
+    """Return a sample a second in which `waiting` queued requests wait and the second engine is as told."""
     fleet, samples = FakeFleet(4, 1, events=False), []
     for second in range(seconds):
         sample = fleet.sample_at(float(second), START)

@@ -51,5 +51,5 @@ async def test_only_pages_of_the_same_host_and_port_are_let_in(host: str, origin
 
 
 @pytest.mark.parametrize("path", ["/ws/nothing", "/ws/fleet/x", "/"])
-async def test_an_address_without_a_websocket_refuses_it(path: str) -> None:
+async def test_an_address_without_a_websocket_rejects_it(path: str) -> None:
     assert await answer(URLRouter(websocket_urlpatterns), path) == "websocket.close"

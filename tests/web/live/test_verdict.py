@@ -84,7 +84,7 @@ def test_late_requests_come_before_a_hot_engine() -> None:
     assert judge(quiet()).late_pool_id == ""
 
 
-def test_refusals_are_told_with_their_main_reason() -> None:
+def test_rejections_are_told_with_their_main_reason() -> None:
     refusals = {"queue_full": 2.0, "hopeless": 9.0}
     late = judge(with_pool(quiet(), on_time_share=0.5, refusals_per_s=refusals))
     assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
@@ -196,7 +196,7 @@ def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_t
     assert "no engine holds more than" in judge(quiet(), look=work(0.6), said=named).text
 
 
-def test_requests_are_those_that_were_granted_or_refused() -> None:
+def test_requests_are_those_that_were_granted_or_rejected() -> None:
     sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
     told = {"requests_per_s": 15.0, "granted_at_once_per_s": 5.0, "granted_waited_per_s": 3.0}
     assert judge(with_pool(sample, **told, refusals_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")

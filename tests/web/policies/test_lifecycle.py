@@ -1,4 +1,4 @@
-"""Journey, second person and appointment on the policy page."""
+"""Release timeline, second person and appointment on the policy page."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_time_that_cannot_be_is_asked_for_again(policy: Policy, mine: PolicyVe
     assert not ScheduledPublish.objects.exists()
 
 
-def test_a_second_appointment_and_a_wrong_name_are_refused(mine: PolicyVersion, author: Client) -> None:
+def test_a_second_appointment_and_a_wrong_name_are_rejected(mine: PolicyVersion, author: Client) -> None:
     wrong = {**later(mine, in_hours(5)), "typed": "prod"}
     assert author.post(f"{URL}/publish", wrong).status_code == 422
     assert author.post(f"{URL}/publish", later(mine, in_hours(5))).status_code == 302

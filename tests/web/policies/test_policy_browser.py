@@ -250,7 +250,7 @@ def test_two_people_bring_a_version_live(admin: Page, operator: Page, trouble: l
     operator.fill("#typed", "demo")
     operator.click("#answer")
     expect(operator.locator("#reach[data-done]")).to_contain_text("on 1 of 1 gateways after")
-    expect(operator.locator(".journey")).to_contain_text("Approved by admin")
+    expect(operator.locator(".release-timeline")).to_contain_text("Approved by admin")
     admin.goto(operator.url.partition("?")[0])
     admin.click("#approval-rule button")
     expect(admin.locator("#approval-rule")).to_contain_text("Approval: not required.")

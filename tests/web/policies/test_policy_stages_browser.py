@@ -80,7 +80,7 @@ def test_every_registered_rule_can_be_chosen_and_shows_its_words_and_parameters(
     assert trouble == []
 
 
-def test_rules_that_do_not_go_together_are_refused_at_their_field(admin: Page) -> None:
+def test_rules_that_do_not_go_together_are_rejected_at_their_field(admin: Page) -> None:
     admin.select_option('[name="order.name"]', "late_binding")
     admin.click("#validate")
     expect(admin.locator("#error-summary li")).to_have_count(1)

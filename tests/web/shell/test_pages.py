@@ -97,7 +97,7 @@ def test_the_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, 
     assert f'<html lang="en"{attribute}>' in page_text(signed_in.get("/"))
 
 
-def test_pages_refuse_what_changes_things(signed_in: Client) -> None:
+def test_pages_reject_what_changes_things(signed_in: Client) -> None:
     assert [signed_in.post(page).status_code for page in PAGES] == [405, 405, 405]
 
 

@@ -101,7 +101,7 @@ def test_who_operates_one_pool_is_offered_that_pool_alone(pool: Pool, other: Cli
         ("/experiments/recordings", {"pool": "chat", "kind": "upload", "trace": "file"}),
     ],
 )
-def test_a_form_sent_without_the_role_is_refused_without_showing_it(
+def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
     pool: Pool, other: Client, path: str, form: dict[str, str]
 ) -> None:
     before = AuditEvent.objects.count()

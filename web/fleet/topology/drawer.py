@@ -112,7 +112,7 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
         return {"text": "Unknown: it never answered, and this gateway sent it nothing.", "left": 0, "done": True}
     left = seen.running + seen.bound
     if engine.desired_state == DesiredState.READY:
-        words = f"{count(seen.running, 'request')} running, {_tickets(seen.bound)} waiting for it."
+        words = f"{count(seen.running, 'request')} running, {_requests(seen.bound)} waiting for it."
         return {"text": words, "left": left, "done": False}
     if not left:
         drained = "Drained: nothing" if engine.desired_state == DesiredState.DRAINING else "Nothing"
@@ -235,7 +235,7 @@ def _preflight_summary(preflight: Preflight) -> str:
     return words.get(preflight.state, "ended early")
 
 
-def _tickets(bound: int) -> str:
+def _requests(bound: int) -> str:
     return count(bound, "queued request") if bound else "none"
 
 

@@ -44,7 +44,7 @@ def alone_words(pool: PoolSample) -> list[str]:
 
 
 def load_words(engine: EngineSample | None) -> str:
-    """Return outstanding work as tokens and seconds; a dash where nobody can know.
+    """Return in-flight work as tokens and seconds; a dash where nobody can know.
 
     Where there is none: whether tokens are being generated.
     """

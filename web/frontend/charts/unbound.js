@@ -1,18 +1,18 @@
-/* <sy-unbound>: tickets of one pool that wait at the gateway for no engine yet, a bar per column. */
+/* <sy-unbound>: queued requests of one pool that wait at the gateway for no engine yet, a bar per column. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';
 
-/** A queue this long fills the strip; the scale is logarithmic and fixed, tickets. */
-export const FULL_TICKETS = 100;
+/** A queue this long fills the strip; the scale is logarithmic and fixed, requests. */
+export const FULL_QUEUE = 100;
 
 /**
  * Height 0..1 of a bar.
- * @param {number} tickets
+ * @param {number} queued
  */
-export function barHeight(tickets) {
-  return tickets > 0 ? Math.min(1, Math.log1p(tickets) / Math.log1p(FULL_TICKETS)) : 0;
+export function barHeight(queued) {
+  return queued > 0 ? Math.min(1, Math.log1p(queued) / Math.log1p(FULL_QUEUE)) : 0;
 }
 
 export class Unbound extends Picture {

@@ -138,17 +138,17 @@ function stretchFigures(state, pools, series) {
 }
 
 /**
- * What the tile of tickets says below: why requests are refused, else how long the oldest ticket has waited.
+ * What the tile of the queue says below: why requests are refused, else how long the oldest has waited.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {Record<ScopeFigure, number>} now
  */
-function ticketNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
+function queueNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
   if (refused > 0) return `refused: ${refusalText(queueFigures(state, pools).codes, 1)}`;
   if (!(waiting > 0)) return Number.isNaN(waiting) ? 'no data' : 'none queued';
   const ids = new Set(pools.map((pool) => state.pools[pool].id));
   const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
-  // The past keeps no ages of bound tickets.
+  // The past keeps no ages of bound requests.
   if (bound > 0 && waits.every(Number.isNaN))
     return unbound > 0 ? `oldest unbound ${duration(oldest)}` : 'ages not kept';
   return `oldest ${duration(waits.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
@@ -223,7 +223,7 @@ export function tileFigures(state, pools, focus, past = false) {
       figure: whole(last('waiting')),
       unit: last('unbound') > 0 ? `${whole(last('unbound'))} unbound` : '',
       spark: series.waiting,
-      note: ticketNote(state, pools, now),
+      note: queueNote(state, pools, now),
       mark: now.refused > 0 ? 'hot' : '',
     },
   ];

@@ -50,7 +50,7 @@ const state = {
 };
 
 test('tiles add up what can be added and name the pool of what cannot', () => {
-  const [onTime, ttft, hit, cv, requests, tickets] = tileFigures(state, [0, 1], 0);
+  const [onTime, ttft, hit, cv, requests, queue] = tileFigures(state, [0, 1], 0);
   assert.equal(onTime.figure, '85.0');
   assert.equal(onTime.mark, 'lost');
   assert.match(ttft.note, /, chat$/);
@@ -58,20 +58,20 @@ test('tiles add up what can be added and name the pool of what cannot', () => {
   assert.equal(cv.figure, '0.58');
   assert.equal(requests.figure, '4.0');
   assert.deepEqual(
-    [onTime.window, requests.window, cv.window, tickets.window],
+    [onTime.window, requests.window, cv.window, queue.window],
     ['15\u202fs', '15\u202fs', '4\u202fs', 'now'],
   );
-  assert.equal(tickets.figure, '8');
-  assert.equal(tickets.unit, '5 unbound');
-  assert.equal(tickets.note, 'oldest 2.50\u202fs');
+  assert.equal(queue.figure, '8');
+  assert.equal(queue.unit, '5 unbound');
+  assert.equal(queue.note, 'oldest 2.50\u202fs');
 });
 
-test('the tile of tickets says why requests are refused while any are', () => {
+test('the tile of the queue says why requests are refused while any are', () => {
   values.refusals_per_s = [0.5, 0];
-  const tickets = tileFigures(state, [0], 0)[5];
+  const queue = tileFigures(state, [0], 0)[5];
   values.refusals_per_s = [0, 0];
-  assert.equal(tickets.mark, 'hot');
-  assert.equal(tickets.note, 'refused: queue full 0.5\u202f/s');
+  assert.equal(queue.mark, 'hot');
+  assert.equal(queue.note, 'refused: queue full 0.5\u202f/s');
 });
 
 test('requests are those granted or refused, and those that ended where nothing is granted here', () => {
@@ -95,13 +95,13 @@ test('the tiles of a past stretch say what it was as a whole, and what was at it
     poolAt: (name, pool, index) => [first, last][index][name][pool],
     nowOf: () => NaN,
   };
-  const [onTime, , hit, cv, requests, tickets] = tileFigures(past, [0, 1], 0, true);
+  const [onTime, , hit, cv, requests, queue] = tileFigures(past, [0, 1], 0, true);
   assert.deepEqual([onTime.figure, hit.figure, requests.figure], ['92.5', '80.0', '6.0']);
   assert.deepEqual(
-    [onTime.window, requests.window, cv.window, tickets.window],
+    [onTime.window, requests.window, cv.window, queue.window],
     ['1\u202fh', '1\u202fh', 'at 00:00:04', 'at 00:00:04'],
   );
-  assert.equal(tickets.note, 'oldest unbound 1.50\u202fs');
+  assert.equal(queue.note, 'oldest unbound 1.50\u202fs');
   const bound = (name, pool) => (name.startsWith('unbound') || name === 'oldest_wait_s' ? 0 : values[name][pool]);
   assert.equal(tileFigures({ ...past, poolAt: bound, poolNow: bound }, [0], 0, true)[5].note, 'ages not kept');
 });

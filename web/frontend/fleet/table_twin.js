@@ -318,7 +318,7 @@ export class TableTwin {
     this.#show(
       columns === LINES
         ? `Lines, newest first; ${every || `columns of ${width}`}`
-        : `Queue at the gateway, newest first; tickets are peaks within ${width}, ` +
+        : `Queue at the gateway, newest first; queued requests are peaks within ${width}, ` +
             `rates those of its end${every && `; ${every}`}`,
       [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
       places.flatMap((place) => {

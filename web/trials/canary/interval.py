@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
+from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from web.shell.chart import place
 
 _MARGIN = 0.06

@@ -24,7 +24,7 @@ from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.control_slice import ControlSlice, SliceState
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
+from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
 from web.trials.canary.interval import interval
 
@@ -92,7 +92,7 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
 
 
 def slice_row(stored: ControlSlice, now: datetime) -> dict[str, Any]:
-    """Return how one control slice reads; figures are those of the rule, then of the policy."""
+    """Return how one holdback reads; figures are those of the rule, then of the policy."""
     return {
         "slice": stored,
         "shape": {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving"),

@@ -1,4 +1,4 @@
-"""Outstanding work of each engine over time (DualMap Figs. 8 and 11)."""
+"""In-flight work of each engine over time (DualMap Figs. 8 and 11)."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
         cluster[0].start(order(pool, "k1"))
 
 
-def test_what_the_settings_do_not_name_is_refused(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
+def test_what_the_settings_do_not_name_is_rejected(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
     actuator, _ = cluster
     with pytest.raises(RejectedOrderError, match="no StatefulSet for decode"):
         actuator.start(order(pool, "k1", role="decode"))

@@ -71,7 +71,7 @@ def test_what_was_read_can_be_written_back(api: Api) -> None:
         ([rule(note="two\nlines")], "rules[0].note"),
     ],
 )
-def test_a_document_that_cannot_mean_what_it_says_is_refused_at_its_path(
+def test_a_document_that_cannot_mean_what_it_says_is_rejected_at_its_path(
     api: Api, rules: list[dict[str, Any]], path: str
 ) -> None:
     answer = api.change("PUT", PATH, {"rules": rules})

@@ -118,7 +118,7 @@ def test_connecting_again_only_checks_again() -> None:
     assert before is not None and after is not None and after.run_id != before.run_id
 
 
-def test_another_block_size_is_refused_once_an_engine_of_the_pool_serves() -> None:
+def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> None:
     engine = connected(URL)
     other = replace(FACTS, block_tokens=16, events="")
     Engine.objects.filter(pk=engine.pk).update(desired_state=DesiredState.READY)
@@ -169,14 +169,14 @@ def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
     assert "Prefill only." in fact_lines(facts)
 
 
-def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_refused() -> None:
+def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_rejected() -> None:
     connected(URL)
     with pytest.raises(ConnectRefusedError, match="stands for all its ranks"):
         plan_connection(*targets(RANKED, at(URL))[0], Wishes())
 
 
 @pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])
-def test_what_cannot_be_known_exactly_is_refused_and_may_be_estimated(change: dict[str, int], words: str) -> None:
+def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: dict[str, int], words: str) -> None:
     facts = replace(FACTS, **change)  # type: ignore[arg-type]
     refusal = refused(facts)
     assert words in refusal.sentence
@@ -185,7 +185,7 @@ def test_what_cannot_be_known_exactly_is_refused_and_may_be_estimated(change: di
     assert pool.key_source == KeySource.APPROXIMATE
 
 
-def test_a_pool_of_another_model_is_refused(pool: Pool) -> None:
+def test_a_pool_of_another_model_is_rejected(pool: Pool) -> None:
     assert "pool chat serves m-8b" in refused(FACTS, pool="chat").sentence
 
 

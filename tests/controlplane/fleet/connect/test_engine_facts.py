@@ -142,7 +142,7 @@ async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
         ({"/v1/models": {"data": []}}, "it serves no model"),
     ],
 )
-async def test_what_is_no_engine_for_us_is_refused_with_what_to_do(answers: dict[str, Any], words: str) -> None:
+async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dict[str, Any], words: str) -> None:
     with pytest.raises(ConnectRefusedError, match=words) as refused:
         await asked(answers)
     assert refused.value.remedy

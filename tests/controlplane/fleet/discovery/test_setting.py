@@ -41,6 +41,6 @@ def test_each_form_is_read_and_told_again() -> None:
         "chat=file:///x other=file:///x",
     ],
 )
-def test_what_it_does_not_understand_is_refused(text: str) -> None:
+def test_what_it_does_not_understand_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not one of|named twice"):
         parse_discovery(text)

@@ -74,7 +74,7 @@ def test_an_engine_that_waits_for_its_preflight_takes_no_work(engine: Engine) ->
 
 
 @pytest.mark.parametrize(("name", "url"), [("a b", "http://10.0.0.1"), ("a", "http://169.254.169.254")])
-def test_a_refused_engine_leaves_nothing_behind(pool: Pool, bus: Bus, name: str, url: str) -> None:
+def test_a_rejected_engine_leaves_nothing_behind(pool: Pool, bus: Bus, name: str, url: str) -> None:
     with pytest.raises((InvalidFieldsError, RejectedUrlError)):
         register_for_preflight(pool, name, url, actor=PROGRAM)
     assert not Engine.objects.exists()

@@ -57,7 +57,7 @@ def test_keys_of_different_callers_never_meet(world: World) -> None:
     assert "Idempotency-Replayed" not in other
 
 
-def test_a_refused_request_frees_its_key(api: Api) -> None:
+def test_a_rejected_request_frees_its_key(api: Api) -> None:
     assert api.post("regions", {"slug": "here", "name": "x"}, Idempotency_Key="k").status_code == 400
     assert api.post("regions", THERE, Idempotency_Key="k").status_code == 201
 

@@ -70,7 +70,7 @@ def test_a_list_of_a_thousand_asks_the_database_a_fixed_number_of_times(
 ) -> None:
     api = Api(many)
     # Versions ask for their policy first; pools ask once more for the costs learned on all of them.
-    # Versions ask for their policy, and nine times for what their journeys tell.
+    # Versions ask for their policy, and nine times for what their release timelines tell.
     more = 10 if path.endswith("/versions") else int(path == "pools")
     with django_assert_num_queries(WHO + 1 + more):
         answer = api.get(f"{path}?limit=500")

@@ -33,7 +33,7 @@ def test_what_the_client_has_is_not_sent_again(api: Api) -> None:
 
 @pytest.mark.parametrize("key", GUARDED, ids=" ".join)
 @pytest.mark.parametrize("tags", [None, "*", "nonsense"])
-def test_a_change_without_a_version_is_refused(world: World, key: tuple[str, str], tags: str | None) -> None:
+def test_a_change_without_a_version_is_rejected(world: World, key: tuple[str, str], tags: str | None) -> None:
     example = CHANGES[key]
     headers = {} if tags is None else {"If_Match": tags}
     answer = Api(world).call(example.method, real(world, example.path), example.body, **headers)

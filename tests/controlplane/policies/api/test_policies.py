@@ -17,7 +17,7 @@ def live(pool_id: str = "pool-a") -> tuple[int, float]:
     return pool.policy_version, pool.policy.ttft_slo_s
 
 
-def test_an_invalid_document_is_refused_with_all_its_errors(api: Api) -> None:
+def test_an_invalid_document_is_rejected_with_all_its_errors(api: Api) -> None:
     answer = api.post(f"{POLICY}/versions", {"document": WRONG})
     assert answer.status_code == 400
     assert {error["path"] for error in answer.json()["errors"]} >= {"ttft_slo_s", "max_tickets", "colour"}

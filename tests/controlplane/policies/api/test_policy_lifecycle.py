@@ -1,4 +1,4 @@
-"""Journeys, the second person and appointments over REST."""
+"""Release timelines, the second person and appointments over REST."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def steps(answer: dict[str, Any]) -> dict[str, str]:
     return {step["step"]: step["state"] for step in answer["journey"]}
 
 
-def test_a_version_tells_its_journey(world: World, api: Api) -> None:
+def test_a_version_tells_its_release_timeline(world: World, api: Api) -> None:
     told = steps(api.get(SECOND).json())
     assert told["drafted"] == told["validated"] == "done"
     assert (told["what_if"], told["scheduled"], told["live"]) == ("now", "now", "next")
@@ -107,7 +107,7 @@ def test_an_appointment_is_made_looked_at_and_called_off(world: World, api: Api)
         ({"at": (timezone.now() + timedelta(days=1)).isoformat()}, 400),
     ],
 )
-def test_an_appointment_that_cannot_be_is_refused(world: World, api: Api, body: dict[str, Any], status: int) -> None:
+def test_an_appointment_that_cannot_be_is_rejected(world: World, api: Api, body: dict[str, Any], status: int) -> None:
     api.change("DELETE", f"{SECOND}/schedule")
     assert api.post(f"{SECOND}/schedule", body).status_code == status
     assert api.get(f"{POLICY}/versions/1/schedule").status_code == 404

@@ -42,7 +42,7 @@ def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any
 
 
 def goes_together(document: dict[str, Any]) -> bool:
-    """Return whether placement, order and the control slice's rule may be one policy, without contradictions."""
+    """Return whether placement, order and the holdback's rule may be one policy, without contradictions."""
     placement, order = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
     automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
     control = automation.control_slice

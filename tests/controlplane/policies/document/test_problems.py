@@ -129,7 +129,7 @@ def test_unknown_stages_list_the_known_ones() -> None:
     assert "shed" in problems[1]
 
 
-def test_a_newer_schema_is_refused() -> None:
+def test_a_newer_schema_is_rejected() -> None:
     (problem,) = sentences_on({"schema_version": 99})
     assert problem.startswith("$.schema_version")
 
@@ -211,7 +211,7 @@ def test_there_is_a_negative_case_for_every_setting_and_every_rule() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("document", "path"), list(broken_rules()))
-def test_a_document_that_breaks_one_rule_is_refused_whole_and_the_old_one_stays(
+def test_a_document_that_breaks_one_rule_is_rejected_whole_and_the_old_one_stays(
     policy: Policy, bus: Bus, document: Any, path: str
 ) -> None:
     live = draft(policy, {"ttft_slo_s": 2.0}, actor=ACTOR)

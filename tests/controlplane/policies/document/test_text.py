@@ -78,7 +78,7 @@ def test_text_that_is_no_document_says_where_and_why(text: str, problem: str) ->
 
 @unhurried
 @given(st.text(max_size=60) | st.text(alphabet='{}[]",:0123456789.eE+- \n\\u', max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     try:
         document = read_document(text)
     except InvalidPolicyError as error:

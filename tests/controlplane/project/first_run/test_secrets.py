@@ -39,7 +39,7 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o700])
-def test_a_file_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_may_read_is_rejected_with_what_to_do(tmp_path: Path, mode: int) -> None:
     secrets_of(tmp_path)
     (tmp_path / FILE_NAME).chmod(mode)
     with pytest.raises(UnsafeSecretsError, match="chmod 600"):
@@ -47,7 +47,7 @@ def test_a_file_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"secret_key": 1}'])
-def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     secrets_of(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(UnsafeSecretsError, match="damaged"):

@@ -82,7 +82,7 @@ def test_pages_follow_each_other(recorded: World) -> None:
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "late=maybe", "mismatch=magic", "arm=left", "color=red"])
-def test_what_cannot_be_looked_for_is_refused_with_a_reason(recorded: World, query: str) -> None:
+def test_what_cannot_be_looked_for_is_rejected_with_a_reason(recorded: World, query: str) -> None:
     answer = Api(recorded).get(f"decisions?{query}")
     assert answer.status_code == 400
     assert answer.json()["errors"]

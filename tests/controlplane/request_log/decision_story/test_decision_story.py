@@ -115,7 +115,7 @@ def refused(**fields: Any) -> StoredDecision:
     )  # fmt: skip
 
 
-def test_a_refusal_is_told_with_what_was_expected() -> None:
+def test_a_rejection_is_told_with_what_was_expected() -> None:
     story = story_of(refused(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
     assert plain(story.title).startswith("Rejected: its expected TTFT was over the limit; e-04 was expected")
     assert "e-04, was expected to take 1.13 s" in plain(text_of(story.why))

@@ -107,7 +107,7 @@ def test_a_bad_upload_leaves_nothing(pool: Pool) -> None:
 
 
 @pytest.mark.django_db
-def test_a_window_over_the_limit_is_refused_whole(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_over_the_limit_is_rejected_whole(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.request_log.recordings.kept_traces.MAX_ROWS", 3)
     record(rows(5))
     with pytest.raises(InvalidFieldsError, match="shorter window"):

@@ -61,7 +61,7 @@ def test_each_batch_is_stored_once() -> None:
     assert Segment.objects.count() == 2
 
 
-def test_what_is_no_batch_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_batch_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bad = encode_batch(request_batch("bad", (), ()))[:-1]
     assert store([batch(many(1)), b"rubbish", bad]) == Stored(0, 1)
     assert "cannot be read" in caplog.text
@@ -150,7 +150,7 @@ def test_traffic_comes_back_by_its_arrival() -> None:
     assert within() == [], "a request that ended this late is overlooked"
 
 
-def test_traffic_that_cannot_be_read_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_traffic_that_cannot_be_read_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     record(rows(1))
     record(rows(1, 1))
     Segment.objects.filter(pk=Segment.objects.earliest("pk").pk).update(data=b"\xc1")

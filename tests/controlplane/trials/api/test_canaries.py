@@ -63,7 +63,7 @@ def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> Non
         ({"policy": "policy-b", "version": 2, "advance": "soon"}, "advance"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_by_its_field(world: World, body: dict[str, object], path: str) -> None:
+def test_what_cannot_be_tried_is_rejected_by_its_field(world: World, body: dict[str, object], path: str) -> None:
     answer = Api(world).post("canaries", body)
     assert answer.status_code == 400
     assert [each["path"] for each in answer.json()["errors"]] == [path]

@@ -15,7 +15,7 @@ from controlplane.policies.publish import draft, publish_version
 from controlplane.trials.canary.arm_intake import ArmIntake
 from gateway.bus.bus import InProcessBus
 from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
-from planning.trials.arm_comparison import ArmSlice
+from planning.trials.comparison import ArmSlice
 
 ACTOR = program("test")
 

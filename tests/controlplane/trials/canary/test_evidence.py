@@ -16,7 +16,7 @@ from controlplane.trials.canary.lifecycle import promote, start_canary, take_ste
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import compare
+from planning.trials.comparison import compare
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 

@@ -84,7 +84,7 @@ def test_one_runs_at_a_time_and_stale_verbs_change_nothing(canary: Canary, polic
     assert (canary.step, canary.state) == (0, "running")
 
 
-def test_what_a_canary_could_not_show_is_refused(pool: Pool, policy: Policy, bus: Bus) -> None:
+def test_what_a_canary_could_not_show_is_rejected(pool: Pool, policy: Policy, bus: Bus) -> None:
     with pytest.raises(InvalidFieldsError, match="No version is live"):
         start_canary(version(policy, "round_robin"), actor=ACTOR)
     live = live_version(policy)
@@ -96,7 +96,7 @@ def test_what_a_canary_could_not_show_is_refused(pool: Pool, policy: Policy, bus
     assert untried(other, live) == ["ttft_slo_s"]
 
 
-def test_a_control_slice_does_not_go_with_an_order_that_pulls() -> None:
+def test_a_holdback_does_not_go_with_an_order_that_pulls() -> None:
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
     (problem,) = problems_of({**pulls, "automation": {"control_slice": {"share": 0.05}}})
     assert problem.path == "automation.control_slice.share"
@@ -115,7 +115,7 @@ def test_a_control_slice_does_not_go_with_an_order_that_pulls() -> None:
         {"guards": {"unknown": 1}},
     ],
 )
-def test_a_course_that_cannot_be_is_refused(pool: Pool, policy: Policy, bus: Bus, course: dict[str, object]) -> None:
+def test_a_course_that_cannot_be_is_rejected(pool: Pool, policy: Policy, bus: Bus, course: dict[str, object]) -> None:
     live_version(policy)
     with pytest.raises(InvalidFieldsError):
         start_canary(version(policy, "round_robin"), actor=ACTOR, **course)  # type: ignore[arg-type]

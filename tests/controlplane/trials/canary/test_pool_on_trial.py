@@ -24,7 +24,7 @@ from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
-from planning.trials.arm_comparison import ArmSlice
+from planning.trials.comparison import ArmSlice
 from tests.controlplane.trials.canary.scene import ACTOR, Told, live_version, told, version
 from tests.planning.arm_data import slices
 
@@ -135,7 +135,7 @@ def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, change
     assert pools()["new"] == ("", changes.get("weight", 0))
 
 
-def test_what_is_no_share_of_a_service_is_refused(fresh: Pool, pool: Pool, policy: Policy) -> None:
+def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, policy: Policy) -> None:
     def refused(tried: Pool, words: str, **course: object) -> None:
         with pytest.raises(InvalidFieldsError, match=words):
             start_canary(tried, actor=ACTOR, **course)  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ def test_viewers_neither_start_nor_stop(pool: Pool, shadow: Shadow) -> None:
         ({"placement": {"name": "min_ttft"}}, {"max_per_s": 100_000}, "1000"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_what_cannot_be_compared_is_rejected(
     pool: Pool, document: dict[str, Any], options: dict[str, int], words: str
 ) -> None:
     version = draft(pool.policy, document, actor=ACTOR)
@@ -122,7 +122,7 @@ def test_what_cannot_be_compared_is_refused(
     assert not Shadow.objects.exists()
 
 
-def test_the_live_version_and_versions_of_others_are_refused(pool: Pool) -> None:
+def test_the_live_version_and_versions_of_others_are_rejected(pool: Pool) -> None:
     with pytest.raises(InvalidFieldsError, match="is the live version"):
         start_shadow(pool, pool.policy.versions.get(number=1), actor=ACTOR)
     other = make_pool("other")

@@ -287,7 +287,7 @@ def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[R
     assert asked.against == "v1 with preble"
 
 
-def test_a_baseline_that_cannot_place_there_is_refused(pool: Pool, recording: Recording) -> None:
+def test_a_baseline_that_cannot_place_there_is_rejected(pool: Pool, recording: Recording) -> None:
     with pytest.raises(InvalidFieldsError, match="known are aibrix_prefix, dynamo_kv"):
         conditions_of({"base_placement": "least_cost"})
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
@@ -296,7 +296,7 @@ def test_a_baseline_that_cannot_place_there_is_refused(pool: Pool, recording: Re
         start_whatif(recording, version, version, conditions_of({"base_placement": "preble"}), actor=ACTOR)
 
 
-def test_what_cannot_be_asked_is_refused(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_asked_is_rejected(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidFieldsError, match="No version is live"):
         start_whatif(recording, draft(pool.policy, {}, actor=ACTOR, message="m"), None, QUICK, actor=ACTOR)
     _, better = live_and_draft(pool)

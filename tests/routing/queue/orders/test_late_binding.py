@@ -1,4 +1,4 @@
-"""Late binding, asked as engines ask: which queued request, if any, should this one pull?"""
+"""Pull scheduling, asked as engines ask: which queued request, if any, should this one pull?"""
 
 from random import Random
 
@@ -42,7 +42,7 @@ def test_an_engine_pulls_what_it_holds_and_leaves_the_rest_to_others() -> None:
     queue.check()
 
 
-def test_a_ticket_is_left_to_its_home_only_while_that_is_free_soon_enough() -> None:
+def test_a_queued_request_is_left_to_its_home_only_while_that_is_free_soon_enough() -> None:
     router = idle_pool()
     warm = queued(router, 1, LONG)
     router.blocks_stored("e-01", warm.request.keys)
@@ -63,7 +63,7 @@ def test_a_shorter_one_does_not_go_first_where_that_makes_an_earlier_one_late() 
     assert queue_of([relaxed, short]).next(0, router.view, 0.0) == Pick(short, reasons.PULLED_BEST_FIT)
 
 
-def test_hopeless_ones_go_last_in_order_of_coming() -> None:
+def test_infeasible_ones_go_last_in_order_of_coming() -> None:
     router = idle_pool(1)
     late = [queued(router, number, LONG, slo=0.5) for number in (1, 2)]
     feasible = queued(router, 3, LONG)
@@ -105,7 +105,7 @@ def test_very_many_late_ones_are_sorted_out_at_once() -> None:
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_it_serves_every_ticket_once_while_caches_move(seed: int) -> None:
+def test_it_serves_every_queued_request_once_while_caches_move(seed: int) -> None:
     rng, router = Random(seed), idle_pool(3)
     queue, waiting, at_s = queue_of([]), {}, 0.0
     for number in range(60):

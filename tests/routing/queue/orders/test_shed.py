@@ -3,21 +3,21 @@ from routing.queue.orders.shed import Shed
 from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
 
-def test_hopeless_tickets_are_passed_over() -> None:
+def test_infeasible_queued_requests_are_skipped() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
     assert queue_of(Shed(), waiting).next(0, VIEW, 3.9).queued == waiting[0]
     assert queue_of(Shed(), waiting).next(0, VIEW, 4.5).queued == waiting[1]
     assert queue_of(Fifo(), waiting).next(0, VIEW, 4.5).queued == waiting[0]
 
 
-def test_when_all_are_hopeless_the_oldest_goes() -> None:
+def test_when_all_are_infeasible_the_oldest_goes() -> None:
     waiting = [queued(1, at=0.0, cost=1.0), queued(2, at=1.0, cost=9.0)]
     queue = queue_of(Shed(), waiting)
     assert queue.next(0, VIEW, 4.0).queued == waiting[0]
     assert queue.next(0, VIEW, 50.0).queued == waiting[0]
 
 
-def test_a_ticket_may_leave_after_it_was_found_hopeless() -> None:
+def test_a_queued_request_may_leave_after_it_was_found_infeasible() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
     queue = queue_of(Shed(), waiting)
     queue.next(0, VIEW, 4.5)
@@ -26,7 +26,7 @@ def test_a_ticket_may_leave_after_it_was_found_hopeless() -> None:
     assert queue.next(0, VIEW, 50.0).queued == waiting[1]
 
 
-def test_hopeless_ones_come_last_in_order_of_arrival() -> None:
+def test_infeasible_ones_come_last_in_order_of_arrival() -> None:
     waiting = [queued(1, cost=9.0), queued(2, cost=8.0), queued(3, cost=1.0), queued(4, cost=2.0)]
     assert served(Shed(), waiting, 0.0) == [3, 4, 1, 2]
 

@@ -42,12 +42,12 @@ def test_the_largest_gives_way_where_not_all_can_be_on_time() -> None:
     assert served(Slack(), waiting, 0.0) == [2, 3, 1]
 
 
-def test_hopeless_ones_go_last_in_order_of_coming() -> None:
+def test_infeasible_ones_go_last_in_order_of_coming() -> None:
     waiting = [queued(1, cost=9.0), queued(2, cost=6.0), queued(3, cost=4.0)]
     assert served(Slack(), waiting, 0.0) == [3, 1, 2]
 
 
-def test_a_dropped_ticket_comes_back_when_another_leaves() -> None:
+def test_a_dropped_queued_request_comes_back_when_another_leaves() -> None:
     waiting = [queued(1, cost=3.0), queued(2, cost=3.5), queued(3, cost=1.0)]
     queue = queue_of(Slack(), waiting)
     assert queue.next(0, VIEW, 0.0).queued == waiting[2]
@@ -63,7 +63,7 @@ def test_as_many_are_on_time_as_can_be(jobs: list[tuple[float, float]]) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.0, 2.0)), min_size=1, max_size=40), st.data())
-def test_the_feasible_set_stays_as_large_as_can_be_while_tickets_come_and_go(
+def test_the_feasible_set_stays_as_large_as_can_be_while_queued_requests_come_and_go(
     arrivals: list[tuple[float, float]], data: st.DataObject
 ) -> None:
     queue, waiting, at_s = Slack().queue(), dict[int, Reservation](), 0.0
@@ -86,7 +86,7 @@ def test_the_feasible_set_stays_as_large_as_can_be_while_tickets_come_and_go(
             at_s += gap
 
 
-def test_a_newcomer_does_not_wait_for_dropped_and_hopeless_ones() -> None:
+def test_a_newcomer_does_not_wait_for_dropped_and_infeasible_ones() -> None:
     queue = queue_of(Slack(), [queued(1, cost=9.0), queued(2, cost=3.0), queued(3, cost=3.5), queued(4, cost=1.0)])
     assert queue.late_last_s == 0.0
     queue.next(0, VIEW, 0.0)

@@ -195,7 +195,7 @@ async def test_an_ephemeral_prompt_is_not_kept_and_what_is_kept_may_be_loaded_in
         assert (outcome.loaded_blocks, outcome.reason, cached(answer)) == (kept, "missing", kept * BLOCK)
 
 
-async def test_addresses_in_requests_lead_nowhere_else_and_wrong_orders_are_refused(start_engine: StartEngine) -> None:
+async def test_addresses_in_requests_lead_nowhere_else_and_wrong_orders_are_rejected(start_engine: StartEngine) -> None:
     with big() as manager:
         second = await engine(start_engine, manager)
         _, outcome = await ask(second, order(["198.51.100.1:80", "nowhere", "localhost.evil:1"]))

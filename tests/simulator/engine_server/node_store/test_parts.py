@@ -87,7 +87,7 @@ def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pyt
     saver.close(30.0)
 
 
-def test_what_a_node_refuses_is_counted_and_large_prompts_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_node_rejects_is_counted_and_large_prompts_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "_PIECE_BYTES", 2 * 16 * 64)
     client = Node()
     client.answer = Refused("quota")

@@ -88,7 +88,7 @@ def test_rules_are_ordered_and_removed(admin: Client) -> None:
     assert [rule.name for rule in document_in_force().rules] == ["late"]
 
 
-def test_a_rule_that_cannot_match_is_refused_beside_it_and_what_was_typed_stays(admin: Client) -> None:
+def test_a_rule_that_cannot_match_is_rejected_beside_it_and_what_was_typed_stays(admin: Client) -> None:
     answer = send(admin, "save", from_regions=["mars"], note=["typed"])
     assert answer.status_code == 422
     assert "unknown: mars." in words(answer)

@@ -139,7 +139,7 @@ def test_operators_of_another_pool_find_nothing(pool: Pool, engine: Engine, feed
 
 
 @pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "paste"])
-def test_a_forged_form_is_refused(pool: Pool, engine: Engine, feed: FleetFeed, path: str) -> None:
+def test_a_forged_form_is_rejected(pool: Pool, engine: Engine, feed: FleetFeed, path: str) -> None:
     client = client_of(make_person("operator"), check_forgery=True)
     assert client.post(f"/topology/{path}", FORM).status_code == 403
     assert Engine.objects.count() == 1

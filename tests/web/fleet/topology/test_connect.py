@@ -84,7 +84,7 @@ def test_connecting_makes_all_of_it_and_shows_the_preflight(admin: Client, asked
     assert (told.actor_name, told.via) == ("admin", "console")
 
 
-def test_a_refusal_shows_sentence_remedy_and_start_line(
+def test_a_rejection_shows_sentence_remedy_and_start_line(
     admin: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "facts_at", lambda address, **_: replace(FACTS, events=""))

@@ -263,7 +263,7 @@ def test_what_changes_or_checks_needs_the_csrf_token(policy: Policy, pool: Pool,
 
 
 @pytest.mark.parametrize("path", ["/check", "/publish", "/roll-back"])
-def test_reading_an_address_that_changes_things_is_refused(policy: Policy, pool: Pool, path: str) -> None:
+def test_reading_an_address_that_changes_things_is_rejected(policy: Policy, pool: Pool, path: str) -> None:
     assert browser_of("operator", pool).get(URL + path).status_code == 405
 
 

@@ -1,4 +1,4 @@
-"""The canaries under Experiments: the form, the page with its pictures and verbs, control slices, and who may what."""
+"""The canaries under Experiments: the form, the page with its pictures and verbs, holdbacks, and who may what."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controlplane.trials.models.canary import Canary
 from controlplane.trials.models.control_slice import ControlSlice
 from planning.documents.guardrail_document import GuardDocument
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import ArmSlice, GuardrailReading, compare
+from planning.trials.comparison import ArmSlice, GuardrailReading, compare
 from planning.trials.guardrail_certainty import certainty
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.page_text import page_text

@@ -74,7 +74,7 @@ function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_w
 }
 
 /**
- * Why it was granted when it was: "; it overtook 2 older tickets, because it was the shortest …".
+ * Why it was granted when it was: "; it overtook 2 older queued requests, because it was the shortest …".
  * '' where nothing is told.
  * @param {Explained} explained
  */

@@ -27,7 +27,7 @@ const NARROW_PITCH = 36;
  * Heights in CSS pixels.
  * @typedef {object} Sizes
  * @property {number} pitch a row of the heat
- * @property {number} strip a pool's strip of unbound tickets
+ * @property {number} strip a pool's strip of unbound requests
  * @property {number} gap
  * @property {number} line a line chart
  * @property {number} queue a row of the queue

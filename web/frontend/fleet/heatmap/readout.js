@@ -72,7 +72,7 @@ export function cellParts(state, { row, index }) {
 export const MEAN_S = 15;
 
 /**
- * Mean outstanding seconds of an engine over the last MEAN_S, NaN when nothing is known.
+ * Mean in-flight seconds of an engine over the last MEAN_S, NaN when nothing is known.
  * @param {FleetState} state
  * @param {number} row
  */

@@ -16,7 +16,7 @@ export const POOL_ENGINES = 512;
 const ODD_ENGINES = 12;
 
 /**
- * Peak outstanding seconds of an engine over the columns kept; −1 when nothing is known.
+ * Peak in-flight seconds of an engine over the columns kept; −1 when nothing is known.
  * @param {FleetState} state
  * @param {number} row
  */

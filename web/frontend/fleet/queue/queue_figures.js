@@ -1,4 +1,4 @@
-/* What the queue of some pools together does: tickets, grants, migrations and refusals; and the words for it. */
+/* What the queue of some pools together does: queued requests, grants, migrations and refusals; and the words for it. */
 
 import { NARROW, duration, rate, whole } from '../../shell/format.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */

@@ -1,4 +1,4 @@
-/* The queue at the gateway, on the time axis of the heat: tickets that wait, grants, refusals and migrations. */
+/* The queue at the gateway, on the time axis of the heat: queued requests that wait, grants, refusals and migrations. */
 
 import { clock, rate, whole, NARROW } from '../../shell/format.js';
 import { perSecond, queueFigures, queueParts, queueSeries, refusalText, scaleTop, stacked } from './queue_figures.js';
@@ -48,7 +48,7 @@ const ROWS = {
     ],
     lines: [],
     least: 5,
-    unit: 'tickets',
+    unit: 'requests',
     figure: whole,
   },
   granted: {

@@ -17,7 +17,7 @@ test('bars that stand on each other must fit together', () => {
 });
 
 test('a summary says what is now and what was most', () => {
-  const plan = { bars: [bar('bound'), bar('refused')], lines: [], figure: whole, unit: 'tickets' };
+  const plan = { bars: [bar('bound'), bar('refused')], lines: [], figure: whole, unit: 'requests' };
   assert.equal(rowSummary(plan, { bound: 4, refused: NaN }, series), 'Queued requests: bound 4, at most 4; refused —.');
 });
 

@@ -26,7 +26,7 @@ export function keepText(storage, who, kept, at) {
 }
 
 /**
- * What was remembered, or null; unreadable remains are passed over.
+ * What was remembered, or null; unreadable remains are skipped.
  * @param {Storage} storage
  * @param {Who} who
  */

@@ -77,7 +77,7 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
 
 def compare(slices: Sequence[ArmSlice], guards: GuardDocument) -> Comparison:
-    """Return how the tried arm did beside the base."""
+    """Return how the candidate did beside the baseline."""
     base, tried = together(each.base for each in slices), together(each.tried for each in slices)
     enough = min(base.judged, tried.judged) >= guards.min_requests
     readings = (
