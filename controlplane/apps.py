@@ -27,10 +27,10 @@ class ControlPlaneConfig(AppConfig):
 
 
 def _prepare(*, using: str, **_kwargs: Any) -> None:
-    """Refuse a pre-release database; let statements take as long as their tables need, but no lock longer than ever."""
-    from controlplane.project.pre_release import refuse
+    """Reject a pre-release database; let statements take as long as their tables need, but no lock longer than ever."""
+    from controlplane.project.pre_release import reject
 
-    refuse()
+    reject()
     connection = connections[using]
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

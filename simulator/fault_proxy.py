@@ -59,7 +59,7 @@ class Link:
         self._watch = asyncio.create_task(self._follow(), name=f"link on {self.port}")
 
     async def stop(self) -> None:
-        """Refuse connections and end those that are open."""
+        """Reject connections and end those that are open."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)

@@ -22,8 +22,8 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.layoutShift += entry.value;
 }).observe({ type: 'layout-shift', buffered: true });
 """
-_REFUSED = re.compile(r"status of 4(09|12|22)")
-"""What a browser notes about a form that was refused; the page then says why."""
+_REJECTED = re.compile(r"status of 4(09|12|22)")
+"""What a browser notes about a form that was rejected; the page then says why."""
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +76,7 @@ def sign_in(page: Page, address: str, name: str, password: str) -> None:
 
 
 def _complains(note: ConsoleMessage) -> bool:
-    return note.type in ("error", "warning") and not _REFUSED.search(note.text)
+    return note.type in ("error", "warning") and not _REJECTED.search(note.text)
 
 
 def _candidates() -> Iterator[str | None]:

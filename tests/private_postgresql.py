@@ -74,7 +74,7 @@ def _programs() -> Path | None:
 
 
 class PrivatePostgresql:
-    """One server on a free loopback port; it never runs as root, which PostgreSQL refuses."""
+    """One server on a free loopback port; it never runs as root, which PostgreSQL rejects."""
 
     def __init__(self, programs: Path, data: Path) -> None:
         port = free_port()

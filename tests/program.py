@@ -47,7 +47,7 @@ class Program:
             return database.execute(question, values).fetchall()
 
     def requests(self, outcome: str) -> float:
-        """Return how many requests ended so: completed, failed, refused or cancelled."""
+        """Return how many requests ended so: completed, failed, rejected or cancelled."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         found = re.findall(

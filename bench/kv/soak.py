@@ -3,7 +3,7 @@
 Some node managers, each with a small disk of its own, serve client processes that put, get, pull, pin, purge and make
 transactions, while nodes are killed and stopped, disks fill up, bits flip in slot files, connections are cut, and
 clients are killed. Afterwards the history of every operation is checked: each get returned exactly what was put under
-the key, or a miss; nothing came back that was purged, dropped or refused; no transaction got a block that another one
+the key, or a miss; nothing came back that was purged, dropped or rejected; no transaction got a block that another one
 had locked. Then no node may have kept a lease, slot, connection or descriptor, or a byte of what was purged. All faults
 are drawn from the seed. Exits with 1 where something is wrong.
 """

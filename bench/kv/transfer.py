@@ -109,7 +109,7 @@ def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
 
             def put(number: int, blocks: list[tuple[BlockFacts, memoryview]] = blocks) -> None:
                 if not isinstance(client.put(node, [blocks[number]]), Done):
-                    raise RuntimeError("the node refused a block")
+                    raise RuntimeError("the node rejected a block")
 
             def get(number: int, into: list[Wanted] = into) -> None:
                 if client.get([node], [into[number % _BLOCKS]])[0] is None:
@@ -136,7 +136,7 @@ def measure_beside_mooncake(node: str) -> dict[str, float]:
             blocks, buffer = _blocks(f"beside-{name}", size), memoryview(bytearray(size))
             into = [Wanted(facts.key, buffer) for facts, _ in blocks]
             if not all(isinstance(client.put(node, [each]), Done) for each in blocks):
-                raise RuntimeError("the node refused a block")
+                raise RuntimeError("the node rejected a block")
             ask(peer, {"do": "put", "name": name, "size": size, "count": _BLOCKS})
             wanted = {"do": "get", "name": name, "size": size, "objects": _BLOCKS, "count": PER_ROUND}
 

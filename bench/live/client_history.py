@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 Fate = Literal["whole", "broken_off", "refused", "lost"]
-"""broken_off: it had its first byte and not its end. refused: 429. lost: no first byte ever came."""
+"""broken_off: it had its first byte and not its end. rejected: 429. lost: no first byte ever came."""
 
 _STREAMED = 0.8
 _PATIENCE_S = 60.0

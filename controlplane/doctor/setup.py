@@ -22,7 +22,7 @@ from routing.values.counted import count
 
 
 def settings_mix(_installation: Installation) -> list[Finding]:
-    """Report what the start-up checks refuse or warn of."""
+    """Report what the start-up checks reject or warn of."""
     found = [
         (problem if message.is_serious() else warning)(str(message.msg), str(message.hint or "Check the settings."))
         for message in run_checks()

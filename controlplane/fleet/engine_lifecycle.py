@@ -103,7 +103,7 @@ def delete_engine(
     require(actor, Role.OPERATOR, engine.pool)
     with transaction.atomic():
         stored = locked(engine, expected)
-        _refuse_unless_empty(stored, in_flight, lost=lost)
+        _reject_unless_empty(stored, in_flight, lost=lost)
         recorded_change.delete(stored, "engine.delete", actor=actor, why=why)
 
 
@@ -113,7 +113,7 @@ def delete_idle_engine(engine: Engine, *, actor: Actor, expected: int | None = N
     delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, expected=expected, why=why)
 
 
-def _refuse_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -> None:
+def _reject_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -> None:
     if engine.desired_state == DesiredState.READY:
         raise EngineNotEmptyError(f"{engine.name} is serving; drain it first, and delete it when nothing is in flight.")
     if in_flight is None and not lost:

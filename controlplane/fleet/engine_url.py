@@ -142,7 +142,7 @@ def _written(parts: SplitResult) -> str:
 def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
     """Return the http or https address of a service of the operator's, in any network; raises RejectedUrlError.
 
-    Loopback, metadata services and our own database are refused as for engines.
+    Loopback, metadata services and our own database are rejected as for engines.
     """
     anywhere = replace(rules, networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
     return _check(url.partition("?")[0], _HTTP, anywhere, resolver)
@@ -159,8 +159,8 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
     if not addresses:
         raise UnresolvedHostError(f"{host} has no address")
     for address in addresses:
-        _refuse_address(host, address, rules)
-    _refuse_own_service(host, addresses, port, rules.own_services, resolver)
+        _reject_address(host, address, rules)
+    _reject_own_service(host, addresses, port, rules.own_services, resolver)
     path = parts.path.rstrip("/")
     first = addresses[0]
     connect_host = host if parts.scheme == "https" else str(first)
@@ -211,7 +211,7 @@ def _literal_address(host: str) -> IpAddress | None:
     return None
 
 
-def _refuse_address(host: str, address: IpAddress, rules: EngineUrlRules) -> None:
+def _reject_address(host: str, address: IpAddress, rules: EngineUrlRules) -> None:
     name = _resolved(host, address)
     if address in _METADATA_ADDRESSES or address.is_link_local:
         raise RejectedUrlError(f"{name} is a link-local or metadata address; no engine is there")
@@ -237,7 +237,7 @@ def _resolved(host: str, address: IpAddress) -> str:
     return host if host.strip("[]") == str(address) else f"{host} ({address})"
 
 
-def _refuse_own_service(
+def _reject_own_service(
     host: str,
     addresses: Iterable[IpAddress],
     port: int,

@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.fleet.actuator_settings import checked_settings
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.sovereignty.rules import refuse_while_named
+from controlplane.fleet.sovereignty.rules import reject_while_named
 from controlplane.platform import recorded_change
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import check_names, problem
@@ -42,7 +42,7 @@ def change_region(
 def delete_region(region: Region, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete a region without pools that no rule names; raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
-    refuse_while_named(region.slug, "from_regions", "to_regions")
+    reject_while_named(region.slug, "from_regions", "to_regions")
     recorded_change.delete(region, "region.delete", actor=actor, expected=expected, why=why)
 
 
@@ -118,7 +118,7 @@ def change_tenant(
 def delete_tenant(tenant: Tenant, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete a tenant without keys that no rule names; raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
-    refuse_while_named(tenant.slug, "tenants")
+    reject_while_named(tenant.slug, "tenants")
     recorded_change.delete(tenant, "tenant.delete", actor=actor, expected=expected, why=why)
 
 

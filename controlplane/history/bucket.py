@@ -48,7 +48,7 @@ POOL_FLOATS = (
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
 _told = attrgetter(*(_OTHER_NAMES.get(name, name) for name in POOL_FLOATS[:-1]))
-"""What a sample says of a pool, in the order of POOL_FLOATS; refusals come by code."""
+"""What a sample says of a pool, in the order of POOL_FLOATS; rejections come by code."""
 POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
@@ -67,7 +67,7 @@ class Column:
     pools: dict[str, list[float]] = field(default_factory=dict)
     """Pool id → values in the order of POOL_FLOATS; NaN: unknown."""
     refusals: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Pool id → refusals per second by code; pools and codes without any are left out."""
+    """Pool id → rejections per second by code; pools and codes without any are left out."""
 
     def floats_for(self, roster: Roster, place: int) -> array[float]:
         """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""

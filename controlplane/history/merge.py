@@ -28,7 +28,7 @@ _MEANS = frozenset(
 )
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 _TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
-_REFUSALS = POOL_FLOATS.index("refusals_per_s")
+_REJECTIONS = POOL_FLOATS.index("refusals_per_s")
 _GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
@@ -53,7 +53,7 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
     for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
         with_pool = [column for column in columns if pool_id in column.pools]
         merged.pools[pool_id] = _pool([column.pools[pool_id] for column in with_pool])
-        if refusals := _refusals(with_pool, pool_id):
+        if refusals := _rejections(with_pool, pool_id):
             merged.refusals[pool_id] = refusals
     return merged
 
@@ -128,9 +128,9 @@ def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
     return merged
 
 
-def _refusals(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
-    """Return the pool's mean rate by code over the columns that tell refusals."""
-    told = [column for column in columns if not math.isnan(column.pools[pool_id][_REFUSALS])]
+def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
+    """Return the pool's mean rate by code over the columns that tell rejections."""
+    told = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
     for column in told:
         for code, rate in column.refusals.get(pool_id, {}).items():

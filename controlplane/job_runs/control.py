@@ -71,7 +71,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
     runs = JobRun.objects.filter(job=run.job, shard=run.shard)
     try:
         with transaction.atomic():
-            _refuse_while_active(runs)
+            _reject_while_active(runs)
             last = runs.aggregate(token=models.Max("fencing_token"))["token"] or 0
             # The lease has run out already, so that whoever looks for work takes the run.
             again = JobRun.objects.create(
@@ -108,7 +108,7 @@ def _has_holder(run: JobRun) -> bool:
     return bool(run.lease_owner) and run.lease_until is not None and run.lease_until > timezone.now()
 
 
-def _refuse_while_active(runs: models.QuerySet[JobRun]) -> None:
+def _reject_while_active(runs: models.QuerySet[JobRun]) -> None:
     active = runs.filter(state=JobState.ACTIVE).first()
     if active is not None:
         raise JobControlError(f"Run {active.pk} of the same job is active; cancel it first, or wait until it ends.")

@@ -1,4 +1,4 @@
-"""Reads the program's settings from the environment and refuses values it does not understand.
+"""Reads the program's settings from the environment and rejects values it does not understand.
 
 Every variable may also be given as NAME_FILE, the path of a file that holds the value, which is how
 containers hand over secrets. This file needs no configured Django, so that light commands can use it.

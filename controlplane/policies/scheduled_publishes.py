@@ -1,6 +1,6 @@
 """Schedules a version to go live at a chosen time. The job publishes it then.
 
-What is refused at that moment is refused as if somebody clicked then: a newer live version, a missing
+What is rejected at that moment is rejected as if somebody clicked then: a newer live version, a missing
 approval, a document that no longer fits, or a role that its author has lost. The reason is kept.
 """
 
@@ -34,7 +34,7 @@ from controlplane.policies.schedule_end import end, told
 FARTHEST = timedelta(days=30)
 """Nobody remembers what they scheduled longer ago."""
 
-_REFUSALS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
+_REJECTIONS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
 
 
 class ScheduleError(ConflictError):
@@ -129,7 +129,7 @@ def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
                 end(schedule, ScheduleState.PUBLISHED, actor=actor)
                 why = schedule.why or schedule.version.message
                 publish_version(schedule.version, instead_of=schedule.instead_of, actor=actor, why=why)
-        except _REFUSALS as error:
+        except _REJECTIONS as error:
             return _failed(_schedules().get(pk=pk), str(error))
     return ScheduleState.PUBLISHED.value
 

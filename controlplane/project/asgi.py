@@ -17,9 +17,9 @@ if not apps.ready:
 # These need a Django that is set up.
 from controlplane.automation.observation import fleet_observation
 from controlplane.history.affinity.intake import affinity_hearing
-from controlplane.project.checks import refuse_unsafe
+from controlplane.project.checks import reject_unsafe
 from controlplane.project.pages import edge_settings, pages, sockets
-from controlplane.project.pre_release import refuse
+from controlplane.project.pre_release import reject
 from controlplane.publication.snapshot import publish
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
@@ -59,8 +59,8 @@ class Web:
 
 
 def _start() -> None:
-    refuse_unsafe()
-    refuse()
+    reject_unsafe()
+    reject()
     try:
         publish()
     except DatabaseError as error:

@@ -17,7 +17,7 @@ class UnsafeSettingsError(RuntimeError):
     """The settings would lose data, split the fleet's state or open a door."""
 
 
-def refuse_unsafe() -> None:
+def reject_unsafe() -> None:
     """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
     found = [message for message in run_checks(tags=OURS) if message.is_serious()]
     if found:
@@ -26,7 +26,7 @@ def refuse_unsafe() -> None:
 
 @register(*OURS)
 def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse several processes while bus or broker live in the memory of one."""
+    """Reject several processes while bus or broker live in the memory of one."""
     in_memory = [
         name
         for name, is_memory in (
@@ -49,7 +49,7 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse a REDIS_URL that the client libraries would stumble over later."""
+    """Reject a REDIS_URL that the client libraries would stumble over later."""
     scheme, separator, rest = settings.REDIS_URL.partition("://")
     if not settings.REDIS_URL or (scheme in ("redis", "rediss", "unix") and separator and rest):
         return []
@@ -64,7 +64,7 @@ def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse several processes, each of which would make up secrets of its own."""
+    """Reject several processes, each of which would make up secrets of its own."""
     if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
         return []
     return [
@@ -79,7 +79,7 @@ def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse DEBUG, which shows source and settings, where anyone but this machine can reach us."""
+    """Reject DEBUG, which shows source and settings, where anyone but this machine can reach us."""
     if settings.DEBUG and not settings.LOOPBACK_ONLY:
         return [
             Error(
@@ -93,7 +93,7 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
+    """Reject short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
     if settings.LOOPBACK_ONLY:
         return []
     return [
@@ -108,7 +108,7 @@ def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
+    """Reject SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
     return [
         Error(
             f"The SQLite database {alias!r} lacks OPTIONS['transaction_mode'] = 'IMMEDIATE'.",

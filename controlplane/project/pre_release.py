@@ -1,4 +1,4 @@
-"""Databases that a pre-release version made: no migration leads from them to this version, so they are refused."""
+"""Databases that a pre-release version made: no migration leads from them to this version, so they are rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def remedy() -> str:
     return f"Drop the database {name} or rename it, create it empty, and start again."
 
 
-def refuse() -> None:
+def reject() -> None:
     """Raise PreReleaseDatabaseError for such a database."""
     if found := remedy():
         raise PreReleaseDatabaseError(f"A pre-release version of Switchyard created the database. {found}")

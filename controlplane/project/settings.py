@@ -1,7 +1,7 @@
 """Django settings: read from the environment only; `.env.example` lists every variable.
 
 The defaults make one machine work with nothing installed: SQLite, and bus and broker
-in memory. DATABASE_URL and REDIS_URL grow it. controlplane.project.checks refuses unsafe mixtures.
+in memory. DATABASE_URL and REDIS_URL grow it. controlplane.project.checks rejects unsafe mixtures.
 """
 
 from __future__ import annotations

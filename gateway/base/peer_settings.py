@@ -13,7 +13,7 @@ from kvstore.transfer.tls import TlsFiles, is_loopback, tls_files
 LISTEN = "SWITCHYARD_PEER_LISTEN"
 REGION = "SWITCHYARD_REGION"
 TLS = ("SWITCHYARD_PEER_TLS_CERTIFICATE", "SWITCHYARD_PEER_TLS_KEY", "SWITCHYARD_PEER_TLS_AUTHORITY")
-_WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - they are refused
+_WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - they are rejected
 
 
 class PeerSettingsError(ValueError):

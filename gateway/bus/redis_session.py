@@ -54,7 +54,7 @@ class Ports:
         self.heard_until: dict[str, str] = {}
         """Per stream the id of the last entry heard, from which the next session goes on."""
 
-    def refuse(self, topic: str, reason: str) -> None:
+    def reject(self, topic: str, reason: str) -> None:
         """Count a message that is ignored; the first one is logged."""
         self.unreadable += 1
         if self.unreadable == 1:
@@ -211,7 +211,7 @@ class RedisSession:
                 entry_id, _, frame = data.partition(b"\n")
                 self._hear_entry(topic, entry_id.decode("ascii", errors="replace"), frame)
         except UnreadableFrameError as error:
-            self._ports.refuse(topic, str(error))
+            self._ports.reject(topic, str(error))
             return False
         return True
 

@@ -13,7 +13,7 @@ class RegionLink(msgspec.Struct, frozen=True, kw_only=True):
     up: bool
     """Whether requests may be sent there."""
     dead: bool = False
-    """It refuses connections: no process listens."""
+    """It rejects connections: no process listens."""
     heard_s_ago: float | None = None
     one_way_s: float = 0.0
     clock_offset_s: float = 0.0

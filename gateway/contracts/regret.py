@@ -151,7 +151,7 @@ def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, sta
 
 
 def rejection_regret(options: Sequence[Option], slack_s: float) -> Regret | None:
-    """Return what refusing cost: the time that the best engine would have left before the deadline.
+    """Return what rejecting cost: the time that the best engine would have left before the deadline.
 
     `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was
     expected to be on time, and None where no engine was looked at.

@@ -53,7 +53,7 @@ class Answers:
             )
         except ValueError:
             # Its id is under way here; whoever asks twice decides the second time alone.
-            self.refuse(peer, ask, Epoch())
+            self.reject(peer, ask, Epoch())
             return
         if not isinstance(outcome, asyncio.Future):
             self._answer(peer, ask, epoch, outcome)
@@ -70,7 +70,7 @@ class Answers:
 
         outcome.add_done_callback(dispatched)
 
-    def refuse(self, peer: str, ask: Ask, seen: Epoch) -> None:
+    def reject(self, peer: str, ask: Ask, seen: Epoch) -> None:
         """Say that we do not decide for the pool, or not under this epoch, and which one we know."""
         self._send(peer, Answered(ask.ask_id, ask.pool_id, seen))
 

@@ -40,7 +40,7 @@ MAX_WAITING = 65_536
 MAX_TOOK_KEYS = 262_144
 """Block keys that a new owner is told of running requests; beyond it only their lengths."""
 
-ANSWERED, QUEUED_WITHDRAWN, LATE, REFUSED, UNREACHABLE = "answered", "withdrawn", "late", "refused", "unreachable"
+ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "refused", "unreachable"
 """How asks end, as the metric names it."""
 
 
@@ -139,7 +139,7 @@ class Asks:
                 self._tell(Took(self._pool.entry.pool_id, epoch, sent(told, now), engine_id, each.phase is DECODING))
         for asked in list(self._waiting.values()):
             if asked.epoch != epoch:
-                self._give_up(asked, REFUSED)
+                self._give_up(asked, REJECTED)
 
     def answered(self, answer: Answered) -> None:
         """Take in what the owner says; of an ask that has ended it is ignored, for that was withdrawn."""
@@ -147,7 +147,7 @@ class Asks:
         if asked is None or asked.future.done():
             return
         if answer.epoch != asked.epoch:
-            self._give_up(asked, REFUSED)
+            self._give_up(asked, REJECTED)
         elif answer.decision is None and answer.rejected is None:
             asked.acknowledged = True
         else:

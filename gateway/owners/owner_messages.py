@@ -76,7 +76,7 @@ class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
-    """An ask's answer. Neither decision nor rejection: it is queued where `epoch` is the ask's, else refused."""
+    """An ask's answer. Neither decision nor rejection: it is queued where `epoch` is the ask's, else rejected."""
 
     ask_id: int
     pool_id: str

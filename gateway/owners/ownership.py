@@ -30,7 +30,7 @@ class Around(msgspec.Struct, frozen=True):
     """Tags of known gateways of the region."""
     connected: frozenset[str]
     gone: frozenset[str]
-    """Those whose address refuses connections."""
+    """Those whose address rejects connections."""
     bus: bool
     """Whether claims can be made."""
 

@@ -329,7 +329,7 @@ class PoolOwners:
             elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
                 _take(shared, message, peer.tag)
             elif isinstance(message, Ask):
-                shared.answers.refuse(peer.tag, message, shared.ownership.seen)
+                shared.answers.reject(peer.tag, message, shared.ownership.seen)
 
     def _take_answer(self, shared: SharedPool, message: Answered, speaker: str) -> None:
         if message.epoch.number:

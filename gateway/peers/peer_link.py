@@ -42,7 +42,7 @@ SILENCE_S = 2.0
 
 
 class PeerGoneError(Exception):
-    """The peer's process has ended: its address refuses connections."""
+    """The peer's process has ended: its address rejects connections."""
 
 
 class PeerSilentError(Exception):
@@ -230,7 +230,7 @@ class PeerLinks:
         return link is not None and link.refused
 
     def lives(self, name: str) -> None:
-        """Note that a peer was heard of on its own connection: try ours again at once, where it was refused before."""
+        """Note that a peer was heard of on its own connection: try ours again at once, where it was rejected before."""
         link = self._links.get(name)
         if link is not None and link.refused:
             link.retry()

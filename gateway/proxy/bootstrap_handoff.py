@@ -70,7 +70,7 @@ class BootstrapHandoff:
                 for leg in running:
                     leg.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
-        return await self._refused(exchange, record, first, prefilling.result())
+        return await self._rejected(exchange, record, first, prefilling.result())
 
     async def _prefill(
         self, record: DecisionRecord, first: LiveEngine, second: LiveEngine, request: ForwardedRequest
@@ -89,7 +89,7 @@ class BootstrapHandoff:
         self._lifecycle.handed_over(record, monotonic(), cached)
         return PrefillEnd(told_tokens=UNTOLD if request.cached_tokens == UNTOLD else cached)
 
-    async def _refused(
+    async def _rejected(
         self, exchange: Exchange, record: DecisionRecord, first: LiveEngine, end: PrefillEnd
     ) -> AttemptFailure | None:
         if end.rejection is None:

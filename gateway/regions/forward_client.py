@@ -19,7 +19,7 @@ from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.work_lease import SILENCE_S
 
 _AGAIN_S = 0.05
-REFUSED = frozenset({401, 409, 429, 500, 501, 502, 503, 504})
+REJECTED = frozenset({401, 409, 429, 500, 501, 502, 503, 504})
 """Statuses that say that the region did not serve the request; any other is its answer."""
 
 
@@ -63,7 +63,7 @@ class ForwardClient:
                 gateway.lease.work(),
                 self._links.post(gateway.name, PATH + path, body, sent) as response,
             ):
-                if response.status in REFUSED:
+                if response.status in REJECTED:
                     raise ForwardFailedError(f"status {response.status}", settled=True)
                 yield response
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerGoneError) as error:

@@ -48,16 +48,16 @@ class ForwardServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         peer = self._peers.links.proved(request.headers)
         if peer is None or self.app is None:
-            return _refused(401, "unproved")
+            return _rejected(401, "unproved")
         try:
             head = forward_heads.decode(bytes.fromhex(request.headers.get(SIGNED_HEADER, "")))
         except (UnreadableMessageError, ValueError):
-            return _refused(400, "unreadable")
+            return _rejected(400, "unreadable")
         body = await _read(request)
         lease = self._peers.lease_of(peer.tag, head.stamp)
         holding = lease.holding(self._peers.clock)
         if problem := self._problem(head, body):
-            return _refused(409, problem)
+            return _rejected(409, problem)
         self._remember(head.decision_id)
         self._note(head.hop.origin)
         bridge = _Bridge(request, body)
@@ -76,7 +76,7 @@ class ForwardServer:
                 raise
         finally:
             del self._serving[head.decision_id]
-        return bridge.response or _refused(500, "unanswered")
+        return bridge.response or _rejected(500, "unanswered")
 
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
         """End the work on a request that its first contact takes back, and do not begin it should it still come."""
@@ -118,7 +118,7 @@ async def _read(request: web.Request) -> bytes:
     return bytes(body)
 
 
-def _refused(status: int, code: str) -> web.Response:
+def _rejected(status: int, code: str) -> web.Response:
     return web.json_response({"code": code}, status=status)
 
 

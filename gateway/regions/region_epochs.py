@@ -1,6 +1,6 @@
 """Which gateway serves each region's engines: epochs, and which gateway may take over a dead region.
 
-A region serves its own engines. If its gateways have died (their addresses refuse connections; silence proves nothing),
+A region serves its own engines. If its gateways have died (their addresses reject connections; silence proves nothing),
 the nearest live region claims the next epoch, which a majority of the other regions must grant. When the region's own
 gateway is back, it takes the epoch after that. Of two claims, the higher number wins. Odd numbers belong to the region
 itself and need no grant; even numbers are granted. Therefore no number has two holders.

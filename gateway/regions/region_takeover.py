@@ -43,7 +43,7 @@ _VOTES = WireForm(Vote, "a vote", limit=4096)
 
 
 class RegionTakeover:
-    """Watches the other regions. Mutable state: since when each refuses connections, and the claim under way."""
+    """Watches the other regions. Mutable state: since when each rejects connections, and the claim under way."""
 
     def __init__(
         self, peers: RegionPeers, engines_answer: EnginesAnswer, claims_here: Callable[[], bool] = lambda: True

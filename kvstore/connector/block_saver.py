@@ -50,7 +50,7 @@ class BlockSaver:
             size = blocks * self._payload_bytes
             return not self._held_bytes or self._held_bytes + size <= self._buffer_bytes
 
-    def refuse(self, job: SaveJob) -> None:
+    def reject(self, job: SaveJob) -> None:
         """Note blocks for which there is no room."""
         with self._turn:
             self._unsaved += job.chain_hashes

@@ -89,7 +89,7 @@ class WorkerSide:
         if self.saver is None:
             return
         if not self.saver.has_room(len(job.block_ids)):
-            self.saver.refuse(job)
+            self.saver.reject(job)
             return
         keys = self._keys.keys(job.domain, job.chain_hashes)
         parents = iter(self._keys.keys(job.domain, [each for each in job.parents if each]))

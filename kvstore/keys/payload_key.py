@@ -12,7 +12,7 @@ import msgspec
 
 KEY_BYTES = 32
 MIN_CHAIN_BYTES, MAX_CHAIN_BYTES = 16, 32
-"""Engines also publish hashes of 64 bits, of which two prompts may share one; those are refused."""
+"""Engines also publish hashes of 64 bits, of which two prompts may share one; those are rejected."""
 
 
 class PayloadFormat(msgspec.Struct, frozen=True, gc=False, kw_only=True):

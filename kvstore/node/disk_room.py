@@ -1,8 +1,8 @@
 """Usable capacity of an SSD tier: slots without disk space are withheld until there is space.
 
-A disk may be smaller than the tier, or others may fill it. The first write that it refuses takes all free slots out of
+A disk may be smaller than the tier, or others may fill it. The first write that it rejects takes all free slots out of
 use that were never written: those that were have their space. New blocks then take the place of old ones. One slot
-is tried again after a second, and with each refusal after twice the time, up to a minute; when the disk takes it, all
+is tried again after a second, and with each rejection after twice the time, up to a minute; when the disk takes it, all
 come back.
 """
 

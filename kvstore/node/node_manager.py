@@ -92,7 +92,7 @@ class NodeManager:
             self._registration.start()
 
     def stop(self) -> bool:
-        """Drain: refuse what is new, let transfers end, write what waits to SSD; False where time ran out."""
+        """Drain: reject what is new, let transfers end, write what waits to SSD; False where time ran out."""
         if self._stopping.is_set():
             return True
         if self._registration is not None:

@@ -69,7 +69,7 @@ class NodeMetrics(Collector):
         counts, server = self._store.counts, self._server
         for name, text in _COUNTED.items():
             yield CounterMetricFamily, name, text, "", {"": getattr(counts, name)}
-        yield CounterMetricFamily, "refused", "Requests refused, by reason.", "reason", counts.refused
+        yield CounterMetricFamily, "refused", "Requests rejected, by reason.", "reason", counts.refused
         text = "Connections closed: without the secret, or over the limit."
         yield CounterMetricFamily, "connections_refused", text, "", {"": server.refused}
         yield GaugeMetricFamily, "connections", "Connections of clients.", "", {"": len(server)}

@@ -79,7 +79,7 @@ class NodeService:
     def begin_put(self, message: Put) -> _Incoming | Refused:
         """Allocate for a put; an ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
         if message.hint == "ephemeral" or any(not facts.checksum for facts in message.blocks):
-            return self._refused("ephemeral" if message.hint == "ephemeral" else "checksum")
+            return self._rejected("ephemeral" if message.hint == "ephemeral" else "checksum")
         begun = self._begin(message.blocks)
         if isinstance(begun, Refused):
             return begun
@@ -90,9 +90,9 @@ class NodeService:
         def end(whole: bool) -> Reply:
             if not whole:
                 self._store.abort(tx_id)
-                return self._refused("checksum")
+                return self._rejected("checksum")
             if not self._store.commit(tx_id):
-                return self._refused("not_open")
+                return self._rejected("not_open")
             if message.hint == "context_cache":
                 self._store.pin(keys, message.pin_s)
             self._store.learn_routing_keys([facts for facts in message.blocks if facts.key not in new])
@@ -107,10 +107,10 @@ class NodeService:
         """Prepare to fill blocks of a transaction."""
         filling = self._store.begin_write(message.tx_id, message.keys)
         if filling is None:
-            return self._refused("missing")
+            return self._rejected("missing")
         if sum(len(each.view) for each in filling) != payload_bytes:
             self._store.end_write(filling, [b""] * len(filling))
-            return self._refused("length")
+            return self._rejected("length")
         return _Incoming(self._store, filling, message.checksums)
 
     def answer(self, message: Message) -> Reply:
@@ -121,9 +121,9 @@ class NodeService:
             case Allocate():
                 reply = self._allocate(message)
             case Commit():
-                reply = Done() if self._store.commit(message.tx_id) else self._refused("not_open")
+                reply = Done() if self._store.commit(message.tx_id) else self._rejected("not_open")
             case Abort():
-                reply = Done() if self._store.abort(message.tx_id) else self._refused("committed")
+                reply = Done() if self._store.abort(message.tx_id) else self._rejected("committed")
             case Pin():
                 reply = Done(self._store.pin(message.keys, message.seconds))
             case Purge():
@@ -136,7 +136,7 @@ class NodeService:
             case Page() | Describe():
                 reply = self._listed(message)
             case _:
-                reply = self._refused("unknown")
+                reply = self._rejected("unknown")
         return reply
 
     def _lookup(self, keys: list[bytes]) -> Held:
@@ -160,12 +160,12 @@ class NodeService:
         try:
             return Done(self._store.purge(tenant))
         except OSError:
-            return self._refused("disk")
+            return self._rejected("disk")
 
     def _allocate(self, message: Allocate) -> Reply:
         got = self._store.allocate(message.tx_id, message.reused, message.new, message.lease_s)
         if isinstance(got, Rejection):
-            return self._refused(got.reason, list(got.keys))
+            return self._rejected(got.reason, list(got.keys))
         return Done(len(got.new), [record.facts.key for record in got.present])
 
     def _pull(self, message: Pull) -> Reply:
@@ -193,7 +193,7 @@ class NodeService:
             return Done(len(new), [facts.key for facts in message.blocks if facts.key not in new])
         self._store.abort(tx_id)
         missing = [fill.record.facts.key for fill, came in zip(filling, right, strict=True) if not came]
-        return self._refused("holder", missing)
+        return self._rejected("holder", missing)
 
     def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
         keys = [each.record.facts.key for each in filling]
@@ -223,9 +223,9 @@ class NodeService:
                 self._client.call(message.holder, Suspect(key))
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
         except PeerError:
-            return self._refused("holder")
+            return self._rejected("holder")
         if not isinstance(locked, Done):
-            return self._refused("holder", locked.keys if isinstance(locked, Refused) else [])
+            return self._rejected("holder", locked.keys if isinstance(locked, Refused) else [])
         dropped = {facts.key for facts in store.shrink(keys, message.unread_s, until)}
         with contextlib.suppress(PeerError):
             self._client.call(message.holder, Commit(tx_id))
@@ -238,15 +238,15 @@ class NodeService:
         tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
         got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S, expected)
         if isinstance(got, Rejection):
-            return self._refused(got.reason, list(got.keys))
+            return self._rejected(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
         if filling is None:
             # The tenant was purged in between.
             self._store.abort(tx_id)
-            return self._refused("missing")
+            return self._rejected("missing")
         return tx_id, filling
 
-    def _refused(self, reason: str, keys: list[bytes] | None = None) -> Refused:
+    def _rejected(self, reason: str, keys: list[bytes] | None = None) -> Refused:
         with self._store.lock:
             refused = self._store.counts.refused
             refused[reason] = refused.get(reason, 0) + 1

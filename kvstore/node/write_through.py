@@ -9,7 +9,7 @@ from kvstore.node.block_store import BlockStore
 
 MAX_WAITING = 65_536
 _PAUSE_S = 1.0
-"""A full or ill disk is tried again so long after it refused a block."""
+"""A full or ill disk is tried again so long after it rejected a block."""
 
 
 class WriteThrough:

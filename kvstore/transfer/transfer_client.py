@@ -82,7 +82,7 @@ class TransferClient:
     def call(self, address: str, message: Message, payload: Sequence[memoryview] = ()) -> Reply:
         """Send one message and return the answer, over a new connection where a kept one was closed.
 
-        Raises PeerError; what the message asked for may then have been done or not. A refusal as "locked" or
+        Raises PeerError; what the message asked for may then have been done or not. A rejection as "locked" or
         "duplicate" may be due to the same message on the connection that broke.
         """
         while True:

@@ -28,7 +28,7 @@ class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Share of an engine's time that is planned to be busy at the peak."""
 
     def __post_init__(self) -> None:
-        """Refuse what no plan can be made of; raises ValueError."""
+        """Reject what no plan can be made of; raises ValueError."""
         if not self.demand or len({len(each) for each in self.demand.values()}) > 1:
             raise ValueError("demand needs regions, and as many steps of each")
         if not 0 < self.utilization <= 1 or self.reserved_per_h <= 0 or self.on_demand_per_h <= 0:

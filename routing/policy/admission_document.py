@@ -18,7 +18,7 @@ MAX_CLASSES = 32
 
 
 class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests are refused at once, because the fleet cannot serve them within their objectives."""
+    """Which requests are rejected at once, because the fleet cannot serve them within their objectives."""
 
     mode: Annotated[
         Literal["off", "early", "predictive_system", "predictive_instance"],

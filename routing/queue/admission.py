@@ -93,7 +93,7 @@ class Admission:
     def is_infeasible(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
         """Return whether no engine could serve the request on time even if it went next.
 
-        A prompt whose prefill alone takes longer than its objective is not: refusing it would be for
+        A prompt whose prefill alone takes longer than its objective is not: rejecting it would be for
         ever, for no wait makes it shorter. `bound` is given for a queued request.
         """
         ttft_s, compute_s = self._least(request, now, bound)

@@ -90,7 +90,7 @@ def problems(
 ) -> tuple[SovereigntyProblem, ...]:
     """Return why a document cannot be put in force where these regions and tenants exist; empty: it can.
 
-    A rule that can never match is refused: its author believes that it protects something.
+    A rule that can never match is rejected: its author believes that it protects something.
     """
     found = [*_malformed(document)]
     for at, rule in enumerate(document.rules):

@@ -34,7 +34,7 @@ class EngineMetrics:
         self._time_requests()
         self._count_transfers()
         self.rejections = Counter(
-            "vllm:admission_rejections", "Requests refused at the door.", (*_LABELS, "reason"), registry=self._registry
+            "vllm:admission_rejections", "Requests rejected at the door.", (*_LABELS, "reason"), registry=self._registry
         )
         success = Counter(
             "vllm:request_success", "Finished requests.", (*_LABELS, "finished_reason"), registry=self._registry

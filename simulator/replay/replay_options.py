@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--loop", action="store_true", help="start again at the end, until stopped")
     add("--endpoint", choices=("chat", "completions"), default="chat", help="which OpenAI endpoint to call")
     add("--max-in-flight", type=_positive, default=512, help="requests under way at once")
-    add("--retry", type=int, default=0, help="times a refused request (429, 503) is sent again")
+    add("--retry", type=int, default=0, help="times a rejected request (429, 503) is sent again")
     add("--wait", type=float, default=60.0, help="seconds to wait for the target to come up")
     add("--timeout", type=_above_zero, default=600.0, help="longest time one request may take, seconds")
     add("--json", type=Path, default=None, help="write the summary to this file as JSON")

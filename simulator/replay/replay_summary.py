@@ -12,7 +12,7 @@ _KEPT_TTFTS = 200_000
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one request ended: `status` is ok, refused (429 or 503) or failed (`error` says how)."""
+    """How one request ended: `status` is ok, rejected (429 or 503) or failed (`error` says how)."""
 
     status: str
     ttft_s: float | None = None
@@ -110,7 +110,7 @@ def render_summary(summary: ReplaySummary) -> str:
     share = "not reported" if summary.cached_share is None else f"{summary.cached_share:.1%}"
     lines = [
         f"requests      {summary.requests} in {summary.duration_s:.1f} s",
-        f"ok            {summary.ok}   refused {summary.refused}   failed {summary.failed}",
+        f"ok            {summary.ok}   rejected {summary.refused}   failed {summary.failed}",
         f"TTFT          p50 {seconds(summary.ttft_p50_s)}   p90 {seconds(summary.ttft_p90_s)}   "
         f"p99 {seconds(summary.ttft_p99_s)}",
         f"cached tokens {share} of {summary.prompt_tokens} prompt tokens",

@@ -63,7 +63,7 @@ def test_an_operator_steers_the_fleet_and_the_audit_tells_of_it(
     cast: Cast, engine: SimulatedEngine, trouble: list[str]
 ) -> None:
     lost = cast.program.requests("failed")
-    an_engine_is_refused_with_a_reason_and_accepted_once_it_runs(cast, engine)
+    an_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast, engine)
     another_one_is_drained_under_traffic(cast)
     every_error_of_a_draft_is_told_with_its_path(cast)
     first = live_version(cast.page)
@@ -75,7 +75,7 @@ def test_an_operator_steers_the_fleet_and_the_audit_tells_of_it(
     assert trouble == []
 
 
-def an_engine_is_refused_with_a_reason_and_accepted_once_it_runs(cast: Cast, engine: SimulatedEngine) -> None:
+def an_engine_is_rejected_with_a_reason_and_accepted_once_it_runs(cast: Cast, engine: SimulatedEngine) -> None:
     page = cast.page
     page.goto(f"{cast.program.url}/topology")
     page.click("text=Register engine")
@@ -116,7 +116,7 @@ def another_one_is_drained_under_traffic(cast: Cast) -> None:
         page.click("#drawer-verbs >> text=Return to service")
         page.click("#verb-send")
         expect(page.locator("#drawer-pill")).to_have_text(re.compile("Serving|Hot"), timeout=LONG_MS)
-    # Who is refused hears when to come back; anything else would be a lost request.
+    # Who is rejected hears when to come back; anything else would be a lost request.
     assert set(answers) <= {200, 429}, answers
     assert serious_violations(page) == []
 

@@ -1,4 +1,4 @@
-"""Bodies of every endpoint as proxies pass them on, and engines' answers: read or refused, whatever they hold."""
+"""Bodies of every endpoint as proxies pass them on, and engines' answers: read or rejected, whatever they hold."""
 
 from __future__ import annotations
 

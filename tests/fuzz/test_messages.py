@@ -1,4 +1,4 @@
-"""Whatever arrives on a wire is read or refused; nothing else is ever raised. `make fuzz` tries 10,000 of each."""
+"""Whatever arrives on a wire is read or rejected; nothing else is ever raised. `make fuzz` tries 10,000 of each."""
 
 from __future__ import annotations
 
@@ -83,43 +83,43 @@ def test_the_bus_has_messages_to_try() -> None:
 @pytest.mark.parametrize("wire", BUS, ids=lambda wire: wire._what)
 @given(data=st.binary(max_size=200) | PLAIN.map(msgspec.msgpack.encode))
 def test_a_bus_message_is_read_or_rejected(wire: WireForm[object], data: bytes) -> None:
-    refused_only(wire.decode, data, UnreadableMessageError)
+    rejected_only(wire.decode, data, UnreadableMessageError)
 
 
 @given(st.binary(max_size=100) | near([b"1" + SEAL.tail("value", "topic", Frame(1, "0" * 16, 7, b"x"))]))
 def test_a_bus_frame_is_read_or_rejected(data: bytes) -> None:
-    refused_only(lambda sent: SEAL.read("value", "topic", sent), data, UnreadableFrameError)
+    rejected_only(lambda sent: SEAL.read("value", "topic", sent), data, UnreadableFrameError)
 
 
 @given(near([encode_snapshot(snapshot(["http://127.0.0.1:1"], roles=["prefill"]))]))
 def test_a_snapshot_is_read_or_rejected(data: bytes) -> None:
-    refused_only(decode_snapshot, data, UnreadableMessageError)
+    rejected_only(decode_snapshot, data, UnreadableMessageError)
 
 
 @given(near([EVENTS]))
 def test_kv_events_are_read_or_rejected(data: bytes) -> None:
-    refused_only(decode_batch, data, UnreadableEventError)
+    rejected_only(decode_batch, data, UnreadableEventError)
 
 
 @given(near([METRICS]))
 def test_metrics_are_read_or_rejected(data: bytes) -> None:
-    refused_only(parse_engine_metrics, data, UnreadableMetricsError)
-    refused_only(scan_load, data, UnreadableMetricsError)
+    rejected_only(parse_engine_metrics, data, UnreadableMetricsError)
+    rejected_only(scan_load, data, UnreadableMetricsError)
 
 
 @given(near([QUESTION]))
 @example(b'{"a":"\\ud800"}')
 @example(b"[" * 5000)
 def test_a_body_is_read_or_rejected(data: bytes) -> None:
-    refused_only(decode_object, data, BadBodyError)
-    refused_only(reject_nul, data, BadBodyError)
+    rejected_only(decode_object, data, BadBodyError)
+    rejected_only(reject_nul, data, BadBodyError)
     read_flat(data)
     for endpoint in (None, BY_PATH[CHAT]):
-        refused_only(partial(read_at_once, endpoint=endpoint, waits=False), data, BadBodyError)
+        rejected_only(partial(read_at_once, endpoint=endpoint, waits=False), data, BadBodyError)
 
 
-def refused_only(read: Callable[[bytes], object], data: bytes, refusal: type[Exception]) -> None:
+def rejected_only(read: Callable[[bytes], object], data: bytes, rejection: type[Exception]) -> None:
     try:
         read(data)
-    except refusal:
+    except rejection:
         return

@@ -1,4 +1,4 @@
-"""R31, R32: what is too large or encoded is refused before anything spools it, on every way into the program."""
+"""R31, R32: what is too large or encoded is rejected before anything spools it, on every way into the program."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ directory = Path(sys.argv[1])
 snapshots = SnapshotStore(directory / "snapshot", 1e9)
 snapshots.save(Snapshot(version=1, published_at=0.0), 0.0)
 wal = max(each.stat().st_size for each in settings.STATE_DIR.glob("*.sqlite3-wal"))
-stored = refused = 0
+stored = rejected = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
 pools = tuple(PoolEntry(pool_id=str(n) * 90, name="p", region="r", served_model="m") for n in range(100))
 try:
@@ -119,11 +119,11 @@ for number in range(400):
     try:
         stored += store([many(8 * number)]).decisions
     except DatabaseError:
-        refused += 1
+        rejected += 1
 found, segments = DecisionIndex.objects.count(), Segment.objects.count()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store([many(9000)])
-print(json.dumps({"stored": stored, "refused": refused, "found": found, "segments": segments,
+print(json.dumps({"stored": stored, "refused": rejected, "found": found, "segments": segments,
     "saved": saved, "version": snapshots.load(0.0).version, "files": len(list((directory / "snapshot").iterdir())),
     "after": DecisionIndex.objects.count()}))
 """

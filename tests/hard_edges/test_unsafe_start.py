@@ -49,7 +49,7 @@ def test_manage_py_up_rejects(tmp_path: Path, variables: dict[str, str], sentenc
     assert not (tmp_path / "switchyard.sqlite3").exists()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - refused
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - rejected
 @pytest.mark.parametrize("variables", [{}, {"SWITCHYARD_DEBUG": "1"}], ids=["as it is", "debug"])
 def test_an_address_that_others_reach_is_rejected_under_settings_for_this_machine_only(
     tmp_path: Path, host: str, variables: dict[str, str]

@@ -100,7 +100,7 @@ def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> Non
     records, arms = simulation.history, simulation.router.arms
     for record in records:
         if arms.name_of(record.request) == CANARY:
-            refuse(record)
+            reject(record)
     found = canary_report(arms, "least_cost", records, [on_time(each, None) for each in records])
     assert found is not None
     live, tried = found.arms
@@ -111,7 +111,7 @@ def test_rejected_requests_are_late_ones_of_their_arm(workload: Workload) -> Non
     assert readings[TTFT].verdict == TOO_FEW
 
 
-def refuse(record: RequestRecord) -> None:
+def reject(record: RequestRecord) -> None:
     record.status, record.first_token_s, record.finished_s, record.hit_tokens = REJECTED, None, None, None
 
 

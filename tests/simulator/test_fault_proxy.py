@@ -1,4 +1,4 @@
-"""The fault proxy: bytes in order, stalls that lose nothing, resets, and refusal where nobody listens."""
+"""The fault proxy: bytes in order, stalls that lose nothing, resets, and rejection where nobody listens."""
 
 from __future__ import annotations
 

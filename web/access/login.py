@@ -35,7 +35,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     throttle = LoginThrottle()
     if wait_s := throttle.attempt(name, address):
         return _try_later(request, target, name, wait_s)
-    # An over-long password is refused before it is hashed: hashing megabytes is an attack on us.
+    # An over-long password is rejected before it is hashed: hashing megabytes is an attack on us.
     user = None
     if len(password) <= MAX_FIELD:
         with hashing() as free:

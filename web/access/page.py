@@ -54,7 +54,7 @@ def admins_only(view: no_role.View) -> no_role.View:
 
 def refused(request: HttpRequest, why: str) -> HttpResponse:
     """Return the page that says what is missing."""
-    return no_role.refused(request, "Access", why, "access/refused.html")
+    return no_role.refused(request, "Access", why, "access/rejected.html")
 
 
 def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: Any) -> HttpResponse:

@@ -108,7 +108,7 @@ VERBS: dict[str, Verb] = {
 
 
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str, str]) -> HttpResponse:
-    """Do it and go back to the pool; what is refused shows its question again, with the reason."""
+    """Do it and go back to the pool; what is rejected shows its question again, with the reason."""
     actor, now = console_actor(request), timezone.now()
     pool = seen_pool(actor, slug)
     problems: list[FieldProblem] = []

@@ -68,13 +68,13 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
         state, expected, why = _form(request)
         set_desired_state(engine, state, actor=actor, expected=expected, why=why)
     except _BadFormError as error:
-        return _refused(request, str(error), 400)
+        return _rejected(request, str(error), 400)
     except NotAllowedError as error:
-        return _refused(request, str(error), 403)
+        return _rejected(request, str(error), 403)
     except StaleRevisionError as error:
         now = DesiredState(error.current.desired_state)
         text = f"Somebody else changed {engine.name} to {now.value}. Review it, then decide."
-        return _refused(request, text, 412)
+        return _rejected(request, text, 412)
     if _wants_json(request):
         return JsonResponse({"message": _DONE[state].format(engine.name)})
     return HttpResponseRedirect(f"{reverse('fleet')}?{urlencode({'engine': engine_id})}")
@@ -109,7 +109,7 @@ def _wants_json(request: HttpRequest) -> bool:
     return JSON in request.headers.get("Accept", "")
 
 
-def _refused(request: HttpRequest, message: str, status: int) -> HttpResponse:
+def _rejected(request: HttpRequest, message: str, status: int) -> HttpResponse:
     if _wants_json(request):
         return JsonResponse({"error": message}, status=status)
     return HttpResponse(message, status=status, content_type="text/plain; charset=utf-8")

@@ -32,7 +32,7 @@ from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
-from web.shell.refusal import Refusal, attempted
+from web.shell.rejection import Rejection, attempted
 
 ADDRESS = "/kv"
 PAGE = "KV store"
@@ -56,7 +56,7 @@ def forget_node(request: HttpRequest, name: str) -> HttpResponse:
     actor = console_actor(request)
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     done = attempted(lambda: delete_kv_node(node, actor=actor, why=why(request)), InUseError)
-    if isinstance(done, Refusal):
+    if isinstance(done, Rejection):
         return _page(request, problem=done.words, status=done.status)
     return go(ADDRESS, said="deleted")
 
@@ -68,7 +68,7 @@ def end_pin(request: HttpRequest, name: str) -> HttpResponse:
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     pin = sent(request, "pin", 64), sent(request, "tenant", 64)
     done = attempted(lambda: unpin(node, *pin, actor=actor, why=why(request)), NoSuchPinError)
-    if isinstance(done, Refusal):
+    if isinstance(done, Rejection):
         return _page(request, problem=done.words, status=done.status)
     return go(ADDRESS, said="unpinned")
 

@@ -175,7 +175,7 @@ def pack(
     hour: Iterable[Sequence[float]],
 ) -> bytes:
     """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
-    head = {**head, "refusals": _refusals(pool_ids, columns)}
+    head = {**head, "refusals": _rejections(pool_ids, columns)}
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
@@ -225,8 +225,8 @@ def _now(engine: EngineSample) -> list[float]:
     ]
 
 
-def _refusals(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
-    """Return the refusals by code of each pool and column that has some, to four digits: they are for reading."""
+def _rejections(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
+    """Return the rejections by code of each pool and column that has some, to four digits: they are for reading."""
     return [
         (pool, place, {code: float(f"{rate:.4g}") for code, rate in sorted(column.refusals[pool_id].items())})
         for place, column in enumerate(columns)

@@ -16,7 +16,7 @@ class SocketApp(Protocol):
 
 
 class SameOrigin:
-    """Refuses a websocket whose Origin is neither the address that it asks for, port included, nor a trusted one."""
+    """Rejects a websocket whose Origin is neither the address that it asks for, port included, nor a trusted one."""
 
     def __init__(self, app: SocketApp, trusted: Collection[str] = ()) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class SameOrigin:
 
 
 async def nothing_here(scope: Any, receive: Any, send: Any) -> None:
-    """Refuse a websocket before it is opened; the client sees 403."""
+    """Reject a websocket before it is opened; the client sees 403."""
     await receive()
     await send({"type": "websocket.close"})
 

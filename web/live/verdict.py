@@ -11,7 +11,7 @@ from controlplane.history.annotation import Annotation
 from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, span
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
-from web.live.refusal_words import refused_words
+from web.live.rejection_words import rejected_words
 from web.shell.some_names import some_names
 
 ON_TIME_TARGET = 0.90
@@ -109,7 +109,7 @@ def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
     text = (
         f"{percent(worst.on_time_share)} of {worst.name} within {setting(worst.ttft_slo_s)} over the last "
         f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
-        f"{worst.unbound + (worst.bound or 0):,} waiting{_refused([worst])}."
+        f"{worst.unbound + (worst.bound or 0):,} waiting{_rejected([worst])}."
     )
     since = look.lateness.since if look.lateness is not None else sample.at - sample.window_s
     late = Verdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
@@ -197,7 +197,7 @@ def _work_s(engine: EngineSample, look: RecentState) -> float:
 
 
 def handled_per_s(pool: PoolSample) -> float:
-    """Return the requests per second that were granted or refused; those that ended, where the gateway says no more."""
+    """Return the requests per second that were granted or rejected; without these figures, those that ended."""
     if pool.granted_at_once_per_s is None or pool.granted_waited_per_s is None or pool.observes:
         return pool.requests_per_s
     return pool.granted_at_once_per_s + pool.granted_waited_per_s + sum((pool.refusals_per_s or {}).values())
@@ -220,7 +220,7 @@ def _quiet(sample: FleetSample, look: RecentState, said: Verdict | None) -> Verd
     held = f"no engine holds more than {most} of work" if work_s[busiest.engine_id] else "no engine holds work"
     spread = f"busiest is {busiest.name} with {most} of work" if named else held
     rates = f"{rate(requests_per_s)} requests/s over the last {MEAN_S:.0f} s"
-    text = f"{rates}, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
+    text = f"{rates}, {_on_time(sample, lower=True)}, {spread}{_rejected(sample.pools)}."
     return Verdict("ok", QUIET, text, named.engine_id if named else "")
 
 
@@ -230,13 +230,13 @@ def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, 
     return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 
 
-def _refused(pools: Sequence[PoolSample]) -> str:
-    """Return what a sentence adds where requests are refused."""
+def _rejected(pools: Sequence[PoolSample]) -> str:
+    """Return what a sentence adds where requests are rejected."""
     refusals: dict[str, float] = {}
     for pool in pools:
         for code, per_s in (pool.refusals_per_s or {}).items():
             refusals[code] = refusals.get(code, 0.0) + per_s
-    return f", {refused_words(refusals)}" if refusals else ""
+    return f", {rejected_words(refusals)}" if refusals else ""
 
 
 def _in_state(sample: FleetSample, state: str) -> list[EngineSample]:

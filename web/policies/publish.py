@@ -69,7 +69,7 @@ def _published_now(request: HttpRequest, standing: PolicyStanding, question: Que
         # Only what the draft was written against may give way; anything newer is merged first.
         publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
     except NotApprovedError as error:
-        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
+        return _asked_again(request, standing, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return _published(slug, version)
@@ -96,7 +96,7 @@ def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Questio
         problem = " ".join(each.message for each in error.problems)
         return _asked_again(request, standing, replace(question, at_problem=problem), UNPROCESSABLE)
     except ScheduleError as error:
-        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
+        return _asked_again(request, standing, replace(question, rejection=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return redirect(with_query(reverse("policy", args=[slug]), draft=version.number))

@@ -60,8 +60,8 @@ class Question:
     at: str = ""
     """The value of the field for a later moment, in UTC."""
     at_problem: str = ""
-    refusal: str = ""
-    """Why the answer was refused, where no field is to blame."""
+    rejection: str = ""
+    """Why the answer was rejected, where no field is to blame."""
 
 
 def word_to_type(standing: PolicyStanding, engines: int) -> str:

@@ -35,7 +35,7 @@ from web.shell.console_request import asked, console_actor, go, listed, row_numb
 from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
-from web.shell.refusal import Refusal, attempted
+from web.shell.rejection import Rejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/experiments/recordings"
@@ -51,7 +51,7 @@ def recordings(request: HttpRequest) -> HttpResponse:
         return _page(request, creating=asked(request, "new"))
     kind = sent(request, "kind")
     made = attempted(lambda: _made(request, kind, console_actor(request)), NoRoomError)
-    if isinstance(made, Refusal):
+    if isinstance(made, Rejection):
         return _page(request, made, creating=kind)
     return go(ADDRESS, recording=str(made.pk), said="kept")
 
@@ -62,7 +62,7 @@ def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
     actor = console_actor(request)
     found = get_object_or_404(visible_recordings(actor), pk=recording_id)
     done = attempted(lambda: delete_recording(found, actor=actor, why=sent(request, "why")))
-    if isinstance(done, Refusal):
+    if isinstance(done, Rejection):
         return _page(request, done)
     return go(ADDRESS, said="deleted")
 
@@ -105,10 +105,10 @@ def _told(error: BadTraceError) -> list[FieldProblem]:
     return [FieldProblem("trace", f"{error} {lines}")]
 
 
-def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str = "") -> HttpResponse:
+def _page(request: HttpRequest, rejection: Rejection | None = None, *, creating: str = "") -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
     page = listed(request, visible_recordings(actor))
-    problems = refusal.problems if refusal else ()
+    problems = rejection.problems if rejection else ()
     opened = visible_recordings(actor).filter(pk=row_number(asked(request, "recording"))).first()
     may_change = opened is not None and may(actor, Role.OPERATOR, opened.pool)
     needed = needed_role(request, actor) if creating in (WINDOW, UPLOAD) else ""
@@ -137,7 +137,7 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
         upload_mib=MAX_UPLOAD_BYTES >> 20,
         said=SAID.get(asked(request, "said"), ""),
     )
-    return render(request, "request_log/recordings.html", context, status=refusal.status if refusal else 200)
+    return render(request, "request_log/recordings.html", context, status=rejection.status if rejection else 200)
 
 
 def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:

@@ -35,7 +35,7 @@ class NoRoleMiddleware:
         return self._get_response(request)
 
     def process_view(self, request: HttpRequest, _view: Any, _args: Any, _kwargs: Any) -> HttpResponse | None:
-        """Refuse, unless the person has a role somewhere or the page is their own; the API refuses by itself."""
+        """Reject, unless the person has a role somewhere or the page is their own; the API rejects by itself."""
         match = request.resolver_match
         if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
             return None
@@ -51,7 +51,7 @@ def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpR
     return render(request, "shell/no_role.html", context, status=403)
 
 
-def refused(request: HttpRequest, page: str, why: str, template: str = "shell/refused.html") -> HttpResponse:
+def refused(request: HttpRequest, page: str, why: str, template: str = "shell/rejected.html") -> HttpResponse:
     """Say with 403 what a whole page is missing."""
     return render(request, template, shell_context(request, page=page, why=why), status=403)
 

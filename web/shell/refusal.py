@@ -1,4 +1,4 @@
-"""Verbs of pages that may be refused, and how the refusal is shown."""
+"""Verbs of pages that may be rejected, and how the rejection is shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """Why a verb did nothing, and with which status its page is shown again."""
 
     problems: tuple[FieldProblem, ...]
@@ -26,13 +26,13 @@ class Refusal:
         return " ".join(each.message for each in self.problems)
 
 
-def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | Refusal:
-    """Return what `act` returns, or the refusal; `conflicts` are the errors that time or room may heal."""
+def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | Rejection:
+    """Return what `act` returns, or the rejection; `conflicts` are the errors that time or room may heal."""
     try:
         return act()
     except InvalidFieldsError as error:
-        return Refusal(tuple(error.problems), 422, error)
+        return Rejection(tuple(error.problems), 422, error)
     except NotAllowedError as error:
-        return Refusal((FieldProblem("", str(error)),), 403, error)
+        return Rejection((FieldProblem("", str(error)),), 403, error)
     except conflicts as error:
-        return Refusal((FieldProblem("", str(error)),), 409, error)
+        return Rejection((FieldProblem("", str(error)),), 409, error)

@@ -1,4 +1,4 @@
-"""What the pages of all trials share: lists, the drawer that starts one, result pages, and refused verbs."""
+"""What the pages of all trials share: lists, the drawer that starts one, result pages, and rejected verbs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from web.shell.console_request import console_actor, listed, sent, sent_or_asked
 from web.shell.form_field import FormField, filled, general_problem
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
-from web.shell.refusal import Refusal, attempted
+from web.shell.rejection import Rejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/experiments"
@@ -66,7 +66,7 @@ class TrialPages(ABC):
 
     @abstractmethod
     def shown(
-        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, refusal: Refusal | None
+        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, rejection: Rejection | None
     ) -> dict[str, Any]:
         """Return what the page of one shows; with its `title`, `running`, and a line `about` it."""
 
@@ -111,7 +111,7 @@ class TrialPages(ABC):
     def start_view(self, request: HttpRequest) -> HttpResponse:
         """Start one and lead to its page."""
         made = attempted(lambda: self.start(request, console_actor(request)), *self.conflicts)
-        return self._list(request, made) if isinstance(made, Refusal) else redirect(self._address(made))
+        return self._list(request, made) if isinstance(made, Rejection) else redirect(self._address(made))
 
     @method_decorator(require_safe)
     def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
@@ -123,7 +123,7 @@ class TrialPages(ABC):
         """Carry out one of its verbs and lead back to its page."""
         found, actor = self._found(request, ids), console_actor(request)
         done = attempted(lambda: self.turn(request, found, verb, actor), *self.conflicts)
-        return self._page(request, ids, done) if isinstance(done, Refusal) else redirect(self._address(found))
+        return self._page(request, ids, done) if isinstance(done, Rejection) else redirect(self._address(found))
 
     def _found(self, request: HttpRequest, ids: Mapping[str, object]) -> Any:
         (wanted,) = ids.values()
@@ -132,7 +132,7 @@ class TrialPages(ABC):
     def _address(self, found: Model) -> str:
         return reverse(self.key, args=[getattr(found, self.id_field)])
 
-    def _list(self, request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
+    def _list(self, request: HttpRequest, rejection: Rejection | None = None) -> HttpResponse:
         actor, creating = console_actor(request), request.method == "POST" or "new" in request.GET
         if creating and (needed := self.form_needs(request, actor)):
             return lacks_role(request, "Trials", needed, self.address)
@@ -141,13 +141,15 @@ class TrialPages(ABC):
         context["may_new"] = may_somewhere(actor, Role.OPERATOR)
         context |= self.rows(list(paging.object_list), actor, timezone.now())
         if creating:
-            form, problems = self.form(request, actor), refusal.problems if refusal else ()
+            form, problems = self.form(request, actor), rejection.problems if rejection else ()
             typed = typed_fields(request)
             context |= {**form, "fields": filled(form["fields"], typed, problems)}
             context["problem"] = general_problem(form["fields"], problems)
-        return render(request, f"trials/{self.key}/list.html", context, status=refusal.status if refusal else 200)
+        return render(request, f"trials/{self.key}/list.html", context, status=rejection.status if rejection else 200)
 
-    def _page(self, request: HttpRequest, ids: Mapping[str, object], refusal: Refusal | None = None) -> HttpResponse:
+    def _page(
+        self, request: HttpRequest, ids: Mapping[str, object], rejection: Rejection | None = None
+    ) -> HttpResponse:
         actor, found = console_actor(request), self._found(request, ids)
         if needed := self.page_needs(request, found, actor):
             return lacks_role(request, "Trials", needed, self._address(found))
@@ -157,12 +159,12 @@ class TrialPages(ABC):
             kind=self,
             refresh=f"{self._address(found)}?fragment",
             live=f"trials/{self.key}/live.html",
-            problem=refusal.words if refusal else "",
+            problem=rejection.words if rejection else "",
             **{self.key: found},
-            **self.shown(request, found, actor, timezone.now(), refusal),
+            **self.shown(request, found, actor, timezone.now(), rejection),
         )
         part = context["live"] if "fragment" in request.GET else self.page
-        return render(request, part, context, status=refusal.status if refusal else 200)
+        return render(request, part, context, status=rejection.status if rejection else 200)
 
 
 def sent_pool(request: HttpRequest, actor: Actor) -> Pool:

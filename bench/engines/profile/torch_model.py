@@ -21,7 +21,7 @@ class ModelShape:
     head_size: int = 128
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no model."""
+        """Reject sizes that make no model."""
         if self.heads % self.kv_heads or min(self.layers, self.hidden, self.kv_heads, self.ffn, self.vocabulary) < 1:
             raise ValueError("heads must be a multiple of kv_heads and every size at least 1")
 

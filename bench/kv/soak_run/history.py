@@ -30,7 +30,7 @@ class Operation(msgspec.Struct, omit_defaults=True):
     began: float = 0.0
     ended: float | None = None
     outcome: str = ""
-    """done, refused or broken; empty: nobody knows."""
+    """done, rejected or broken; empty: nobody knows."""
     reason: str = ""
     tx_id: str = ""
     lease_s: float = 0.0

@@ -34,7 +34,7 @@ def _open_things(node: NodeProcess) -> list[str]:
 
 def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
     refused = [
-        f"the purge of {tenant} is refused"
+        f"the purge of {tenant} is rejected"
         for tenant in TENANTS
         if not isinstance(client.call(node.direct_address, Purge(tenant)), Done)
     ]

@@ -150,7 +150,7 @@ class OneApiKey(_Keys, Changeable):
 
 
 class ApiKeyRevocation(_Keys, Verb):
-    """Revoke the key for good; every gateway refuses it within seconds. Repeating it changes nothing."""
+    """Revoke the key for good; every gateway rejects it within seconds. Repeating it changes nothing."""
 
     verb = staticmethod(revoke_api_key)
     bodies = by_method(POST=Change)

@@ -93,7 +93,7 @@ class KubernetesActuator(Actuator):
 
     @override
     def flip(self, order: EngineOrder) -> Answer:
-        """Refuse: a pod keeps the role of its StatefulSet."""
+        """Reject: a pod keeps the role of its StatefulSet."""
         raise RejectedOrderError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
     def _next_replicas(self, name: str, order: EngineOrder) -> int:

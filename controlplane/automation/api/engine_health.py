@@ -50,14 +50,14 @@ class _Judgement(Verb):
     shape = EngineHealthShape
     rows = staticmethod(_engines)
     bodies = by_method(POST=Change)
-    refusal: ClassVar[str] = ""
+    rejection: ClassVar[str] = ""
     """The answer, 409, where the verb changes nothing; empty: that is fine."""
 
     @override
     def carry_out(self, thing: Engine, **asked: Any) -> EngineHealth:
         """Carry out a verb of controlplane.automation.engine_verdicts, and return the health that follows."""
-        if not self.verb(thing, at=timezone.now(), **asked) and self.refusal:
-            raise ProblemError(409, self.refusal)
+        if not self.verb(thing, at=timezone.now(), **asked) and self.rejection:
+            raise ProblemError(409, self.rejection)
         return _health_of(self.thing(engine_id=thing.engine_id))
 
 
@@ -71,11 +71,11 @@ class EngineTrust(_Judgement):
     """Give a quarantined or returning engine its whole load; for ten minutes no verdict of engine health counts."""
 
     verb = staticmethod(engine_verdicts.trust_again)
-    refusal = "The engine is neither quarantined nor returning, so there is nothing to override."
+    rejection = "The engine is neither quarantined nor returning, so there is nothing to override."
 
 
 class EngineVerdictEnd(_Judgement):
     """End a quarantine by hand, or trust, before its time: engine health judges the engine again."""
 
     verb = staticmethod(engine_verdicts.end_verdict)
-    refusal = "No override is active for the engine; its state comes from engine health."
+    rejection = "No override is active for the engine; its state comes from engine health."

@@ -208,13 +208,13 @@ class OnePool(Changeable, Deletable):
         """Replace all values that can change; what is left out takes its default.
 
         Not so `mode`: a pool that observes never begins to route because a body does not name it. Such a body is
-        refused with 400; say "observe" to go on, or "route".
+        rejected with 400; say "observe" to go on, or "route".
         """
         return super().put(request, **names)
 
     @override
     def body(self, current: Any = None) -> dict[str, Any]:
-        """Return the checked body; one that leaves open whether a pool that observes is to route is refused."""
+        """Return the checked body; one that leaves open whether a pool that observes is to route is rejected."""
         values = super().body(current)
         if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:
             raise problem("mode", _SAY_THE_MODE)

@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts, ask_engine
+from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts, ask_engine
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, check_engine_url
 from controlplane.fleet.models.pool import Pool
@@ -20,15 +20,15 @@ _ANYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 def engine_address(url: str) -> CheckedUrl:
     """Return the address that a person typed, resolved, in whatever network; connects nowhere.
 
-    What can be no engine (metadata services, our own database) is refused here as everywhere. Raises
-    ConnectRefusedError.
+    What can be no engine (metadata services, our own database) is rejected here as everywhere. Raises
+    ConnectRejectedError.
     """
     url = url.strip().rstrip("/").removesuffix("/v1")
     try:
         return check_engine_url(url, replace(engine_url_rules(), networks=_ANYWHERE))
     except RejectedUrlError as error:
         sentence = f"{str(error)[:1].upper()}{str(error)[1:]}."
-        raise ConnectRefusedError(sentence, "Enter the engine's URL, such as http://10.0.3.7:8000.") from None
+        raise ConnectRejectedError(sentence, "Enter the engine's URL, such as http://10.0.3.7:8000.") from None
 
 
 def is_allowed(address: CheckedUrl, pool: Pool | None) -> bool:
@@ -43,7 +43,7 @@ def may_be_asked(address: CheckedUrl) -> bool:
 
 
 def facts_at(address: CheckedUrl, *, pool: str = "", key_variable: str = "") -> EngineFacts:
-    """Ask the engine there, with the key that the pool's engines get; raises ConnectRefusedError."""
+    """Ask the engine there, with the key that the pool's engines get; raises ConnectRejectedError."""
     own = Pool.objects.filter(slug=pool).values_list("engine_api_key_env", flat=True).first()
     variable = key_variable or own or FLEET_KEY
     bearer = engine_key(variable, settings.ENGINE_API_KEY)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.db import transaction
 
 from controlplane.fleet.connect.address import is_allowed
-from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, ConnectRefusedError, EngineFacts
+from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, ConnectRejectedError, EngineFacts
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_paste import name_of_url
 from controlplane.fleet.engine_registration import change_engine
@@ -71,7 +71,7 @@ class Connection:
 def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, CheckedUrl]]:
     """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there.
 
-    Raises ConnectRefusedError for a rank that it does not have.
+    Raises ConnectRejectedError for a rank that it does not have.
     """
     rank = rank_of(address.url)
     if rank is None and (facts.ranks == 1 or facts.product != VLLM):
@@ -79,24 +79,24 @@ def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, 
     told = [each.data_parallel_rank for each in facts.sockets] or list(range(facts.ranks))
     process = address.url.partition("#")[0]
     if rank is not None and rank not in told:
-        raise ConnectRefusedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
+        raise ConnectRejectedError(f"It has no data-parallel rank {rank}.", f"Connect {process}, with all its ranks.")
     return [
         (facts.of_rank(each), replace(address, url=ranked_url(process, each))) for each in told if rank in (None, each)
     ]
 
 
 def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> Connection:
-    """Return what connecting the engine makes; raises ConnectRefusedError."""
+    """Return what connecting the engine makes; raises ConnectRejectedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
     region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
-    _refuse_known_process(address.url)
+    _reject_known_process(address.url)
     exact = pool.key_source == KeySource.EXACT if pool else not wishes.approximate
     slug = pool.slug if pool else _free_slug(wishes.pool or _slug(facts.names[0]))
     if exact:
         if pool is not None:
-            _refuse_other_blocks(facts, pool, engine)
-        _refuse_inexact(facts)
+            _reject_other_blocks(facts, pool, engine)
+        _reject_inexact(facts)
     return Connection(
         facts=facts,
         address=address,
@@ -144,14 +144,14 @@ def _pool_for(facts: EngineFacts, wishes: Wishes) -> Pool | None:
     """Return the pool that serves the model, None for a new one; requests name a model, so it has one pool."""
     named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
     if named is not None and named.served_model not in facts.names:
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             f"The engine serves {', '.join(facts.names)}; pool {named.slug} serves {named.served_model}.",
             f"Start it with --served-model-name {named.served_model}, or connect it without a pool.",
         )
     pools = list(Pool.objects.select_related("region").filter(served_model__in=facts.names))
     if named is None and pools and (wishes.pool or len(pools) > 1):
         slugs = _listed(pool.slug for pool in pools)
-        raise ConnectRefusedError(f"{facts.names[0]} is served already, by {slugs}.", "Name that pool (--pool).")
+        raise ConnectRejectedError(f"{facts.names[0]} is served already, by {slugs}.", "Name that pool (--pool).")
     return named or (pools[0] if pools else None)
 
 
@@ -161,39 +161,39 @@ def _region_for(wishes: Wishes) -> tuple[str, bool]:
     if wishes.region:
         return wishes.region, wishes.region not in known
     if len(known) > 1:
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             f"There are {len(known)} regions: {_listed(known)}.", "Name the new pool's (--region)."
         )
     return (known[0], False) if known else (FIRST_REGION, True)
 
 
-def _refuse_known_process(url: str) -> None:
-    """Refuse a rank of a process that is registered as one engine: its requests would be counted twice."""
+def _reject_known_process(url: str) -> None:
+    """Reject a rank of a process that is registered as one engine: its requests would be counted twice."""
     process, of_rank, _ = url.partition("#")
     whole = Engine.objects.filter(url=process).first() if of_rank else None
     if whole is not None:
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             f"Engine {whole.name} stands for all its ranks.", f"Drain and delete {whole.name}, then connect again."
         )
 
 
-def _refuse_inexact(facts: EngineFacts) -> None:
-    """Refuse an engine whose cache cannot be known exactly, with the one thing to do."""
+def _reject_inexact(facts: EngineFacts) -> None:
+    """Reject an engine whose cache cannot be known exactly, with the one thing to do."""
     if facts.ranks > 1:
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
             "Start each rank as an engine of its own and connect each.",
             estimable=True,
         )
     if flag := _missing_events(facts):
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             "It publishes no KV events, so nobody can know what it has cached.",
             f"Add this flag to its start line: {flag}",
             start_line=start_line(facts, flag),
             estimable=True,
         )
     if not facts.tokenizes:
-        raise ConnectRefusedError(
+        raise ConnectRejectedError(
             "It has no /tokenize, from which token blocks are cut.",
             "Use a version that has it.",
             estimable=True,
@@ -205,12 +205,12 @@ def _missing_events(facts: EngineFacts) -> str:
     return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
 
 
-def _refuse_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) -> None:
+def _reject_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) -> None:
     told, wanted = facts.block_tokens, pool.block_tokens
     if told is None or told == wanted or not others_in_use(pool, engine):
         return
     flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
-    raise ConnectRefusedError(
+    raise ConnectRejectedError(
         f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
         f"Start it with {flag}.",
         start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),

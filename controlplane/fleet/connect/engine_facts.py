@@ -16,7 +16,7 @@ from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableErr
 from routing.values.prepared_struct import prepared
 
 
-class ConnectRefusedError(Exception):
+class ConnectRejectedError(Exception):
     """Nothing was changed. `remedy` says what to do; `start_line` is a whole command to start the engine with.
 
     `estimable`: a new pool may route to it by estimated hits.
@@ -82,7 +82,7 @@ class _EventsConfig(msgspec.Struct):
 
 
 async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> EngineFacts:
-    """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRefusedError."""
+    """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
     connector = aiohttp.TCPConnector(limit=2)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
@@ -90,12 +90,12 @@ async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> Engi
             async with asyncio.timeout(ASK_S):
                 return await engine.facts(address.url)
         except (EngineUnreachableError, TimeoutError) as error:
-            raise ConnectRefusedError(
+            raise ConnectRejectedError(
                 f"Unreachable at {address.url}: {str(error) or 'no answer in time'}.",
                 "Check that the engine listens on this address and that this host can reach it.",
             ) from None
         except EngineAnswerError as error:
-            raise ConnectRefusedError(*_useless(address.url, error, variable)) from None
+            raise ConnectRejectedError(*_useless(address.url, error, variable)) from None
 
 
 def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, str]:

@@ -48,7 +48,7 @@ class Reconciliation:
     def run(self, found: Sequence[FoundEngine]) -> Reconciled:
         """Bring the pool's engines of this source in line; those of other sources and of people are left alone.
 
-        What one engine is refused for is told in `problems` and holds up no other.
+        What one engine is rejected for is told in `problems` and holds up no other.
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {each.url: each for each in ours}, {each.name: each for each in ours}

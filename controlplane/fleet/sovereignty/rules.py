@@ -62,7 +62,7 @@ def replace_sovereignty(
     return recorded_change.change(row, changes, "sovereignty.change", actor=actor, expected=expected, why=why)
 
 
-def refuse_while_named(name: str, *fields: str) -> None:
+def reject_while_named(name: str, *fields: str) -> None:
     """Raise InUseError while a rule names the region or tenant in one of these fields."""
     naming = [rule.name for rule in document_in_force().rules if any(name in getattr(rule, each) for each in fields)]
     if naming:

@@ -23,7 +23,7 @@ from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
 from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
-from controlplane.fleet.connect.engine_facts import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -56,7 +56,7 @@ class Connecting:
     def connect(self, url: str) -> bool:
         """Connect the engine, or all its ranks, and return whether it serves.
 
-        Raises ConnectRefusedError, CommandError.
+        Raises ConnectRejectedError, CommandError.
         """
         address = engine_address(url)
         consented = not may_be_asked(address)
@@ -82,17 +82,17 @@ class Connecting:
         self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
-        """Ask whether the address may be sent prompts; raises ConnectRefusedError unless somebody says yes."""
+        """Ask whether the address may be sent prompts; raises ConnectRejectedError unless somebody says yes."""
         what = f"Allow {', '.join(address.addresses)}? Prompts and the engine key are sent there."
         if self._yes:
             self._out.write(f"  {what} Yes (--yes).")
             return
         if not sys.stdin.isatty():
-            raise ConnectRefusedError(f"{what} Nobody can be asked here.", "Repeat with --yes.")
+            raise ConnectRejectedError(f"{what} Nobody can be asked here.", "Repeat with --yes.")
         self._out.write(f"  {what} [y/N] ", ending="")
         self._out.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise ConnectRefusedError("The address is not allowed.", "Nothing was asked or stored.")
+            raise ConnectRejectedError("The address is not allowed.", "Nothing was asked or stored.")
 
     def _serves(self, engine: Engine, plan: Connection) -> bool:
         seen = self._followed(engine)
@@ -133,10 +133,10 @@ def _made(plan: Connection) -> Engine:
     try:
         return make_connection(plan, actor=ACTOR)
     except RejectedUrlError as error:
-        raise ConnectRefusedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
+        raise ConnectRejectedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
     except InvalidFieldsError as error:
         first = error.problems[0]
-        raise ConnectRefusedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
+        raise ConnectRejectedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
 
 
 def _take_preflights() -> None:
@@ -248,12 +248,12 @@ class Command(BaseCommand):
         self.stdout.write(f"\n{url}")
         try:
             return connecting.connect(url)
-        except ConnectRefusedError as refusal:
-            lines = [f"✗ {refusal.sentence}", f"→ {refusal.remedy}"]
-            if refusal.estimable:
+        except ConnectRejectedError as rejection:
+            lines = [f"✗ {rejection.sentence}", f"→ {rejection.remedy}"]
+            if rejection.estimable:
                 lines.append("→ Or repeat with --approximate: a new pool estimates hits from prompts.")
-            if refusal.start_line:
-                lines += ["The whole start line, as far as the engine tells it:", refusal.start_line]
+            if rejection.start_line:
+                lines += ["The whole start line, as far as the engine tells it:", rejection.start_line]
             for line in lines:
                 connecting.say(line)
             return False

@@ -35,7 +35,7 @@ class Told:
     refused: int = 0
     skipped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Why lines were skipped or refused, counted."""
+    """Why lines were skipped or rejected, counted."""
 
     def note(self, reason: str) -> None:
         """Count one reason; a few dozen are kept apart."""

@@ -94,7 +94,7 @@ class Command(BaseCommand):
             raise CommandError(f"--prefill and --decode go together, each from 1 to {MAX_OF_ROLE}.")
         if options["regions"] not in (0, 2, len(NAMES)) or (options["regions"] and not options["demo"]):
             raise CommandError(f"--regions goes with --demo, 2 or {len(NAMES)}.")
-        _refuse_exposed(options["host"])
+        _reject_exposed(options["host"])
         try:
             peer_settings(os.environ)
         except (OSError, PeerSettingsError) as error:
@@ -161,8 +161,8 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _refuse_exposed(host: str) -> None:
-    """Refuse an address that others reach under settings that are safe on this machine only."""
+def _reject_exposed(host: str) -> None:
+    """Reject an address that others reach under settings that are safe on this machine only."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
             f"--host {host} admits other machines, but SWITCHYARD_ALLOWED_HOSTS names only this machine, which allows "

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controlplane.project.checks import OURS
 from controlplane.project.json_log import logging_settings
-from controlplane.project.pre_release import refuse
+from controlplane.project.pre_release import reject
 from gateway.process.shutdown import ProcessEnd
 
 _LOOK_S = 0.1
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             raise CommandError(
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
             )
-        refuse()
+        reject()
         from controlplane.project.celery import app
         from controlplane.project.processes.embedded_celery import BEAT, JOBS, EmbeddedCelery
 

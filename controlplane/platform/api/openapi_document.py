@@ -33,7 +33,7 @@ class OpenApiDocument(ApiView):
 
 
 class Nothing(ApiView):
-    """An address without anything; it says so in the API's own words, after it has refused strangers."""
+    """An address without anything; it says so in the API's own words, after it has rejected strangers."""
 
     schema = None
     changes_need = Role.VIEWER

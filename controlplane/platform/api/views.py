@@ -78,7 +78,7 @@ class ApiView(APIView):
 
     @override
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse whoever may not use the address at all."""
+        """Reject whoever may not use the address at all."""
         super().initial(request, *args, **kwargs)
         if not request.user.is_authenticated and not isinstance(request.auth, ApiKey):
             raise NotAuthenticated

@@ -47,7 +47,7 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         ),
         migrations_per_s=_sum([each.migrations_per_s for each in told]),
         overtaken_per_s=_sum([each.overtaken_per_s for each in told]),
-        refusals_per_s=_refusals(told),
+        refusals_per_s=_rejections(told),
         totals=None,
         prefixes=_busiest(prefixes_together(told)),
         usual_d=max(each.usual_d for each in told),
@@ -81,7 +81,7 @@ def _dispatches_per_s(pool: PoolSample) -> float:
     return (pool.granted_at_once_per_s or 0.0) + (pool.granted_waited_per_s or 0.0)
 
 
-def _refusals(told: Sequence[PoolSample]) -> dict[str, float] | None:
+def _rejections(told: Sequence[PoolSample]) -> dict[str, float] | None:
     known = [each.refusals_per_s for each in told if each.refusals_per_s is not None]
     codes = sorted({code for each in known for code in each})
     return {code: math.fsum(each.get(code, 0.0) for each in known) for code in codes} if known else None

@@ -134,7 +134,7 @@ class VersionSchedule(_VersionView):
         return self.show(self.newest(slug, number))
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
-        """Have the version go live then, refused or not as a publish at that moment; 409 while another one waits."""
+        """Have the version go live then, rejected or not as a publish at that moment; 409 while another one waits."""
         version, body = self.version(slug, number), self.body()
         made = scheduled_publishes.schedule_publish(
             version, body["at"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)

@@ -23,7 +23,7 @@ def advice(stored: StoredDecision) -> str:
     """Return what to do, in two sentences at most."""
     regret = stored.regret
     if not stored.decision.engine_id:
-        return _refused(stored)
+        return _rejected(stored)
     if stored.outcome == "failed":
         return "The engine failed, not the choice. Check its state on the Fleet page and its log."
     if regret is None or not regret.cause:
@@ -72,7 +72,7 @@ def _trade(stored: StoredDecision) -> str:
     return f"{said}: β weighs waiting too little at this load. Below β = {plain(firm.beta_at)} {rival} wins."
 
 
-def _refused(stored: StoredDecision) -> str:
+def _rejected(stored: StoredDecision) -> str:
     regret = stored.regret
     if regret is not None and regret.seconds:
         name = name_of(stored, regret.best_engine_id)

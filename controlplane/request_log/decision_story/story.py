@@ -25,7 +25,7 @@ class Story:
 
     title: str
     verdict: str
-    """Late by 0.47 s, on time, refused …"""
+    """Late by 0.47 s, on time, rejected …"""
     why: Words
     happened: Words
     to_do: str
@@ -91,7 +91,7 @@ def _sent(stored: StoredDecision) -> str:
 def _why(stored: StoredDecision) -> str:
     decision = stored.decision
     if not decision.engine_id:
-        return _why_refused(stored)
+        return _why_rejected(stored)
     name, rival, prompt = name_of(stored, decision.engine_id), runner_up(stored), whole(decision.prompt_tokens)
     if stored.believed_tokens:
         held = strong(f"{whole(stored.believed_tokens)} of {prompt}")
@@ -120,7 +120,7 @@ def _percent(part: float, whole_: float) -> str:
     return f"{100 * part / whole_:.0f} %" if whole_ > 0 else "0 %"
 
 
-def _why_refused(stored: StoredDecision) -> str:
+def _why_rejected(stored: StoredDecision) -> str:
     words = f"It was rejected because {reasons.words(stored.decision.reason)}. "
     if not stored.decision.candidates:
         return words

@@ -19,7 +19,7 @@ class DecisionIndex(models.Model):
     """Unix milliseconds of the request's arrival."""
     pool = models.CharField(max_length=64)
     engine = models.CharField(max_length=64, blank=True)
-    """Empty: it was refused."""
+    """Empty: it was rejected."""
     tenant = models.CharField(max_length=64)
     session = models.CharField(max_length=16, blank=True)
     """Keyed digest of the session's id."""

@@ -53,9 +53,9 @@ def checked_rows(file: IO[bytes]) -> Iterator[RecordedRow]:
             if checker.rows > MAX_ROWS:
                 raise _UnreadableError(f"There are more than {MAX_ROWS:,} requests; upload a part of them.")
     except _UnreadableError as error:
-        checker.refuse("", str(error))
+        checker.reject("", str(error))
     if not checker.rows and not checker.wrong_lines:
-        checker.refuse("", "The file has no requests; send one JSON object per line.")
+        checker.reject("", "The file has no requests; send one JSON object per line.")
     if checker.wrong_lines:
         raise BadTraceError(checker.problems, checker.wrong_lines)
     return (decode_recorded(line) for line in _lines(packed) if line.strip())
@@ -73,20 +73,20 @@ class _Checker:
         if not line.strip():
             return
         if len(line) > MAX_LINE_BYTES:
-            self.refuse(f"line {number}", f"Is longer than {MAX_LINE_BYTES:,} bytes.")
+            self.reject(f"line {number}", f"Is longer than {MAX_LINE_BYTES:,} bytes.")
             return
         try:
             row = decode_recorded(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self.refuse(f"line {number}", f"{_sentence(str(error))}")
+            self.reject(f"line {number}", f"{_sentence(str(error))}")
             return
         wrong = _wrong(row)
         if wrong:
-            self.refuse(f"line {number}", wrong)
+            self.reject(f"line {number}", wrong)
         else:
             self.rows += 1
 
-    def refuse(self, path: str, message: str) -> None:
+    def reject(self, path: str, message: str) -> None:
         self.wrong_lines += 1
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(FieldProblem(path, message))

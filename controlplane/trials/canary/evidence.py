@@ -30,7 +30,7 @@ class Evidence(StrEnum):
     """What a caller brings for going on."""
 
     REQUIRED = "required"
-    """Nothing: it is refused while something is missing."""
+    """Nothing: it is rejected while something is missing."""
     WAIVED = "waived"
     """The will to go on without, with its reason for the audit."""
     JUDGED = "judged"

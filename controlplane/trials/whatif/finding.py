@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, REFUSED, TTFT_MEAN, TTFT_P90, Difference, WhatIfResult
+from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, REJECTED, TTFT_MEAN, TTFT_P90, Difference, WhatIfResult
 
 BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
-SHARES = (ON_TIME, HIT_RATE, REFUSED)
+SHARES = (ON_TIME, HIT_RATE, REJECTED)
 ABOUT = {
     ON_TIME: "on time",
     TTFT_MEAN: "TTFT",
     TTFT_P90: "TTFT p90",
     HIT_RATE: "cache hits",
-    REFUSED: "refusals",
+    REJECTED: "refusals",
 }
 """What a finding speaks of, the weightiest first."""
 LEAST_POINTS = 0.001

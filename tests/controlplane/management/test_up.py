@@ -1,4 +1,4 @@
-"""The whole program as a process: it starts, answers, refuses a second one, and leaves nothing behind."""
+"""The whole program as a process: it starts, answers, rejects a second one, and leaves nothing behind."""
 
 from __future__ import annotations
 

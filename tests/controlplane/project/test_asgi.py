@@ -67,10 +67,10 @@ async def test_it_starts_without_the_database(served: Served, monkeypatch: pytes
 
 
 async def test_the_server_hears_why_it_cannot_start(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def reject() -> None:
         raise UnsafeSettingsError("the secret is weak")
 
-    monkeypatch.setattr(asgi, "refuse_unsafe", refuse)
+    monkeypatch.setattr(asgi, "reject_unsafe", reject)
     with pytest.raises(UnsafeSettingsError):
         await served.live()
     assert served.sent == [

@@ -1,4 +1,4 @@
-"""Unsafe mixtures of settings are refused."""
+"""Unsafe mixtures of settings are rejected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
-from controlplane.project.checks import UnsafeSettingsError, refuse_unsafe
+from controlplane.project.checks import UnsafeSettingsError, reject_unsafe
 
 SHARED = {
     "REDIS_URL": "redis://r:6379/0",
@@ -67,11 +67,11 @@ def test_each_part_that_is_left_in_memory_is_named() -> None:
 
 
 def test_a_server_started_past_manage_py_is_rejected_with_every_reason() -> None:
-    refuse_unsafe()
+    reject_unsafe()
     with (
         override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),
         pytest.raises(UnsafeSettingsError) as refused,
     ):
-        refuse_unsafe()
+        reject_unsafe()
     for part in ("bus, Celery broker", "SWITCHYARD_DEBUG", "Set REDIS_URL", "SWITCHYARD_FLEET_SECRET"):
         assert part in str(refused.value)

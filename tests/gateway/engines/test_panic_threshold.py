@@ -10,12 +10,12 @@ from gateway.engines.breaker import Breaker
 from gateway.engines.panic_threshold import excused_engines
 
 
-def fleet(engines: int, refusing: int) -> list[Any]:
-    """Return engines of which the first ones are out for refusing."""
+def fleet(engines: int, rejecting: int) -> list[Any]:
+    """Return engines of which the first ones are out for rejecting."""
     breakers = [Breaker(BreakerSettings(), 0.0) for _ in range(engines)]
     for number, breaker in enumerate(breakers):
         breaker.observe_probe(True, "", 1.0)
-        for _ in range(3 if number < refusing else 0):
+        for _ in range(3 if number < rejecting else 0):
             breaker.record_rejection(401, 2.0, shared=False)
     names = (SimpleNamespace(engine_id=f"engine-{number}") for number in range(engines))
     return [SimpleNamespace(entry=name, breaker=breaker) for name, breaker in zip(names, breakers, strict=True)]

@@ -172,7 +172,7 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     stale = Ask(1, "pool", Epoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
     assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
-    # An asker that is behind hears of the epoch with the refusal.
+    # An asker that is behind hears of the epoch with the rejection.
     shared(other).asks.epoch = Epoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]

@@ -84,7 +84,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
 async def test_a_silent_region_keeps_its_engines(regions: ThreeRegions) -> None:
     for name in ("us", "asia"):
         peers = regions.peers(name)
-        # Its links break and nobody refuses: a network that drops everything.
+        # Its links break and nobody rejects: a network that drops everything.
         peers.links.set_peers({each: "127.0.0.1:9" for each in peers.gateways if each.startswith("eu=")}, "silent")
         peers.links.refused = lambda _name: False  # type: ignore[method-assign]
     await regions.stop("eu")

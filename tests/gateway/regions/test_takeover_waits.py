@@ -17,15 +17,15 @@ ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 
 
 class Watched:
-    """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that refuse."""
+    """The gateway of us, whose peers and clock the test moves. Mutable: `now` and the regions that reject."""
 
     def __init__(self, state_dir: Path, *, heard: bool = True, eu_from_asia_s: float = 0.1) -> None:
         self.now = 100.0
-        self.refusing: set[str] = set()
+        self.rejecting: set[str] = set()
         self.engines_answer = True
         self.links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), b"a secret of gateways under a clock")
-        self.links.refused = lambda name: name.partition("=")[0] in self.refusing  # type: ignore[method-assign,misc]
-        self.links.connected = lambda name: name.partition("=")[0] not in self.refusing  # type: ignore[method-assign,misc]
+        self.links.refused = lambda name: name.partition("=")[0] in self.rejecting  # type: ignore[method-assign,misc]
+        self.links.connected = lambda name: name.partition("=")[0] not in self.rejecting  # type: ignore[method-assign,misc]
         self.links.ask = self._ask  # type: ignore[method-assign]
         self.votes: list[str] = []
         self.peers = RegionPeers(self.links, ADDRESSES, tuple, clock=lambda: self.now, epochs_path=state_dir / "e.json")
@@ -63,26 +63,26 @@ class Watched:
 
 async def test_the_nearest_claims_as_soon_as_rejections_have_lasted(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     assert DEAD_S <= await us.pass_until_taken() <= DEAD_S + 0.3
     assert us.votes == ["asia=127.0.0.1:2"]
 
 
 async def test_the_next_nearest_leaves_it_a_step_longer(tmp_path: Path) -> None:
     us = Watched(tmp_path, eu_from_asia_s=0.01)
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     assert DEAD_S + STEP_S <= await us.pass_until_taken() <= DEAD_S + STEP_S + 0.3
 
 
 async def test_a_fleet_that_starts_is_given_time(tmp_path: Path) -> None:
     us = Watched(tmp_path, heard=False)
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     assert await us.pass_until_taken() >= STARTING_S
 
 
 async def test_engines_that_do_not_answer_are_left_alone_and_asked_again(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     us.engines_answer = False
     await us.pass_until_taken(5.0)
     assert us.votes == []
@@ -106,7 +106,7 @@ async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_pat
 
 async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     for _ in range(50):
         await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
         await us.pass_until_taken(0.05)
@@ -127,6 +127,6 @@ async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tm
 async def test_one_of_a_regions_gateways_claims(tmp_path: Path, claims: bool) -> None:
     us = Watched(tmp_path)
     us.takeover._claims_here = lambda: claims
-    us.refusing.add("eu")
+    us.rejecting.add("eu")
     await us.pass_until_taken(5.0)
     assert us.peers.epochs.serves("eu") is claims

@@ -1,4 +1,4 @@
-"""Options of an engine: wrong ones are refused when it starts."""
+"""Options of an engine: wrong ones are rejected when it starts."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
     ("arguments", "sentence"),
     [
         (["--host", "10.0.0.1"], "not loopback"),
-        (["--host", "0.0.0.0"], "not loopback"),  # noqa: S104 - it is to be refused
+        (["--host", "0.0.0.0"], "not loopback"),  # noqa: S104 - it is to be rejected
         (["--tls-key", "k.pem"], "TLS needs all"),
         (["--slot-kib", "1"], "--slot-kib"),
         (["--dram-mib", "0"], "no slot"),

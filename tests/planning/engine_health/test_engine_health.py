@@ -140,8 +140,8 @@ def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limi
 
 
 def test_what_all_engines_reject_is_no_engines_fault() -> None:
-    refusing = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
-    assert {each.state for plan in rounds(refusing, 20.0) for each in plan.verdicts} == {"healthy"}
+    rejecting = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
+    assert {each.state for plan in rounds(rejecting, 20.0) for each in plan.verdicts} == {"healthy"}
 
 
 def test_one_clients_bad_requests_among_others_are_no_sign() -> None:

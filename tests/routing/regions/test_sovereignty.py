@@ -1,4 +1,4 @@
-"""Sovereignty rules: the first match decides, and documents that cannot mean what they say are refused."""
+"""Sovereignty rules: the first match decides, and documents that cannot mean what they say are rejected."""
 
 import msgspec
 import pytest

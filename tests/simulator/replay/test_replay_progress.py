@@ -27,7 +27,7 @@ def test_a_terminal_gets_a_bar_with_the_counts() -> None:
     assert isinstance(progress, Bar)
     progress.update(_counter())
     progress.close()
-    assert "ok 1, refused 1, failed 0" in terminal.getvalue()
+    assert "ok 1, rejected 1, failed 0" in terminal.getvalue()
 
 
 def test_a_log_gets_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,4 +39,4 @@ def test_a_log_gets_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         progress.update(_counter())
     progress.close()
-    assert log.getvalue() == "replay: 2/∞ requests, ok 1, refused 1, failed 0\n"
+    assert log.getvalue() == "replay: 2/∞ requests, ok 1, rejected 1, failed 0\n"

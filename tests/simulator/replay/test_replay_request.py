@@ -119,10 +119,10 @@ async def test_a_rejected_request_is_sent_again_where_wanted(ask: _Ask) -> None:
 
 
 async def test_another_status_failed_with_its_message(ask: _Ask) -> None:
-    async def refuse(request: web.Request) -> web.StreamResponse:
+    async def reject(request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "wrong key"}}, status=401)
 
-    outcome = await ask(refuse)
+    outcome = await ask(reject)
     assert (outcome.status, outcome.error) == ("failed", "HTTP 401: wrong key")
 
 

@@ -1,4 +1,4 @@
-"""The Capacity page: who sees it, what it says, what it refuses."""
+"""The Capacity page: who sees it, what it says, what it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine drawer's server side: card, decision, verbs; who may what, and what is refused."""
+"""The engine drawer's server side: card, decision, verbs; who may what, and what is rejected."""
 
 from __future__ import annotations
 

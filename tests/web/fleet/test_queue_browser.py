@@ -59,7 +59,7 @@ def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_he
 
 
 def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(page: Page) -> None:
-    page.hover("#queue-refused sy-rates", position={"x": 500, "y": 10})
+    page.hover("#queue-rejected sy-rates", position={"x": 500, "y": 10})
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_contain_text("Dispatched at once")
     page.mouse.move(5, 5)
@@ -76,7 +76,7 @@ def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(pa
 def test_the_table_twin_has_the_queue_with_its_reasons(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?view=table&pool=pool-0")
     page.click('#twin-tabs [data-view="queue"]')
-    expect(page.locator("#twin thead")).to_contain_text("Refused because")
+    expect(page.locator("#twin thead")).to_contain_text("Rejected because")
     cells = page.locator("#twin tbody").inner_text()
     assert "SLO-infeasible" in cells
     assert "chat-70b" in cells

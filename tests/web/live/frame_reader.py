@@ -90,7 +90,7 @@ def apply_more(state: Frame, more: Frame) -> None:
 
 
 def _moved(head: dict[str, Any], by: int, renewed: int) -> list[list[Any]]:
-    """Return the refusals of a head `by` columns later, without those of the `renewed` last columns."""
+    """Return the rejections of a head `by` columns later, without those of the `renewed` last columns."""
     last = head["columns"] - renewed
     return [[pool, place - by, codes] for pool, place, codes in head["refusals"] if 0 <= place - by < last]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from web.live.rejection_words import rejection_word
 
 from gateway.contracts.fleet_sample import STATES, FleetSample
 from routing.values import reasons
@@ -15,7 +16,6 @@ from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.live.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory, ScopedHistory
-from web.live.refusal_words import refusal_word
 from web.live.verdict import judge
 
 START = 1_800_000_000.0
@@ -118,9 +118,9 @@ def test_a_new_policy_version_needs_a_keyframe(samples: list[FleetSample]) -> No
 
 def test_python_and_javascript_word_rejections_alike() -> None:
     text = (Path(__file__).parents[3] / "web/frontend/fleet/queue/queue_figures.js").read_text()
-    listed = text.split("export const REFUSALS = {")[1].split("}")[0]
-    assert dict(re.findall(r"(\w+): '([^']+)'", listed)) == {code: refusal_word(code) for code in reasons.REJECTIONS}
-    assert refusal_word("a_code_of_tomorrow") == "a code of tomorrow"
+    listed = text.split("export const REJECTIONS = {")[1].split("}")[0]
+    assert dict(re.findall(r"(\w+): '([^']+)'", listed)) == {code: rejection_word(code) for code in reasons.REJECTIONS}
+    assert rejection_word("a_code_of_tomorrow") == "a code of tomorrow"
 
 
 def test_python_and_javascript_name_the_same_series() -> None:

@@ -1,4 +1,4 @@
-"""The policy editor in a real browser over the whole program: refused, published, beaten, merged, rolled back."""
+"""The policy editor in a real browser over the whole program: rejected, published, beaten, merged, rolled back."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def show(client: Client, path: str, status: int = 200) -> str:
     return unescape(page_text(answer))
 
 
-def is_refusal(page: str, needed: str) -> bool:
+def is_rejection(page: str, needed: str) -> bool:
     return "Your role does not allow this" in page and needed in page and "<form class=" not in page
 
 
@@ -67,7 +67,7 @@ def test_a_viewer_reads_which_role_a_form_needs_and_never_gets_it(viewer: Client
     listed = show(viewer, path.partition("?")[0])
     assert FORMS[path] in listed
     assert "?new" not in listed
-    assert is_refusal(show(viewer, path, 403), "This requires the role operator in")
+    assert is_rejection(show(viewer, path, 403), "This requires the role operator in")
 
 
 @pytest.mark.parametrize("path", FORMS)
@@ -84,10 +84,10 @@ def test_who_operates_one_pool_is_offered_that_pool_alone(pool: Pool, other: Cli
     assert "pool=chat" not in show(other, "/experiments/shadows?new")
     assert ">chat<" not in show(other, "/experiments/recordings?new=window")
     for path in ("/experiments?new&pool=chat", "/experiments/shadows?new&pool=chat"):
-        assert is_refusal(show(other, path, 403), "This requires the role operator in pool chat.")
+        assert is_rejection(show(other, path, 403), "This requires the role operator in pool chat.")
     policy = pool.policy.slug
     needed = "This requires the role operator in every pool of the policy."
-    assert is_refusal(show(other, f"/experiments/canaries?new&policy={policy}", 403), needed)
+    assert is_rejection(show(other, f"/experiments/canaries?new&policy={policy}", 403), needed)
     assert 'name="policy" value="zoo-policy"' in show(other, "/experiments/canaries?new")
 
 
@@ -108,7 +108,7 @@ def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
     sent = {**form, "trace": SimpleUploadedFile("t.jsonl", b"{}")} if "trace" in form else form
     answer = other.post(path, sent)
     assert answer.status_code == 403
-    assert is_refusal(page_text(answer), "This requires the role operator in")
+    assert is_rejection(page_text(answer), "This requires the role operator in")
     assert AuditEvent.objects.count() == before
 
 
@@ -127,14 +127,14 @@ def test_a_recording_says_what_its_verbs_need(pool: Pool, viewer: Client) -> Non
     page = show(viewer, address)
     assert "Running a what-if and deleting require the role operator in pool chat." in page
     assert "What-if with this" not in page
-    assert is_refusal(show(viewer, f"{address}&delete", 403), "This requires the role operator in pool chat.")
+    assert is_rejection(show(viewer, f"{address}&delete", 403), "This requires the role operator in pool chat.")
 
 
 def test_the_questions_of_a_policy_are_not_shown_to_who_may_not_answer(pool: Pool, viewer: Client) -> None:
     address = f"/policies/{pool.policy.slug}"
     for asked in ("?draft=2&ask=publish", "?ask=roll-back&version=1"):
         needed = "This requires the role operator in every pool of the policy."
-        assert is_refusal(show(viewer, address + asked, 403), needed)
+        assert is_rejection(show(viewer, address + asked, 403), needed)
     half = make_person("pool_operator", pool)
     Pool.objects.create(slug="more", name="more", region=pool.region, served_model="m", policy=pool.policy)
     page = show(client_of(half), address)
@@ -148,4 +148,4 @@ def test_an_observing_pool_says_that_routing_needs_an_admin(pool: Pool) -> None:
     observed = Shadow.objects.get()
     operator, address = client_of(make_person("operator")), f"/experiments/shadows/{observed.pk}"
     assert "Starting to route requires the role admin in all pools." in show(operator, address)
-    assert is_refusal(show(operator, f"{address}?ask", 403), "requires the role admin in all pools.")
+    assert is_rejection(show(operator, f"{address}?ask", 403), "requires the role admin in all pools.")

@@ -148,7 +148,7 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
             why=_why(request),
         )
     except EngineNotEmptyError as error:
-        return _again(request, engine, status=409, confirm=confirm_delete(engine, seen) | {"refusal": str(error)})
+        return _again(request, engine, status=409, confirm=confirm_delete(engine, seen) | {"rejection": str(error)})
     except StaleRevisionError as error:
         return _again(
             request, error.current, note=f"{engine.name} was changed by somebody else. Review it.", status=412

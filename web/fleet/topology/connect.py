@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
 from controlplane.fleet.connect.connection import make_connection, plan_connection, targets
-from controlplane.fleet.connect.engine_facts import ConnectRefusedError
+from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError
@@ -31,13 +31,13 @@ def connect(request: HttpRequest) -> HttpResponse:
         return topology_page(request, actor, seen_pools(actor), note=ADMINS_ONLY, status=403)
     try:
         return _next_step(request, actor)
-    except ConnectRefusedError as error:
-        refusal = error
+    except ConnectRejectedError as error:
+        rejection = error
     except (RejectedUrlError, InvalidFieldsError) as error:
         found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
-        refusal = ConnectRefusedError(" ".join(f"{each.path}: {each.message}" for each in found), "Put it right.")
+        rejection = ConnectRejectedError(" ".join(f"{each.path}: {each.message}" for each in found), "Put it right.")
     return topology_page(
-        request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, refusal=refusal), status=422
+        request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
     )
 
 

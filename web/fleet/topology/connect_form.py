@@ -7,7 +7,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.fleet.connect.connection import Connection, Wishes
-from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts
+from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
 from web.shell.form_field import CHECKS, FormField, Option, filled
@@ -51,16 +51,16 @@ def connect_drawer(
     plan: Connection | None = None,
     facts: EngineFacts | None = None,
     others: int = 0,
-    refusal: ConnectRefusedError | None = None,
+    rejection: ConnectRejectedError | None = None,
 ) -> dict[str, Any]:
-    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was refused.
+    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was rejected.
 
     `facts` are those of the whole engine, `others` the further ranks that are connected as `plan` says.
     """
     values = dict(posted.lists()) if posted else {}
-    drawer: dict[str, Any] = {"kind": "connect", "refusal": refusal, "fields": filled([_URL], values)}
+    drawer: dict[str, Any] = {"kind": "connect", "rejection": rejection, "fields": filled([_URL], values)}
     drawer["further"] = filled(_FURTHER, values)
-    drawer["open"] = any(field.value for field in drawer["further"]) or bool(refusal and refusal.estimable)
+    drawer["open"] = any(field.value for field in drawer["further"]) or bool(rejection and rejection.estimable)
     if consent:
         drawer["consent"] = allowed_by(consent)
     if plan:

@@ -155,13 +155,15 @@ def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
     """Return the question of a deletion, or why it cannot be answered yet."""
     left = in_flight(seen)
     lost = seen is not None and seen.state == "lost"
-    refusal = ""
+    rejection = ""
     if engine.desired_state == DesiredState.READY:
-        refusal = f"{engine.name} is serving. Drain it first; delete it when nothing is in flight."
+        rejection = f"{engine.name} is serving. Drain it first; delete it when nothing is in flight."
     elif left is None and not lost:
-        refusal = f"In-flight requests on {engine.name} are unknown: the gateway does not report it. Wait for a report."
+        rejection = (
+            f"In-flight requests on {engine.name} are unknown: the gateway does not report it. Wait for a report."
+        )
     elif left:
-        refusal = f"{count(left, 'request')} still in flight on {engine.name}. Delete it when they are done."
+        rejection = f"{count(left, 'request')} still in flight on {engine.name}. Delete it when they are done."
     effects = [
         ("In flight", "nothing"),
         ("Index", "its entries are removed"),
@@ -171,9 +173,9 @@ def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
         "do": "delete",
         "title": f"Delete {engine.name}?",
         "button": f"Delete {engine.name}",
-        "effects": [] if refusal else effects,
+        "effects": [] if rejection else effects,
         "warning": "",
-        "refusal": refusal,
+        "rejection": rejection,
     }
 
 

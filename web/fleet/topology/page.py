@@ -116,7 +116,7 @@ def topology_page(
 
 
 def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
-    """Return the address that shows the same without the form that was refused."""
+    """Return the address that shows the same without the form that was rejected."""
     if drawer and drawer["kind"] == "pool":
         return scope.address(settings=drawer["pool"].slug)
     engine = drawer.get("engine") if drawer and drawer["kind"] == "engine" else None

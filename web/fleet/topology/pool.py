@@ -33,7 +33,7 @@ def pool_drawer(
     problems: Sequence[FieldProblem] = (),
     observe_problem: str = "",
 ) -> dict[str, Any]:
-    """Return what the drawer of one pool shows; `typed` is a form that was refused with `problems`.
+    """Return what the drawer of one pool shows; `typed` is a form that was rejected with `problems`.
 
     `observe_problem` is why the pool was not let only observe; its question stands open again.
     """

@@ -36,7 +36,7 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
         drawer = pool_drawer(pool, actor, typed=typed, problems=error.problems)
         return topology_page(request, actor, pools, drawer=drawer, status=422)
     except (NotAllowedError, StaleRevisionError) as error:
-        return _refused(request, actor, pool, error)
+        return _rejected(request, actor, pool, error)
     request.session[NOTE] = f"Settings of {changed.name} saved; gateways apply them within a second."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
 
@@ -56,12 +56,12 @@ def observe(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=sent(request, "why"))
     except (NotAllowedError, StaleRevisionError) as error:
-        return _refused(request, actor, pool, error)
+        return _rejected(request, actor, pool, error)
     request.session[NOTE] = f"{changed.name} is observe-only; /v1 and /api/v1/route answer 409 for it."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
 
 
-def _refused(
+def _rejected(
     request: HttpRequest, actor: Actor, pool: Pool, error: NotAllowedError | StaleRevisionError
 ) -> HttpResponse:
     """Show the drawer again with why nothing was changed."""

@@ -15,7 +15,7 @@ import {
   whole,
 } from '../shell/format.js';
 import { stepWords } from '../shell/span_words.js';
-import { queueFigures, refusalText } from './queue/queue_figures.js';
+import { queueFigures, rejectionText } from './queue/queue_figures.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
 
 /** Goodput counts at this share of requests within the TTFT SLO. */
@@ -57,7 +57,7 @@ export function extreme(series, sign) {
 }
 
 /**
- * Requests per second that were granted or refused; those that ended, where the gateway says no more
+ * Requests per second that were dispatched or rejected; those that ended, where the gateway says no more
  * (web/live/verdict.py).
  * @param {(name: string, pool: number) => number} value
  * @param {number} pool
@@ -138,13 +138,13 @@ function stretchFigures(state, pools, series) {
 }
 
 /**
- * What the tile of the queue says below: why requests are refused, else how long the oldest has waited.
+ * What the tile of the queue says below: why requests are rejected, else how long the oldest has waited.
  * @param {FleetState} state
  * @param {number[]} pools
  * @param {Record<ScopeFigure, number>} now
  */
 function queueNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
-  if (refused > 0) return `refused: ${refusalText(queueFigures(state, pools).codes, 1)}`;
+  if (refused > 0) return `rejected: ${rejectionText(queueFigures(state, pools).codes, 1)}`;
   if (!(waiting > 0)) return Number.isNaN(waiting) ? 'no data' : 'none queued';
   const ids = new Set(pools.map((pool) => state.pools[pool].id));
   const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));

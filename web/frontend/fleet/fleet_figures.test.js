@@ -42,7 +42,7 @@ const state = {
   columnS: 2,
   engines: [{ pool: undefined }],
   nowOf: () => 2.5,
-  refusalsNow: () => ({ queue_full: 0.5 }),
+  rejectionsNow: () => ({ queue_full: 0.5 }),
   timeOf: (index) => index * 2,
   poolAt: (name, pool) => values[name][pool],
   poolNow: (name, pool) => values[name][pool],
@@ -66,15 +66,15 @@ test('tiles add up what can be added and name the pool of what cannot', () => {
   assert.equal(queue.note, 'oldest 2.50\u202fs');
 });
 
-test('the tile of the queue says why requests are refused while any are', () => {
+test('the tile of the queue says why requests are rejected while any are', () => {
   values.refusals_per_s = [0.5, 0];
   const queue = tileFigures(state, [0], 0)[5];
   values.refusals_per_s = [0, 0];
   assert.equal(queue.mark, 'hot');
-  assert.equal(queue.note, 'refused: queue full 0.5\u202f/s');
+  assert.equal(queue.note, 'rejected: queue full 0.5\u202f/s');
 });
 
-test('requests are those granted or refused, and those that ended where nothing is granted here', () => {
+test('requests are those dispatched or rejected, and those that ended where nothing is granted here', () => {
   const figure = (changes) => {
     const changed = { ...values, ...changes };
     const read = (name, pool) => changed[name][pool];

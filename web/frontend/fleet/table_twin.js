@@ -1,7 +1,7 @@
 /* The same data as the pictures, as tables: the engines at the cursor's moment, the lines, the strip, the moments. */
 
 import { clock, count, dayClock, duration, percentText, rate, ratio, short, whole } from '../shell/format.js';
-import { perSecond, queueFigures, refusalText } from './queue/queue_figures.js';
+import { perSecond, queueFigures, rejectionText } from './queue/queue_figures.js';
 import { byId, findAll, make, setText, stateShape } from '../shell/element.js';
 import { stepWords } from '../shell/span_words.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
@@ -100,13 +100,13 @@ const QUEUE = [
   figure('Wait, p90', 'queue_wait_p90_s', duration),
   figure('Overtaken, /s', 'overtaken_per_s', perSecond),
   figure('Migrated, /s', 'migrations_per_s', perSecond),
-  figure('Refused, /s', 'refusals_per_s', perSecond),
+  figure('Rejected, /s', 'refusals_per_s', perSecond),
   [
-    'Refused because',
+    'Rejected because',
     'wrap',
     (state, pool, index) => {
       const { codes } = queueFigures(state, [pool], index);
-      return refusalText(codes, codes.length);
+      return rejectionText(codes, codes.length);
     },
   ],
 ];

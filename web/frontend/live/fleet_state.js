@@ -56,11 +56,11 @@ export class FleetState {
   poolRing = {};
   heardRing = new Uint8Array(0);
   /** @type {(Map<number, Record<string, number>> | null)[]} */
-  refusalRing = [];
+  rejectionRing = [];
   /** @type {Map<string, (name: string) => number> | null} */
   livePools = null;
   /** @type {((poolId: string) => Record<string, number>) | null} */
-  liveRefusals = null;
+  liveRejections = null;
   bands = new BandSeries(this);
 
   /** Shape that column frames must have. */
@@ -104,7 +104,7 @@ export class FleetState {
     const { head } = frame;
     this.generation += 1;
     this.livePools = null;
-    this.liveRefusals = null;
+    this.liveRejections = null;
     this.columns = head.columns;
     this.columnS = head.column_s;
     this.hourColumns = head.strip_columns;
@@ -119,7 +119,7 @@ export class FleetState {
     this.engineByteRing = rings(ENGINE_BYTES, () => new Uint8Array(this.engines.length * this.columns));
     this.poolRing = rings(POOL_FLOATS, () => new Float32Array(this.pools.length * this.columns));
     this.heardRing = new Uint8Array(this.columns);
-    this.refusalRing = new Array(this.columns).fill(null);
+    this.rejectionRing = new Array(this.columns).fill(null);
     this.hour = frame.hour.slice();
     this.bands.reset();
     this.#takeHead(head, frame);
@@ -191,7 +191,7 @@ export class FleetState {
       this.now.set(live.now.subarray(row * width, (row + 1) * width), mine * width);
     });
     this.livePools = new Map(live.pools.map((pool, row) => [pool.id, (name) => live.poolAt(name, row, live.index)]));
-    this.liveRefusals = (poolId) => live.refusalsAt(live.poolRow(poolId), live.index);
+    this.liveRejections = (poolId) => live.rejectionsAt(live.poolRow(poolId), live.index);
     this.verdict = live.verdict;
     this.at = live.at;
     this.snapshotVersion = live.snapshotVersion;
@@ -253,22 +253,22 @@ export class FleetState {
   }
 
   /**
-   * Refusals of a pool per second by code in a column; {} where there was none, or nothing is known.
+   * Rejections of a pool per second by code in a column; {} where there was none, or nothing is known.
    * @param {number} pool
    * @param {number | null} index
    * @returns {Record<string, number>}
    */
-  refusalsAt(pool, index) {
+  rejectionsAt(pool, index) {
     if (index === null || index < this.first || index > this.last) return {};
-    return this.refusalRing[index % this.columns]?.get(pool) ?? {};
+    return this.rejectionRing[index % this.columns]?.get(pool) ?? {};
   }
 
   /**
-   * The newest refusals of a pool per second by code.
+   * The newest rejections of a pool per second by code.
    * @param {number} pool
    */
-  refusalsNow(pool) {
-    return this.liveRefusals ? this.liveRefusals(this.pools[pool].id) : this.refusalsAt(pool, this.index);
+  rejectionsNow(pool) {
+    return this.liveRejections ? this.liveRejections(this.pools[pool].id) : this.rejectionsAt(pool, this.index);
   }
 
   /**
@@ -349,7 +349,7 @@ export class FleetState {
     }
     this.heardRing[slot] = heard;
     const refused = frame.head.refusals.filter(([, at]) => at === place);
-    this.refusalRing[slot] = refused.length ? new Map(refused.map(([pool, , codes]) => [pool, codes])) : null;
+    this.rejectionRing[slot] = refused.length ? new Map(refused.map(([pool, , codes]) => [pool, codes])) : null;
     this.bands.changed(index);
   }
 
@@ -364,7 +364,7 @@ export class FleetState {
       for (const name of POOL_FLOATS) this.poolRing[name][pool * this.columns + slot] = NaN;
     }
     this.heardRing[slot] = 0;
-    this.refusalRing[slot] = null;
+    this.rejectionRing[slot] = null;
     this.bands.changed(index);
   }
 

@@ -66,7 +66,7 @@ export class PastFeed {
         signal: request.signal,
         headers: { Accept: 'application/octet-stream' },
       });
-      if (!answer.ok) throw new Error(await refusal(answer));
+      if (!answer.ok) throw new Error(await rejection(answer));
       const buffer = await answer.arrayBuffer();
       if (asked === this.asked) this.#take(buffer);
     } catch (error) {
@@ -92,7 +92,7 @@ export class PastFeed {
 }
 
 /** @param {Response} answer */
-async function refusal(answer) {
+async function rejection(answer) {
   if (answer.redirected || answer.status === 401 || answer.status === 403)
     return 'you are signed out; load this page again';
   const words = await answer.json().catch(() => ({}));

@@ -1,4 +1,4 @@
-"""The editor as a page, whatever led to it: opened, checked, refused, or with a question over it."""
+"""The editor as a page, whatever led to it: opened, checked, rejected, or with a question over it."""
 
 from __future__ import annotations
 

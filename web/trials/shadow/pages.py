@@ -26,7 +26,7 @@ from gateway.contracts.shadow_tally import Disagreement
 from web.live.engine_card import reason_title
 from web.shell.console_request import asked, sent
 from web.shell.form_field import NUMBER, SELECT, FormField, Option, whole_number
-from web.shell.refusal import Refusal
+from web.shell.rejection import Rejection
 from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture, gain_words
 from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
@@ -80,7 +80,7 @@ class ShadowPages(TrialPages):
 
     @override
     def shown(
-        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, refusal: Refusal | None
+        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, rejection: Rejection | None
     ) -> dict[str, Any]:
         figures, admin = figures_of(found), may(actor, Role.ADMIN)
         beside = ("actual", "Actual") if found.observed else ("base", f"v{found.base.number}")

@@ -32,7 +32,7 @@ from controlplane.trials.whatif.lifecycle import (
 from controlplane.trials.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
 from web.shell.console_request import asked, sent
 from web.shell.form_field import FormField
-from web.shell.refusal import Refusal
+from web.shell.rejection import Rejection
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.whatif.form import asked_from, is_window, whatif_fields
 from web.trials.whatif.pictures import band_picture, distribution
@@ -85,7 +85,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def shown(
-        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, refusal: Refusal | None
+        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, rejection: Rejection | None
     ) -> dict[str, Any]:
         standing = standing_of(found)
         return {

@@ -9,7 +9,7 @@ from controlplane.trials.whatif.result import (
     GOODPUT,
     HIT_RATE,
     ON_TIME,
-    REFUSED,
+    REJECTED,
     TRUSTED_ERROR,
     TTFT_MEAN,
     TTFT_P50,
@@ -71,7 +71,7 @@ def figure_rows(result: WhatIfResult) -> list[dict[str, str]]:
         TTFT_P99: "TTFT p99",
         HIT_RATE: "Token hit rate",
         CV: "Load CV, mean",
-        REFUSED: "Rejected",
+        REJECTED: "Rejected",
         GOODPUT: "Goodput",
     }
     rows = []
@@ -121,7 +121,7 @@ def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:
     said = {
         ON_TIME: f"Draft v{draft} would have had {one} on time instead of {other}",
         HIT_RATE: f"Draft v{draft} would have found {one} of prompt tokens in caches instead of {other}",
-        REFUSED: f"Draft v{draft} would have rejected {one} instead of {other}",
+        REJECTED: f"Draft v{draft} would have rejected {one} instead of {other}",
     }
     name = "a mean" if main.figure == TTFT_MEAN else "a p90"
     words = said.get(main.figure, f"Draft v{draft} would have had {name} TTFT of {one} instead of {other}")

@@ -127,17 +127,17 @@ def test_a_long_answer_a_silent_server_and_a_missing_secret(
     with pytest.raises(RejectedOrderError, match="bytes"):
         actuator(200, b" " * (MAX_ANSWER_BYTES + 1)).stop(order)
 
-    def refuse(*_args: Any) -> tuple[int, bytes]:
+    def reject(*_args: Any) -> tuple[int, bytes]:
         raise ConnectionRefusedError
 
     with pytest.raises(ActuatorError, match="ConnectionRefusedError"):
-        WebhookActuator(WebhookSettings(url=URL), post=refuse).stop(order)
+        WebhookActuator(WebhookSettings(url=URL), post=reject).stop(order)
     monkeypatch.delenv("SWITCHYARD_WEBHOOK_SECRET")
     with pytest.raises(ActuatorError, match="SWITCHYARD_WEBHOOK_SECRET"):
         actuator(200).stop(order)
 
 
-REFUSED = [
+REJECTED = [
     "http://169.254.169.254/x",
     "http://metadata.google.internal/x",
     "http://2130706433/x",
@@ -145,7 +145,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("url", REFUSED)
+@pytest.mark.parametrize("url", REJECTED)
 def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(order: EngineOrder, url: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"actuator_settings\.url"):
         checked_settings("webhook", {"url": url})

@@ -66,7 +66,7 @@ def test_a_new_pool_routes_unless_it_is_said(api: Api) -> None:
 def test_the_document_says_so(world: World) -> None:
     document: dict[str, Any] = Api(world).get("/api/schema/").json()
     put = document["paths"]["/api/v1/pools/{slug}"]["put"]
-    assert "refused with 400" in put["description"]
+    assert "rejected with 400" in put["description"]
     shapes = document["components"]["schemas"]
     changed, new = (shapes[name]["properties"]["mode"] for name in ("PoolChange", "NewPool"))
     assert "default" not in changed

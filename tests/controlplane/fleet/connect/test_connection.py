@@ -1,4 +1,4 @@
-"""What connecting an engine makes, reuses and refuses."""
+"""What connecting an engine makes, reuses and rejects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.fleet.connect.address import engine_address, is_allowed, may_be_asked
 from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
-from controlplane.fleet.connect.engine_facts import VLLM, ConnectRefusedError, EngineFacts
+from controlplane.fleet.connect.engine_facts import VLLM, ConnectRejectedError, EngineFacts
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -63,8 +63,8 @@ def connected(url: str, **wishes: object) -> Engine:
     return make_connection(planned(facts, url, **wishes), actor=ACTOR)
 
 
-def refused(facts: EngineFacts, **wishes: object) -> ConnectRefusedError:
-    with pytest.raises(ConnectRefusedError) as found:
+def refused(facts: EngineFacts, **wishes: object) -> ConnectRejectedError:
+    with pytest.raises(ConnectRejectedError) as found:
         planned(facts, **wishes)
     return found.value
 
@@ -122,20 +122,20 @@ def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> N
     engine = connected(URL)
     other = replace(FACTS, block_tokens=16, events="")
     Engine.objects.filter(pk=engine.pk).update(desired_state=DesiredState.READY)
-    with pytest.raises(ConnectRefusedError) as found:
+    with pytest.raises(ConnectRejectedError) as found:
         planned(other, "http://10.3.0.9:8000")
-    refusal = found.value
-    assert refusal.sentence == "Its blocks have 16 tokens, those of pool llama-3-1-8b 32."
-    assert "--block-size 32" in refusal.remedy
-    assert "--block-size 32" in refusal.start_line and "--kv-events-config" in refusal.start_line
-    assert "--block-size 16" not in refusal.start_line
+    rejection = found.value
+    assert rejection.sentence == "Its blocks have 16 tokens, those of pool llama-3-1-8b 32."
+    assert "--block-size 32" in rejection.remedy
+    assert "--block-size 32" in rejection.start_line and "--kv-events-config" in rejection.start_line
+    assert "--block-size 16" not in rejection.start_line
 
 
 def test_without_kv_events_it_names_the_one_flag() -> None:
-    refusal = refused(replace(FACTS, events=""))
-    assert refusal.sentence.startswith("It publishes no KV events")
-    assert "--kv-events-config '{" in refusal.remedy
-    assert refusal.start_line.startswith("vllm serve meta/Llama-3.1-8B ")
+    rejection = refused(replace(FACTS, events=""))
+    assert rejection.sentence.startswith("It publishes no KV events")
+    assert "--kv-events-config '{" in rejection.remedy
+    assert rejection.start_line.startswith("vllm serve meta/Llama-3.1-8B ")
     assert not Pool.objects.exists()
 
 
@@ -158,7 +158,7 @@ def test_each_rank_behind_an_address_becomes_a_target_of_its_own() -> None:
     assert {each.pool.slug for each in engines} == {"llama-3-1-8b"}
     assert [each[1].url for each in targets(RANKED, at(f"{URL}#1"))] == [f"{URL}#1"], "one that is named, alone"
     assert targets(FACTS, at(URL)) == [(FACTS, at(URL))]
-    with pytest.raises(ConnectRefusedError, match="no data-parallel rank 2"):
+    with pytest.raises(ConnectRejectedError, match="no data-parallel rank 2"):
         targets(RANKED, at(f"{URL}#2"))
     assert made_words(plan_connection(*found[0], Wishes()), 1).endswith("and 1 more, one per rank.")
 
@@ -171,16 +171,16 @@ def test_an_engine_that_only_prefills_is_registered_as_such() -> None:
 
 def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_rejected() -> None:
     connected(URL)
-    with pytest.raises(ConnectRefusedError, match="stands for all its ranks"):
+    with pytest.raises(ConnectRejectedError, match="stands for all its ranks"):
         plan_connection(*targets(RANKED, at(URL))[0], Wishes())
 
 
 @pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])
 def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: dict[str, int], words: str) -> None:
     facts = replace(FACTS, **change)  # type: ignore[arg-type]
-    refusal = refused(facts)
-    assert words in refusal.sentence
-    assert refusal.estimable
+    rejection = refused(facts)
+    assert words in rejection.sentence
+    assert rejection.estimable
     pool = make_connection(planned(facts, approximate=True), actor=ACTOR).pool
     assert pool.key_source == KeySource.APPROXIMATE
 
@@ -197,8 +197,8 @@ def test_where_pools_or_regions_are_several_it_asks_for_a_name(pool: Pool) -> No
         Pool.objects.create(slug=slug, name=slug, region=pool.region, served_model="llama", policy=pool.policy)
     assert "--pool" in refused(FACTS).remedy
     assert planned(pool="two").pool_slug == "two"
-    refusal = refused(FACTS, pool="three")
-    assert refusal.sentence == "meta/Llama-3.1-8B is served already, by one, two."
+    rejection = refused(FACTS, pool="three")
+    assert rejection.sentence == "meta/Llama-3.1-8B is served already, by one, two."
 
 
 def test_only_admins_connect() -> None:
@@ -209,7 +209,7 @@ def test_only_admins_connect() -> None:
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254", "http://metadata", "ftp://10.0.0.1:1", "10.0.0.1:8000"])
 def test_what_can_be_no_engine_is_never_asked(url: str) -> None:
-    with pytest.raises(ConnectRefusedError):
+    with pytest.raises(ConnectRejectedError):
         engine_address(url)
 
 

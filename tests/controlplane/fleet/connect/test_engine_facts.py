@@ -10,7 +10,7 @@ import pytest
 
 from bench.live.loopback_ports import free_ports
 from controlplane.fleet.connect.connection import start_line
-from controlplane.fleet.connect.engine_facts import ConnectRefusedError, EngineFacts, ask_engine
+from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
@@ -143,13 +143,13 @@ async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
     ],
 )
 async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConnectRefusedError, match=words) as refused:
+    with pytest.raises(ConnectRejectedError, match=words) as refused:
         await asked(answers)
     assert refused.value.remedy
 
 
 async def test_where_nobody_listens_it_says_so() -> None:
-    with pytest.raises(ConnectRefusedError, match="connection refused"):
+    with pytest.raises(ConnectRejectedError, match="connection refused"):
         await at(f"http://127.0.0.1:{free_ports(1)[0]}")
 
 

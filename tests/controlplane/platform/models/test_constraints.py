@@ -1,4 +1,4 @@
-"""The database itself refuses rows that make no sense."""
+"""The database itself rejects rows that make no sense."""
 
 from __future__ import annotations
 

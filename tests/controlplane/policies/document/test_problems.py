@@ -1,4 +1,4 @@
-"""A wrong policy is refused whole, with everything that is wrong."""
+"""A wrong policy is rejected whole, with everything that is wrong."""
 
 from __future__ import annotations
 

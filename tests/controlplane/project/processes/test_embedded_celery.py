@@ -22,20 +22,20 @@ from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0
 OUTAGE_S = 60.0
-REFUSED = 150
-"""Connections that a broker refuses in its outage. By itself Celery gives up after a hundred, about 46 minutes."""
+REJECTED = 150
+"""Connections that a broker rejects in its outage. By itself Celery gives up after a hundred, about 46 minutes."""
 RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup")
 
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let the broker be away at each thread's first tries, and nobody wait between two; return how many it refused."""
+    """Let the broker be away at each thread's first tries, and nobody wait between two; return how many it rejected."""
     refused = Counter[str]()
     establish = Transport.establish_connection
 
     def connect(transport: Any) -> Any:
         thread = threading.current_thread().name
-        if thread.startswith("celery-") and refused[thread] < REFUSED:
+        if thread.startswith("celery-") and refused[thread] < REJECTED:
             refused[thread] += 1
             raise transport.connection_errors[0]("the broker is away")
         return establish(transport)
@@ -234,7 +234,7 @@ def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, 
         stop_requested.clear()
     assert ended == []
     assert woken.is_set()
-    assert refused == {"celery-jobs": REFUSED, "celery-beat": REFUSED}
+    assert refused == {"celery-jobs": REJECTED, "celery-beat": REJECTED}
 
 
 def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, refused: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""The Sovereignty page: who sees and changes the rules, previews, refusals, what rules cost."""
+"""The Sovereignty page: who sees and changes the rules, previews, rejections, what rules cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawer that connects an engine, and the one that creates a pool: who may, each step, and what is refused."""
+"""The drawer that connects an engine, and the one that creates a pool: who may, each step, and what is rejected."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ function outcomeWords(outcome) {
     failed: `It failed (${outcome.error}).`,
     refused: `It was rejected (${outcome.error}).`,
     cancelled: 'The client went away.',
-    client_error: `The engine refused it (${outcome.error}).`,
+    client_error: `The engine rejected it (${outcome.error}).`,
   };
   return `${first}${cached}${end[outcome.state] ?? outcome.state}`.trim();
 }

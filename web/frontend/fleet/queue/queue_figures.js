@@ -1,4 +1,4 @@
-/* What the queue of some pools together does: queued requests, grants, migrations and refusals; and the words for it. */
+/* What the queue of some pools together does: queued requests, dispatches, migrations and rejections; and the words for it. */
 
 import { NARROW, duration, rate, whole } from '../../shell/format.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */
@@ -19,7 +19,7 @@ export const REFUSALS = {
  * A code in words.
  * @param {string} code
  */
-export const refusalWord = (code) =>
+export const rejectionWord = (code) =>
   (Object.hasOwn(REFUSALS, code) && REFUSALS[/** @type {keyof typeof REFUSALS} */ (code)]) || code.replaceAll('_', ' ');
 
 /** Series of a pool that are added up over pools, by their names here. */
@@ -96,7 +96,7 @@ export function queueFigures(state, pools, index = null) {
   /** @type {Map<string, number>} */
   const codes = new Map();
   for (const pool of pools) {
-    const refusals = index === null ? state.refusalsNow(pool) : state.refusalsAt(pool, index);
+    const refusals = index === null ? state.rejectionsNow(pool) : state.rejectionsAt(pool, index);
     for (const [code, perS] of Object.entries(refusals)) codes.set(code, (codes.get(code) ?? 0) + perS);
   }
   const sorted = [...codes].sort(([one, often], [other, rare]) => rare - often || one.localeCompare(other));
@@ -110,11 +110,11 @@ export function queueFigures(state, pools, index = null) {
 export const perSecond = (value) => (value === 0 ? '0' : rate(value));
 
 /**
- * Why requests are refused, the most frequent reason first: "queue full 0.3 /s, waited too long 0.1 /s"; '' for none.
+ * Why requests are rejected, the most frequent reason first: "queue full 0.3 /s, waited too long 0.1 /s"; '' for none.
  * @param {[code: string, perS: number][]} codes
  */
-export function refusalText(codes, most = 3) {
-  const shown = codes.slice(0, most).map(([code, perS]) => `${refusalWord(code)} ${rate(perS)}${NARROW}/s`);
+export function rejectionText(codes, most = 3) {
+  const shown = codes.slice(0, most).map(([code, perS]) => `${rejectionWord(code)} ${rate(perS)}${NARROW}/s`);
   return shown.join(', ') + (codes.length > most ? ` and ${codes.length - most} more` : '');
 }
 
@@ -141,7 +141,7 @@ export function queueParts(state, pools, focus, index) {
     ['Migrated', per(figures.migrated)],
     [
       'Rejected',
-      figures.codes.length ? `${per(figures.refused)}: ${refusalText(figures.codes)}` : per(figures.refused),
+      figures.codes.length ? `${per(figures.refused)}: ${rejectionText(figures.codes)}` : per(figures.refused),
     ],
   ];
 }

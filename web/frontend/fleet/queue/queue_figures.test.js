@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { queueFigures, queueParts, queueSeries, refusalText, refusalWord, scaleTop, stacked } from './queue_figures.js';
+import { queueFigures, queueParts, queueSeries, rejectionText, rejectionWord, scaleTop, stacked } from './queue_figures.js';
 
 const values = {
   bound: [3, NaN],
@@ -20,8 +20,8 @@ const state = {
   pools: [{ name: 'chat' }, { name: 'agents' }],
   poolAt: (name, pool, index) => (index === 1 ? values[name][pool] : NaN),
   poolNow: (name, pool) => values[name][pool],
-  refusalsAt: (pool, index) => (index === 1 ? refusals[pool] : {}),
-  refusalsNow: (pool) => refusals[pool],
+  rejectionsAt: (pool, index) => (index === 1 ? refusals[pool] : {}),
+  rejectionsNow: (pool) => refusals[pool],
 };
 
 test('pools add up, and what one of them does not know is left out', () => {
@@ -45,14 +45,14 @@ test('a series is unknown where no pool knows it, and zero stays zero', () => {
 
 test('refusals say why, the most frequent first, and an unknown code says itself', () => {
   assert.equal(
-    refusalText([
+    rejectionText([
       ['hopeless', 0.3],
       ['queue_full', 0.2],
     ]),
     'SLO-infeasible 0.3\u202f/s, queue full 0.2\u202f/s',
   );
   assert.match(
-    refusalText([
+    rejectionText([
       ['a', 4],
       ['b', 3],
       ['c', 2],
@@ -60,8 +60,8 @@ test('refusals say why, the most frequent first, and an unknown code says itself
     ]),
     /c 2\.0\u202f\/s and 1 more$/,
   );
-  assert.equal(refusalWord('a_code_of_tomorrow'), 'a code of tomorrow');
-  assert.equal(refusalText([]), '');
+  assert.equal(rejectionWord('a_code_of_tomorrow'), 'a code of tomorrow');
+  assert.equal(rejectionText([]), '');
 });
 
 test('the readout tells the queue of a moment, and what is unknown is no zero', () => {

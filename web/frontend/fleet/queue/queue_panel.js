@@ -1,7 +1,7 @@
-/* The queue at the gateway, on the time axis of the heat: queued requests that wait, grants, refusals and migrations. */
+/* The queue at the gateway, on the time axis of the heat: queued requests that wait, dispatches, rejections and migrations. */
 
 import { clock, rate, whole, NARROW } from '../../shell/format.js';
-import { perSecond, queueFigures, queueParts, queueSeries, refusalText, scaleTop, stacked } from './queue_figures.js';
+import { perSecond, queueFigures, queueParts, queueSeries, rejectionText, scaleTop, stacked } from './queue_figures.js';
 import { palette } from '../../charts/palette.js';
 import { byId, make, required, setText } from '../../shell/element.js';
 /** @import { Rates } from '../../charts/rates.js' */
@@ -135,7 +135,7 @@ export class QueuePanel {
     for (const { plan, values } of this.rows) {
       for (const { name, cell } of values) setText(cell, plan.figure(now[name]));
     }
-    const why = refusalText(now.codes);
+    const why = rejectionText(now.codes);
     byId('queue-refused').title = why ? `Rejected: ${why}` : '';
     // A stretch of the past gets new words twice a second, and new columns seldom.
     const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
@@ -229,7 +229,7 @@ export class QueuePanel {
 export function foldedWords({ bound, unbound, refused, codes }) {
   const waiting = `${whole(bound)} bound and ${whole(unbound)} unbound requests queued`;
   return codes.length
-    ? `${waiting}; rejected ${rate(refused)}${NARROW}/s: ${refusalText(codes)}`
+    ? `${waiting}; rejected ${rate(refused)}${NARROW}/s: ${rejectionText(codes)}`
     : `${waiting}; none rejected`;
 }
 

@@ -21,7 +21,7 @@ test('a summary says what is now and what was most', () => {
   assert.equal(rowSummary(plan, { bound: 4, refused: NaN }, series), 'Queued requests: bound 4, at most 4; refused —.');
 });
 
-test('folded, the queue still says who waits and why requests are refused', () => {
+test('folded, the queue still says who waits and why requests are rejected', () => {
   assert.equal(
     foldedWords({ bound: 3, unbound: 0, refused: 0, codes: [] }),
     '3 bound and 0 unbound requests queued; none rejected',

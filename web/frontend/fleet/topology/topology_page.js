@@ -9,7 +9,7 @@ const POLL_MS = 1000;
 const FILTER_MS = 250;
 const FIELDS = 'input, textarea, select, [contenteditable]';
 
-/** The address of what is shown; after a form that was refused it is not the document's own. */
+/** The address of what is shown; after a form that was rejected it is not the document's own. */
 const here = () => byId('topology').dataset.address || location.href;
 const rows = () => findAll(document, 'tr[data-engine]');
 

@@ -9,7 +9,7 @@ test('numbers go into the document as they were typed', () => {
   );
 });
 
-test('what is no number goes in as text, for the server to refuse it by its path', () => {
+test('what is no number goes in as text, for the server to reject it by its path', () => {
   assert.deepEqual(
     ['abc', '1,000', '01', 'NaN', '+1', '1.'].map((text) => pieceOfText(text, 'whole')),
     ['"abc"', '"1,000"', '"01"', '"NaN"', '"+1"', '"1."'],

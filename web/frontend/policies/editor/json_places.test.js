@@ -27,7 +27,7 @@ test('every value stands where its place says', () => {
   assert.equal(text.slice(places.get('c').keyStart, places.get('c').keyStart + 3), '"c"');
 });
 
-test('it refuses what JSON.parse refuses, with the place', () => {
+test('it rejects what JSON.parse rejects, with the place', () => {
   const wrong = [
     '',
     '{',
@@ -56,7 +56,7 @@ test('it refuses what JSON.parse refuses, with the place', () => {
   assert.deepEqual(error, { line: 3, column: 3, message: 'a name in quotes is expected, not "b"' });
 });
 
-test('it refuses a name that stands twice and a document without a bottom', () => {
+test('it rejects a name that occurs twice and a document without a bottom', () => {
   assert.match(readPlaces('{"a": 1, "a": 2}').error.message, /"a" appears twice/);
   assert.match(readPlaces('['.repeat(5000)).error.message, /nested too deeply/);
 });

@@ -19,15 +19,15 @@ _WORDS = {
 }
 
 
-def refusal_word(code: str) -> str:
+def rejection_word(code: str) -> str:
     """Return a code in words; an unknown one says itself."""
     return _WORDS.get(code, code.replace("_", " "))
 
 
-def refused_words(refusals: Mapping[str, float]) -> str:
-    """Return how many requests are refused and why: "29 /s refused, mostly queue full"; "" where none is."""
+def rejected_words(refusals: Mapping[str, float]) -> str:
+    """Return how many requests are rejected and why: "29 /s rejected, mostly queue full"; "" where none is."""
     if not refusals:
         return ""
     often = max(sorted(refusals), key=lambda code: refusals[code])
     mostly = "mostly " if len(refusals) > 1 else ""
-    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s rejected, {mostly}{refusal_word(often)}"
+    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s rejected, {mostly}{rejection_word(often)}"
