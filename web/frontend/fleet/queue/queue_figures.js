@@ -1,4 +1,4 @@
-/* What the queue of some pools together does: queued requests, dispatches, migrations and rejections; and the words for it. */
+/* What the queue of some pools together does: queued requests, dispatches, migrations, rejections; its wording. */
 
 import { NARROW, duration, rate, whole } from '../../shell/format.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */

@@ -1,6 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { queueFigures, queueParts, queueSeries, rejectionText, rejectionWord, scaleTop, stacked } from './queue_figures.js';
+import {
+  queueFigures,
+  queueParts,
+  queueSeries,
+  rejectionText,
+  rejectionWord,
+  scaleTop,
+  stacked,
+} from './queue_figures.js';
 
 const values = {
   bound: [3, NaN],

@@ -1,4 +1,4 @@
-/* The queue at the gateway, on the time axis of the heat: queued requests that wait, dispatches, rejections and migrations. */
+/* The queue at the gateway on the time axis of the heat: queued requests, dispatches, rejections and migrations. */
 
 import { clock, rate, whole, NARROW } from '../../shell/format.js';
 import { perSecond, queueFigures, queueParts, queueSeries, rejectionText, scaleTop, stacked } from './queue_figures.js';
