@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from web.live.rejection_words import rejection_word
 
 from gateway.contracts.fleet_sample import STATES, FleetSample
 from routing.values import reasons
@@ -16,6 +15,7 @@ from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.live.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory, ScopedHistory
+from web.live.rejection_words import rejection_word
 from web.live.verdict import judge
 
 START = 1_800_000_000.0
