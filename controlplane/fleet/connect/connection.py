@@ -181,13 +181,13 @@ def _refuse_inexact(facts: EngineFacts) -> None:
     """Refuse an engine whose cache cannot be known exactly, with the one thing to do."""
     if facts.ranks > 1:
         raise ConnectRefusedError(
-            f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
-            "Start each rank as an engine of its own and connect each.",
+            f"It has {facts.ranks} data-parallel ranks behind one address, each with its own cache.",
+            "Start each rank as a separate engine and connect each.",
             estimable=True,
         )
     if flag := _missing_events(facts):
         raise ConnectRefusedError(
-            "It publishes no KV events, so nobody can know what it has cached.",
+            "It publishes no KV events, so its cache contents are unknown.",
             f"Add this flag to its start line: {flag}",
             start_line=start_line(facts, flag),
             estimable=True,

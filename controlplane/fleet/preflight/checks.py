@@ -213,8 +213,8 @@ class EnginePreflight:
         ranks = info.dp_size if info else metrics.ranks if metrics else 1
         if ranks > 1:
             raise PreflightFailedError(
-                f"It has {ranks} data-parallel ranks behind one address, each with a cache of its own.",
-                "Start each rank as an engine of its own."
+                f"It has {ranks} data-parallel ranks behind one address, each with its own cache.",
+                "Start each rank as a separate engine."
                 if info
                 else f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
             )

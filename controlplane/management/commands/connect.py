@@ -253,7 +253,7 @@ class Command(BaseCommand):
             if refusal.estimable:
                 lines.append("→ Or repeat with --approximate: a new pool estimates hits from prompts.")
             if refusal.start_line:
-                lines += ["The whole start line, as far as the engine tells it:", refusal.start_line]
+                lines += ["Start command, as far as the engine reports it:", refusal.start_line]
             for line in lines:
                 connecting.say(line)
             return False
