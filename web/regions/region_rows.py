@@ -100,7 +100,7 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
         return "lost", "No engine takes work"
     if queued > FULL_QUEUE:
         return "hot", "Full, forwards" if forwards else "Full"
-    return ("serving", "Forwards some") if forwards else ("serving", "Has room")
+    return ("serving", "Forwards some") if forwards else ("serving", "Free capacity")
 
 
 def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:

@@ -193,7 +193,7 @@ def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) ->
     send(operator, "override", engines="3", length_s="900", revision="1")
     answer = send(operator, "freeze", revision="1")
     assert answer.status_code == 412
-    assert "Somebody else changed this pool" in page_text(answer)
+    assert "Another person changed this pool" in page_text(answer)
     assert not Steering.objects.get().frozen
 
 

@@ -68,7 +68,7 @@ def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> No
 def test_a_preview_changes_nothing_and_says_which_hops_it_would(admin: Client) -> None:
     answer = send(admin, "preview")
     assert answer.status_code == 200
-    assert "3 hops changed against the rules in force" in words(answer)
+    assert "3 hops changed from the rules in force" in words(answer)
     assert document_in_force().rules == ()
 
 
