@@ -136,7 +136,7 @@ def _made(plan: Connection) -> Engine:
         raise ConnectRefusedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
     except InvalidFieldsError as error:
         first = error.problems[0]
-        raise ConnectRefusedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
+        raise ConnectRefusedError(f"{first.path}: {first.message}", "Correct it and connect again.") from None
 
 
 def _take_preflights() -> None:
