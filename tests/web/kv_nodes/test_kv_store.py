@@ -182,7 +182,7 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
         row("o-2", planner="shrink", outcome="kept", blocks=0, bytes=0, worth="none", asked_at=1_800_000_001.0),
     )
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
-    assert "Cold copies a replica that nobody loads from kv-2 kv-1 keeps its copy" in page
+    assert "Cold copies a replica that no engine loads from kv-2 kv-1 keeps its copy" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Missed: asked for again" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed yet" in page

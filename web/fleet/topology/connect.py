@@ -35,7 +35,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         refusal = error
     except (RejectedUrlError, InvalidFieldsError) as error:
         found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
-        refusal = ConnectRefusedError(" ".join(f"{each.path}: {each.message}" for each in found), "Put it right.")
+        refusal = ConnectRefusedError(" ".join(f"{each.path}: {each.message}" for each in found), "Correct the form.")
     return topology_page(
         request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, refusal=refusal), status=422
     )
