@@ -188,7 +188,7 @@ def _refuse_inexact(facts: EngineFacts) -> None:
     if flag := _missing_events(facts):
         raise ConnectRefusedError(
             "It publishes no KV events, so its cache contents are unknown.",
-            f"Add this flag to its start line: {flag}",
+            f"Add this flag to its start command: {flag}",
             start_line=start_line(facts, flag),
             estimable=True,
         )

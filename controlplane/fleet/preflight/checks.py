@@ -257,7 +257,7 @@ class EnginePreflight:
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",
-                f"Add this flag to its start line, or enter its event endpoint: {events_flag(self._subject.url)}",
+                f"Add this flag to its start command, or enter its event endpoint: {events_flag(self._subject.url)}",
             )
         first = min(sources, key=lambda source: source.data_parallel_rank)
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
