@@ -186,7 +186,8 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
         found.append(
             warning(
                 f"No report from {count(len(silent), 'KV node')} for 15 s: {_first(silent)}.",
-                "Look at their logs and at the key with which they register; delete those that are gone over the API.",
+                "Check their logs and their API key. Delete nodes that no longer exist "
+                "(KV store page, or DELETE /api/v1/kv_nodes/{name}).",
             )
         )
     if astray:

@@ -14,7 +14,7 @@ class StaleRevisionError(RuntimeError):
 
     def __init__(self, current: Any) -> None:
         self.current = current
-        super().__init__(f"somebody else changed {current}; reload it and repeat your change")
+        super().__init__(f"someone else changed {current}; reload it and repeat your change")
 
 
 def locked(thing: Revised, expected: int | None) -> Revised:

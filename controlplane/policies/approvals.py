@@ -40,7 +40,7 @@ class CannotApproveError(ConflictError):
 def who_may_approve(version: PolicyVersion) -> str:
     """Return in words who may approve the version."""
     besides = f" other than {version.author.get_username()}, who wrote it" if version.author else ""
-    return f"anybody with the role operator in every pool of the policy{besides}"
+    return f"anyone with the role operator in every pool of the policy{besides}"
 
 
 def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
@@ -48,7 +48,7 @@ def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
     if actor.user is None:
         return "Only a person can approve: sign in. API keys cannot."
     if version.author_id == actor.user.pk:
-        return f"You wrote v{version.number}; somebody else must approve it."
+        return f"You wrote v{version.number}; a second person must approve it."
     if version.published_at is not None:
         return f"v{version.number} was already live; there is nothing to approve."
     return ""

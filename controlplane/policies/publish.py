@@ -42,7 +42,7 @@ class StalePolicyError(RuntimeError):
     def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
         self.live = live
         where = f"version {live.number} is live" if live else "no version is live"
-        super().__init__(f"somebody else published {policy}: {where}; review it and publish again")
+        super().__init__(f"someone else published {policy}: {where}; review it and publish again")
 
 
 def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = False, why: str = "") -> Policy:

@@ -27,19 +27,22 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = "least_loaded"
     fall_back: Annotated[
         bool,
-        about("Fall back", "Lets the simple rule place all sessions while the policy loses to it; off: compare only."),
+        about("Fall back", "Lets the simple rule place all sessions while the policy does worse; off: compare only."),
     ] = True
     guards: Annotated[
-        GuardDocument, about("Guardrails", "How much worse than the simple rule the policy must be to lose.")
+        GuardDocument, about("Guardrails", "How much worse than the simple rule the policy must do to count as worse.")
     ] = GuardDocument()
     hold_s: Annotated[
         float,
-        about("Fall back after", "Time the policy must lose before the simple rule takes over."),
+        about("Fall back after", "How long the policy must do worse before the simple rule takes over."),
         number("s", ge=0, le=3600, usual=(10, 120)),
     ] = 20.0
     cool_down_s: Annotated[
         float,
-        about("Cooldown", "Time until the policy gets a share again; doubles after each loss, up to 16 times."),
+        about(
+            "Cooldown",
+            "Time until the policy gets a share again; doubles each time the policy does worse, up to 16x.",
+        ),
         number("s", ge=10, le=86_400, usual=(60, 1800)),
     ] = 300.0
     probe_share: Annotated[
@@ -49,6 +52,6 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 0.1
     probe_s: Annotated[
         float,
-        about("Probe time", "Time without a loss until the policy gets all sessions back."),
+        about("Probe time", "How long the policy must hold until it gets all sessions back."),
         number("s", ge=1, le=86_400, usual=(30, 600)),
     ] = 60.0

@@ -76,7 +76,7 @@ def a_slow_request_is_explained(page: Page, program: Program) -> None:
         decision_id = answer.headers["x-switchyard-decision"]
         answer.read()
     go(page, program, f"/decisions/{decision_id}")
-    expect(page.get_by_role("heading", name="Why it went there")).to_be_visible()
+    expect(page.get_by_role("heading", name="Reason", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
     expect(page.locator("#decision")).to_contain_text(BAD)
     expect(page.get_by_role("heading", name="Candidates")).to_be_visible()

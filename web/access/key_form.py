@@ -28,7 +28,7 @@ _SCOPES = (
     Option(
         "manage",
         "manage",
-        "Management API, with the role below; sees hit figures, and its reports count in full",
+        "Management API with the role below. Sees cache hits of all tenants. Its reports count in full.",
     ),
 )
 _NAME = FormField("name", "Name", help="Purpose of the key.", required=True, limit=120)
@@ -51,7 +51,10 @@ _RATE = FormField(
     "rate_per_min",
     "Requests per minute",
     NUMBER,
-    help="Burst of up to this many, refilled evenly; 429 above. Counted per gateway. Empty: no limit.",
+    help=(
+        "Refilled evenly, with bursts up to the same number. Requests beyond it get 429. "
+        "Shared by all connected gateways. Empty: no limit."
+    ),
     unit="per min",
     limit=9,
 )

@@ -56,7 +56,7 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         return _page(request, opened=key, problems=error.problems, status=422)
     except StaleRevisionError:
         news = FieldProblem(
-            "", "Somebody changed this key while you edited. This is its current state; repeat your change."
+            "", "Another person changed this key while you edited. This is its current state; repeat your change."
         )
         key.refresh_from_db()
         return _page(request, opened=key, problems=(news,), keep_typed=False, status=412)

@@ -100,7 +100,7 @@ def _next(standing: AutomationStanding, settings: AutomationPolicy, now: datetim
     if standing.in_force == "frozen":
         return "After the pool is unfrozen."
     if standing.in_force == "override":
-        return "With each round; cooldowns do not delay an override."
+        return "At each evaluation; cooldowns do not delay an override."
     return next_change(standing.job, settings, standing.plan, standing.memory, now.timestamp())
 
 
@@ -108,7 +108,7 @@ def _state(standing: AutomationStanding, wants: str) -> str:
     if standing.in_force == "off":
         return "Off in the policy."
     if standing.at is None:
-        return sentence(standing.reason) or "Not run yet; the first round comes within seconds."
+        return sentence(standing.reason) or "Not run yet; the first evaluation starts within seconds."
     if standing.in_force == "frozen":
         return f"Frozen. It would {wants}." if wants else "Frozen. It would take no action."
     if standing.in_force == "advise":
@@ -119,7 +119,7 @@ def _state(standing: AutomationStanding, wants: str) -> str:
 def _acts(standing: AutomationStanding, wants: str) -> str:
     by_hand = standing.in_force == "override"
     if by_hand and standing.mode_of_plan != "override":
-        return "Override active; the first round comes within seconds."
+        return "Override active; the first evaluation starts within seconds."
     if not wants:
         return "No action needed."
     return sentence(f"{'By an operator: ' if by_hand else 'Now: '}{wants}")

@@ -122,7 +122,7 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
         words, status = str(error), 403
     except StaleRevisionError:
         words, status = (
-            "Somebody else changed this pool. The page shows the current state; review it, then decide again.",
+            "Another person changed this pool. Review the current state, then repeat your change.",
             412,
         )
     except (AdviceError, engine_orders.EngineOrderError) as error:

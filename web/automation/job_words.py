@@ -134,7 +134,9 @@ def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[d
     """Return what is known of the run's course, oldest first."""
     facts = [
         _fact(
-            run.started_at, now, "Started" if run.retry_of_id is None else f"Started, again after run {run.retry_of_id}"
+            run.started_at,
+            now,
+            "Started" if run.retry_of_id is None else f"Started, retry of run {run.retry_of_id}",
         )
     ]
     if run.cancel_requested_at is not None:

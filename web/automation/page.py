@@ -30,8 +30,8 @@ from web.shell.seen_pools import seen_pool, seen_pools
 RANGE_WORDS = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 SAID = {
     "frozen": "Frozen. No automation of the pool acts.",
-    "unfrozen": "Unfrozen. Automations continue with their next round.",
-    "held": "Engine count fixed from the next round, within 5 s.",
+    "unfrozen": "Unfrozen. Automations continue with their next evaluation.",
+    "held": "Engine count fixed from the next evaluation, within 5 s.",
     "given-back": "Override ended.",
     "ordered": "Started. Follow its progress under Actions.",
     "confirmed": "Marked as done.",

@@ -77,7 +77,7 @@ def tiles(
     ahead_s = settings.warm_up_s + settings.window_s
     short = counts["running"] < counts["desired"]
     return [
-        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'order')} open"),
+        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'action')} open"),
         _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
         _tile(
             "Failed",

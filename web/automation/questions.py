@@ -73,9 +73,9 @@ def _freeze(pool: Pool) -> AutomationQuestion:
         reverse("steering-freeze", args=[pool.slug]),
         (
             ("Automations", "keep planning, take no action"),
-            ("Actions", f"{count(waiting, 'order')} not yet started are canceled" if waiting else "none pending"),
+            ("Actions", f"{count(waiting, 'action')} not yet started will be canceled" if waiting else "none pending"),
             ("Quarantines", "unchanged; the gateway's circuit breaker continues"),
-            ("Takes effect", "with the next round, within 5 s"),
+            ("Takes effect", "with the next evaluation, within 5 s"),
             ("Undo", "unfreeze it at any time"),
         ),
         hidden=_revision(pool),

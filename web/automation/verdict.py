@@ -27,7 +27,7 @@ def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard],
     if standing.orders:
         first = standing.orders[0]
         does = order_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
-        more = f" and {count(len(standing.orders) - 1, 'more order')}" if len(standing.orders) > 1 else ""
+        more = f" and {count(len(standing.orders) - 1, 'more action')}" if len(standing.orders) > 1 else ""
         return ("Changing.", f"{does}{more}. {_sizes(standing)}")
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:
@@ -39,4 +39,4 @@ def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard],
 
 def _sizes(standing: PoolStanding) -> str:
     counts = standing.engines
-    return f"{counts['running']} of {count(counts['desired'], 'desired engine')} run."
+    return f"{counts['running']} of {count(counts['desired'], 'desired engine')} running."

@@ -73,7 +73,7 @@ def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
         return _rejected(request, str(error), 403)
     except StaleRevisionError as error:
         now = DesiredState(error.current.desired_state)
-        text = f"Somebody else changed {engine.name} to {now.value}. Review it, then decide."
+        text = f"Another person changed {engine.name} to {now.value}. Review it, then repeat your change."
         return _rejected(request, text, 412)
     if _wants_json(request):
         return JsonResponse({"message": _DONE[state].format(engine.name)})

@@ -14,8 +14,8 @@ SHOWN = 12
 PLANNERS = {
     "prefetch": ("Prefetch", "a request waited for its engine"),
     "advisory": ("Advisory", "a session announced its request"),
-    "replicate": ("Replication", "loaded from elsewhere again and again"),
-    "shrink": ("Cold copies", "a replica that nobody loads from"),
+    "replicate": ("Replication", "repeatedly loaded from another node"),
+    "shrink": ("Cold copies", "a replica that no engine loads from"),
 }
 """Name of each planner, and why it asks."""
 _OUTCOMES = {

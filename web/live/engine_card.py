@@ -52,7 +52,7 @@ REASONS = {
     "forwarded": "Forwarded",
     "session_region": "Region of its session",
     "early_offload": "Region with less load",
-    "no_local_room": "Region with room",
+    "no_local_room": "Region with capacity",
     "remote_match": "Region with match",
     "no_local_engine": "Region with engines",
 }

@@ -95,12 +95,12 @@ def _state(own: Sequence[RegionSample], served_by: str, queued: int, available: 
     if served_by:
         return "degraded", f"Its gateway has died; {served_by} serves its engines"
     if not own:
-        return "lost", "Its gateway is silent here"
+        return "lost", "No heartbeat from its gateway"
     if not available:
-        return "lost", "No engine takes work"
+        return "lost", "No engine available"
     if queued > FULL_QUEUE:
         return "hot", "Full, forwards" if forwards else "Full"
-    return ("serving", "Forwards some") if forwards else ("serving", "Has room")
+    return ("serving", "Forwards some") if forwards else ("serving", "Free capacity")
 
 
 def _links(name: str, own: Sequence[RegionSample]) -> list[RegionLink]:

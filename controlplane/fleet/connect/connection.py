@@ -181,14 +181,14 @@ def _reject_inexact(facts: EngineFacts) -> None:
     """Reject an engine whose cache cannot be known exactly, with the one thing to do."""
     if facts.ranks > 1:
         raise ConnectRejectedError(
-            f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
-            "Start each rank as an engine of its own and connect each.",
+            f"It has {facts.ranks} data-parallel ranks behind one address, each with its own cache.",
+            "Start each rank as a separate engine and connect each.",
             estimable=True,
         )
     if flag := _missing_events(facts):
         raise ConnectRejectedError(
-            "It publishes no KV events, so nobody can know what it has cached.",
-            f"Add this flag to its start line: {flag}",
+            "It publishes no KV events, so its cache contents are unknown.",
+            f"Add this flag to its start command: {flag}",
             start_line=start_line(facts, flag),
             estimable=True,
         )

@@ -18,7 +18,7 @@ def fact_lines(facts: EngineFacts) -> list[str]:
         facts.block_tokens and f"blocks of {count(facts.block_tokens, 'token')}",
         facts.kv_tokens and f"KV cache of {count(facts.kv_tokens, 'token')}",
         facts.context_tokens and f"context of {count(facts.context_tokens, 'token')}",
-        facts.ranks > 1 and f"{facts.ranks} data-parallel ranks, each with a cache of its own",
+        facts.ranks > 1 and f"{facts.ranks} data-parallel ranks, each with its own cache",
     ]
     if told := ", ".join(str(size) for size in sizes if size):
         lines.append(f"{told[:1].upper()}{told[1:]}.")

@@ -213,8 +213,8 @@ class EnginePreflight:
         ranks = info.dp_size if info else metrics.ranks if metrics else 1
         if ranks > 1:
             raise PreflightFailedError(
-                f"It has {ranks} data-parallel ranks behind one address, each with a cache of its own.",
-                "Start each rank as an engine of its own."
+                f"It has {ranks} data-parallel ranks behind one address, each with its own cache.",
+                "Start each rank as a separate engine."
                 if info
                 else f"Register each rank: {self._subject.url}#0 to {self._subject.url}#{ranks - 1}.",
             )
@@ -257,7 +257,7 @@ class EnginePreflight:
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",
-                f"Add this flag to its start line, or enter its event endpoint: {events_flag(self._subject.url)}",
+                f"Add this flag to its start command, or enter its event endpoint: {events_flag(self._subject.url)}",
             )
         first = min(sources, key=lambda source: source.data_parallel_rank)
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)

@@ -65,7 +65,7 @@ def conclude(
     try:
         remark = _apply(run, revision, source, block_tokens)
     except StaleRevisionError:
-        remark = "Somebody changed the engine during the preflight, so its state is unchanged. Check it again."
+        remark = "Another person changed the engine during the preflight, so its state is unchanged. Check it again."
     except NotAllowedError as error:
         remark = f"{run.inputs.get('by')} may no longer set engines ready, so its state is unchanged. {error}"
     except RejectedUrlError as error:

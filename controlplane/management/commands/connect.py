@@ -136,7 +136,7 @@ def _made(plan: Connection) -> Engine:
         raise ConnectRejectedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
     except InvalidFieldsError as error:
         first = error.problems[0]
-        raise ConnectRejectedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
+        raise ConnectRejectedError(f"{first.path}: {first.message}", "Correct it and connect again.") from None
 
 
 def _take_preflights() -> None:
@@ -253,7 +253,7 @@ class Command(BaseCommand):
             if rejection.estimable:
                 lines.append("→ Or repeat with --approximate: a new pool estimates hits from prompts.")
             if rejection.start_line:
-                lines += ["The whole start line, as far as the engine tells it:", rejection.start_line]
+                lines += ["Start command, as far as the engine reports it:", rejection.start_line]
             for line in lines:
                 connecting.say(line)
             return False

@@ -57,7 +57,7 @@ def explained(stored: StoredDecision) -> list[str]:
         f"{story.verdict} · {decision.pool_id} · tenant {stored.tenant_id} · policy v{decision.policy_version} · "
         f"{decision.placement}, {decision.order}",
         "",
-        f"Why it went there  {text_of(story.why)}",
+        f"Reason             {text_of(story.why)}",
         f"What happened      {text_of(story.happened)}",
         f"What to do         {story.to_do}",
         "",

@@ -51,7 +51,7 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"{error}.") from error
         if found is None:
-            raise CommandError("The request log covers no whole quarter of an hour yet; send traffic and try again.")
+            raise CommandError("The request log has no full 15-minute interval yet. Send traffic and try again.")
         self.stdout.write("\n".join(lines(found)))
         if options["json"] is not None:
             options["json"].write_bytes(msgspec.json.format(msgspec.json.encode(found.plan)) + b"\n")

@@ -46,7 +46,7 @@ LONGEST_DWELL_S = 7 * 86_400.0
 KEPT = 1000
 """Ended canaries that are kept; the oldest leave."""
 _NO_WEIGHT = (
-    f"No whole weight up to {MAX_WEIGHT} would keep this share beside the weights of the other pools; change theirs."
+    f"With the other pools' weights, no integer weight up to {MAX_WEIGHT} gives this share. Change their weights."
 )
 
 

@@ -91,7 +91,7 @@ def test_a_long_log_is_sampled_and_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_empty_log_makes_no_plan() -> None:
     assert installation_plan(BEGIN, Prices()) is None
-    with pytest.raises(CommandError, match="no whole quarter of an hour"):
+    with pytest.raises(CommandError, match="no full 15-minute interval"):
         call_command("plan-capacity")
 
 

@@ -85,7 +85,7 @@ def test_an_engine_that_wants_a_key_names_the_variable(start: Start, settings: S
 
 def test_without_events_it_estimates_where_that_is_wanted(start: Start) -> None:
     engine = start(events=False)
-    assert "The whole start line" in connect(engine.url)[1]
+    assert "Start command, as far as" in connect(engine.url)[1]
     status, said = connect(engine.url, approximate=True)
     assert (status, "Routing by estimated hits." in said) == (0, True)
 

@@ -44,7 +44,7 @@ async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     crossed = next(each for each in told if each["hop"] is not None)
     assert crossed["hop"]["origin"] == "us"
     assert crossed["hop"]["destination"] in ("eu", "asia")
-    assert crossed["hop_reason_words"] == "no engine here had room, or was worth the wait"
+    assert crossed["hop_reason_words"] == "no local engine had capacity within an acceptable wait"
     assert crossed["outcome"]["state"] == "completed"
     record = regions.gateways[crossed["hop"]["destination"]].app.recent.get(crossed["decision"]["decision_id"])
     assert record is not None

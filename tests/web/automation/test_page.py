@@ -134,7 +134,7 @@ def test_the_ratio_is_shown_only_where_there_are_roles(operator: Client, pool: P
 
 def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> None:
     order_of(pool)
-    assert "1 order not yet started are canceled" in show(operator, "?do=freeze")
+    assert "1 action not yet started will be canceled" in show(operator, "?do=freeze")
     answer = send(operator, "freeze", why="a move", revision="1", range="5m")
     assert (answer.status_code, answer["Location"]) == (303, "/steering/chat?range=5m&said=frozen")
     page = show(operator)
@@ -193,7 +193,7 @@ def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) ->
     send(operator, "override", engines="3", length_s="900", revision="1")
     answer = send(operator, "freeze", revision="1")
     assert answer.status_code == 412
-    assert "Somebody else changed this pool" in page_text(answer)
+    assert "Another person changed this pool" in page_text(answer)
     assert not Steering.objects.get().frozen
 
 
@@ -295,7 +295,7 @@ def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(ope
     run = round_of(pool, "scaling", ADVICE)
     Steering.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
     text = card(show(operator), "scaling")
-    assert "the first round comes within seconds" in text
+    assert "the first evaluation starts within seconds" in text
     assert "By an operator" not in text
     JobRun.objects.filter(pk=run.pk).update(outcome={"mode": "override"})
     assert "By an operator: add 2 engines." in card(show(operator), "scaling")

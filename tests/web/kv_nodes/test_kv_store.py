@@ -162,7 +162,7 @@ def test_it_shows_orders_and_what_each_was_worth(viewer: Client, pool: Pool) -> 
     )
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
     assert "Moved 64.0 KiB 64 of 64 blocks 12 ms 4.1k tokens saved 2 loads" in page
-    assert "Replication loaded from elsewhere again and again kv-1 → kv-2" in page
+    assert "Replication repeatedly loaded from another node kv-1 → kv-2" in page
     assert "12 ms Useless" in page
     assert "Missing 3.00 KiB 3 of 64 blocks" in page
     assert "SSD of kv-2 → kv-2" in page
@@ -182,7 +182,7 @@ def test_a_cold_copy_that_went_is_an_order_too(viewer: Client, pool: Pool) -> No
         row("o-2", planner="shrink", outcome="kept", blocks=0, bytes=0, worth="none", asked_at=1_800_000_001.0),
     )
     page = text(viewer, "?fragment=1").replace("\u202f", " ")
-    assert "Cold copies a replica that nobody loads from kv-2 kv-1 keeps its copy" in page
+    assert "Cold copies a replica that no engine loads from kv-2 kv-1 keeps its copy" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Missed: asked for again" in page
     assert "Freed 64.0 KiB 64 of 64 blocks 12 ms Not missed yet" in page

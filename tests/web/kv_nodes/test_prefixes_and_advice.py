@@ -67,10 +67,10 @@ def test_compression_pays_where_disks_are_busy_with_reads(pool: Pool, viewer: Cl
     assert (idle[0].name, idle[1].pays) == ("kv-2", False)
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/kv").content.decode())).replace("\u202f", " ")
     assert "kv-1 64.4 % 0.94 × Compress" in page
-    assert "kv-2 0.0 % 1.04 × Leave as it is" in page
+    assert "kv-2 0.0 % 1.04 × Do not compress" in page
     reported("kv-2", report={"tiers": [{"medium": "STORAGE", "slots": 8}], "disk_busy": 0.9})
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", viewer.get("/kv").content.decode())).replace("\u202f", " ")
-    assert "Leave as it is nothing was read from its disk" in page
+    assert "Do not compress nothing was read from its disk" in page
 
 
 def test_nodes_without_a_disk_have_no_such_advice(pool: Pool) -> None:

@@ -117,7 +117,7 @@ def test_the_author_is_told_who_may_approve_and_cannot(
     assert "needs the approval of a second person" in page_text(refused)
     refused = author.post(f"{URL}/approve", {"version": 3})
     assert refused.status_code == 409
-    assert "somebody else must approve it" in page_text(refused)
+    assert "a second person must approve it" in page_text(refused)
     assert (live_number(policy), PolicyApproval.objects.count()) == (2, 0)
 
 

@@ -195,7 +195,7 @@ def test_one_without_figures_is_told_too(viewer: Client, kept: None) -> None:
     )  # fmt: skip
     keep(bare)
     page = show(viewer, "/decisions/bare")
-    assert "<h1>Rejected: no engine is available; the request waits unbound</h1>" in page
+    assert "<h1>Rejected: no engine is available; the request is queued without one</h1>" in page
 
 
 def test_a_record_that_is_gone_says_so(viewer: Client, kept: None) -> None:

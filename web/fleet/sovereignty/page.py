@@ -34,7 +34,7 @@ from web.shell.rejection import Rejection, attempted
 ADDRESS = "/sovereignty"
 PAGE = "Sovereignty"
 SAID = {"changed": "Rules changed; gateways apply them within a second."}
-STALE = "Somebody changed the rules while you edited. Compare with the rules in force, then save again."
+STALE = "Another person changed the rules while you edited. Compare with the rules in force, then save again."
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -114,10 +114,10 @@ def _page(
 
 def _finding(in_force: SovereigntyDocument) -> str:
     count = len(in_force.rules)
-    rest = "may go everywhere" if in_force.default == "allow" else "stays in its region"
+    rest = "may go to any region" if in_force.default == "allow" else "stay in their region"
     if not count:
-        return f"No sovereignty rules; every request {rest}"
-    return f"{count} sovereignty rule{'' if count == 1 else 's'}; everything else {rest}"
+        return f"No sovereignty rules; all requests {rest}"
+    return f"{count} sovereignty rule{'' if count == 1 else 's'}; all other requests {rest}"
 
 
 def _sentences(document: SovereigntyDocument, cost: SovereigntyCost | None) -> list[dict[str, Any]]:

@@ -151,7 +151,10 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
         return _again(request, engine, status=409, confirm=confirm_delete(engine, seen) | {"rejection": str(error)})
     except StaleRevisionError as error:
         return _again(
-            request, error.current, note=f"{engine.name} was changed by somebody else. Review it.", status=412
+            request,
+            error.current,
+            note=f"{engine.name} was changed by another person. Review its state.",
+            status=412,
         )
     request.session[NOTE] = f"{engine.name} deleted."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address())

@@ -35,7 +35,9 @@ def connect(request: HttpRequest) -> HttpResponse:
         rejection = error
     except (RejectedUrlError, InvalidFieldsError) as error:
         found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
-        rejection = ConnectRejectedError(" ".join(f"{each.path}: {each.message}" for each in found), "Put it right.")
+        rejection = ConnectRejectedError(
+            " ".join(f"{each.path}: {each.message}" for each in found), "Correct the form."
+        )
     return topology_page(
         request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, rejection=rejection), status=422
     )

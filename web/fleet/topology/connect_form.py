@@ -24,7 +24,7 @@ _FURTHER = (
         ESTIMATE,
         "Without KV events",
         CHECKS,
-        options=(Option("on", "Estimate hits", "A new pool then takes keys from prompts."),),
+        options=(Option("on", "Estimate hits", "A new pool then derives its block keys from prompts."),),
     ),
 )
 

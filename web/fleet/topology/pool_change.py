@@ -68,6 +68,6 @@ def _rejected(
     if isinstance(error, NotAllowedError):
         drawer = pool_drawer(pool, actor)
         return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=str(error), status=403)
-    note = f"Somebody else changed {error.current.name}. Nothing was overwritten; review it."
+    note = f"Another person changed {error.current.name}. Nothing was overwritten. Review the current state."
     drawer = pool_drawer(error.current, actor)
     return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=note, status=412)

@@ -175,7 +175,7 @@ class FleetPage {
     );
     byId('picture-grid').style.setProperty('--label-w', `${width}px`);
     if (state.index !== null) {
-      setText(byId('work-sub'), `uncached prompt tokens bound or running, peak per ${stepWords(state.columnS)}`);
+      setText(byId('work-sub'), `uncached prompt tokens assigned or running, peak per ${stepWords(state.columnS)}`);
       setText(
         byId('hour-name'),
         `Last ${spanWords(state.hourColumns * state.hourColumnS)

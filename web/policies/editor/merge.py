@@ -99,7 +99,7 @@ def render_merge(
         standing=standing,
         draft=draft,
         live=live,
-        who=author_of(live) if live else "Somebody",
+        who=author_of(live) if live else "Another person",
         when=moment_of(live.published_at or live.created_at, timezone.now()) if live else None,
         rows=rows,
         conflicts=sum(row["side"] == CONFLICT for row in rows),

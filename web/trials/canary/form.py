@@ -39,9 +39,9 @@ def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
         ),
         FormField(
             "min_dwell_s", "Min step duration", NUMBER, unit="s", chosen=(f"{DEFAULT_DWELL_S:g}",), limit=8,
-            help="And until there are enough requests to judge.",
+            help="A step also lasts until there are enough requests to judge.",
         ),
-        FormField("advance", "Advance", SELECT, options=ADVANCES, chosen=("by_hand",), help="It stops by itself when "
+        FormField("advance", "Advance", SELECT, options=ADVANCES, chosen=("by_hand",), help="It stops itself when "
             "a guardrail breaks."),
         _more("late_more", "late requests", _GUARDS.late_more),
         _more("failed_more", "failed requests", _GUARDS.failed_more),
@@ -90,7 +90,7 @@ def _candidate(policy: Policy, chosen: str) -> FormField:
     waiting = [pool for pool in policy.pools.filter(weight=0).order_by("slug")[:_POOLS] if not service_problem(pool)]
     if not waiting:
         return field
-    words = "Pool {}, beside the other pools of its model"
+    words = "Pool {}, with the other pools of its model"
     options = (*field.options, *(Option(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
     known = chosen if chosen in [each.value for each in options] else options[0].value
     return replace(

@@ -98,7 +98,7 @@ def _gain(value_s: float | None) -> str:
 
 def _nothing(shadow: Shadow, figures: ShadowFigures) -> tuple[str, str]:
     if figures.tally.unbound:
-        words = f"{count(figures.tally.unbound, 'request')} waited unbound, so there was no choice to compare."
+        words = f"{count(figures.tally.unbound, 'request')} queued without an engine, so there is no choice to compare."
         return "Nothing to compare", words
     if shadow.state == ShadowState.RUNNING:
         if shadow.observed:

@@ -210,7 +210,7 @@ def test_an_engine_changed_meanwhile_is_left_as_it_is(
     monkeypatch.setattr(EngineUnderTest, "complete", change_first)
     seen = looked_at(engine)
     assert seen.state == "passed"
-    assert "Somebody changed the engine during the preflight" in seen.remark
+    assert "Another person changed the engine during the preflight" in seen.remark
     assert engine.desired_state == "maintenance"
 
 

@@ -143,10 +143,10 @@ def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, poli
     refused(pool, "weight of 100")
     refused(another(pool, "alone", 0, served_model="m-70b"), "No other pool of m-70b")
     refused(another(pool, "watch", 0, mode="observe"), "only observes")
-    refused(fresh, "No whole weight", steps=(0.9,))
+    refused(fresh, "no integer weight", steps=(0.9,))
     Pool.objects.filter(slug="more").update(weight=0)
     Pool.objects.filter(slug="chat").update(weight=1)
-    refused(fresh, "No whole weight", steps=(0.3,))
+    refused(fresh, "no integer weight", steps=(0.3,))
     other = Policy.objects.create(slug="q", name="Q")
     Pool.objects.filter(slug="chat").update(policy=other)
     refused(fresh, "Give all one policy")
@@ -156,7 +156,7 @@ def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, poli
 def test_a_share_that_no_weight_keeps_any_more_is_not_promoted(fresh: Pool) -> None:
     canary = start_canary(fresh, steps=(0.5,), actor=ACTOR)
     Pool.objects.filter(slug="chat").update(weight=1000)
-    with pytest.raises(CanaryOverError, match="No whole weight"):
+    with pytest.raises(CanaryOverError, match="no integer weight"):
         promote(canary, actor=ACTOR, evidence=Evidence.JUDGED)
     canary.refresh_from_db()
     assert canary.running

@@ -59,7 +59,7 @@ def test_it_needs_a_role_in_all_pools(pool: Pool, role: str) -> None:
 def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> None:
     put_in_force()
     page = words(admin.get("/sovereignty"))
-    assert "2 sovereignty rules; everything else stays in its region" in page
+    assert "2 sovereignty rules; all other requests stay in their region" in page
     assert "Requests of clinic that arrive in eu may not go to any other region." in page
     assert "clinic stays: Contract of 2026, §4" in page
     assert re.search(r"all others asia stays denied default allowed into the EU denied default", page)
@@ -68,7 +68,7 @@ def test_it_says_the_rules_as_sentences_and_what_they_allow(admin: Client) -> No
 def test_a_preview_changes_nothing_and_says_which_hops_it_would(admin: Client) -> None:
     answer = send(admin, "preview")
     assert answer.status_code == 200
-    assert "3 hops changed against the rules in force" in words(answer)
+    assert "3 hops changed from the rules in force" in words(answer)
     assert document_in_force().rules == ()
 
 
@@ -100,7 +100,7 @@ def test_a_stale_form_overwrites_nothing(admin: Client) -> None:
     put_in_force()
     answer = send(admin, "save", revision=1)
     assert answer.status_code == 409
-    assert "Somebody changed the rules while you edited" in words(answer)
+    assert "Another person changed the rules while you edited" in words(answer)
     assert len(document_in_force().rules) == 2
 
 

@@ -204,7 +204,7 @@ def test_connecting_asks_the_engine_and_shows_its_preflight(
 ) -> None:
     page.goto(f"{program.url}/topology?do=connect")
     page.fill("#field-url", start(512).url)
-    page.click("text=Ask the engine")
+    page.click("text=Check engine")
     expect(page.locator("#topology-drawer")).to_contain_text("Blocks of 512 tokens")
     assert serious_violations(page) == []
     page.click("#connect-form >> text=Connect")

@@ -255,7 +255,7 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
     )
     slug = pool.policy.slug
     page = show(operator, f"/experiments/canaries?new&policy={slug}&version=pool:fresh")
-    assert '<option value="pool:fresh" selected>Pool fresh, beside the other pools of its model</option>' in page
+    assert '<option value="pool:fresh" selected>Pool fresh, with the other pools of its model</option>' in page
     form = {
         "policy": slug, "version": "pool:fresh", "steps": "20", "min_dwell_s": "60", "advance": "by_hand",
         "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "engine 0.9",

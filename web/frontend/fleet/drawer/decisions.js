@@ -147,7 +147,7 @@ export class DrawerDecisions {
   #line(each) {
     const open = make('button', 'row-button', clockTenths(each.at));
     open.type = 'button';
-    open.setAttribute('aria-label', `Decision at ${clockTenths(each.at)}: why it went there`);
+    open.setAttribute('aria-label', `Decision at ${clockTenths(each.at)}: reason`);
     const ttft = make(
       'td',
       'number',
