@@ -4,7 +4,7 @@ import { NARROW, duration, rate, whole } from '../../shell/format.js';
 /** @import { FleetState } from '../../live/fleet_state.js' */
 
 /** Why a request got no engine, by the code the gateway counts it under; an unknown code says itself. */
-export const REFUSALS = {
+export const REJECTIONS = {
   no_engine: 'no engine available',
   queue_full: 'queue full',
   gateway_late: 'gateway late',
@@ -20,7 +20,7 @@ export const REFUSALS = {
  * @param {string} code
  */
 export const rejectionWord = (code) =>
-  (Object.hasOwn(REFUSALS, code) && REFUSALS[/** @type {keyof typeof REFUSALS} */ (code)]) || code.replaceAll('_', ' ');
+  (Object.hasOwn(REJECTIONS, code) && REJECTIONS[/** @type {keyof typeof REJECTIONS} */ (code)]) || code.replaceAll('_', ' ');
 
 /** Series of a pool that are added up over pools, by their names here. */
 const SUMS = {
