@@ -20,7 +20,8 @@ export const REJECTIONS = {
  * @param {string} code
  */
 export const rejectionWord = (code) =>
-  (Object.hasOwn(REJECTIONS, code) && REJECTIONS[/** @type {keyof typeof REJECTIONS} */ (code)]) || code.replaceAll('_', ' ');
+  (Object.hasOwn(REJECTIONS, code) && REJECTIONS[/** @type {keyof typeof REJECTIONS} */ (code)]) ||
+  code.replaceAll('_', ' ');
 
 /** Series of a pool that are added up over pools, by their names here. */
 const SUMS = {
