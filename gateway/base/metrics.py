@@ -32,7 +32,7 @@ class GatewayMetrics:
         self.requests = CounterFamily(
             registry,
             "switchyard_requests_total",
-            "Requests by outcome: completed, failed, rejected, cancelled.",
+            "Requests by outcome: completed, failed, refused, cancelled.",
             ("pool", "outcome"),
         )
         self.refusals = CounterFamily(
@@ -91,7 +91,7 @@ class GatewayMetrics:
         self.owner_asks = CounterFamily(
             registry,
             "switchyard_owner_asks_total",
-            "Requests that asked the pool's queue owner: answered, withdrawn; late, rejected, unreachable: decided "
+            "Requests that asked the pool's queue owner: answered, withdrawn; late, refused, unreachable: decided "
             "without it or asked again.",
             ("pool", "outcome"),
         )

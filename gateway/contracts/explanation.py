@@ -17,7 +17,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
 
     state: str
-    """running, completed, failed, rejected, cancelled or client_error."""
+    """running, completed, failed, refused, cancelled or client_error."""
     error: str
     granted_after_s: float | None
     handed_over_after_s: float | None

@@ -68,7 +68,7 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ttft_slo_s: float
     attempts: tuple[str, ...]
     outcome: str
-    """completed, failed, rejected, cancelled, client_error, unanswered or running."""
+    """completed, failed, refused, cancelled, client_error, unanswered or running."""
     error: str = ""
     share: float = 1.0
     """Share of decisions like this one that were kept: each stands for 1 / share."""

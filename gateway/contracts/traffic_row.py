@@ -32,7 +32,7 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Keyed digest likewise."""
     priority: int = 0
     outcome: str = ""
-    """completed, failed, rejected, cancelled, client_error or unanswered."""
+    """completed, failed, refused, cancelled, client_error or unanswered."""
     late: bool = False
     """The objective was missed: first token too late, rejected or failed."""
     ttft_s: float | None = None

@@ -42,6 +42,6 @@ def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: li
 def test_a_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
     os.kill(program.engine_pid(engine_port(program, "e-05")), signal.SIGKILL)
     expect(page.locator("#verdict")).to_contain_text(
-        re.compile("e-05 is lost.*(rejected|reset|closed|broke off)"), timeout=PATIENCE_MS
+        re.compile("e-05 is lost.*(refused|reset|closed|broke off)"), timeout=PATIENCE_MS
     )
     expect(page.locator("#verdict")).not_to_contain_text("e-05 is lost", timeout=PATIENCE_MS)

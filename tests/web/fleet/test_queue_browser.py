@@ -59,7 +59,7 @@ def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_he
 
 
 def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(page: Page) -> None:
-    page.hover("#queue-rejected sy-rates", position={"x": 500, "y": 10})
+    page.hover("#queue-refused sy-rates", position={"x": 500, "y": 10})
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_contain_text("Dispatched at once")
     page.mouse.move(5, 5)
