@@ -31,7 +31,8 @@ def rows() -> list[TraceRow]:
 async def run(placement: str, tmp_path_factory: pytest.TempPathFactory) -> ReplaySummary:
     policy = RoutingPolicy(placement=Stage(name=placement))
     with live_fleet(tmp_path_factory.mktemp(placement), policy, engines=4, time_scale=10.0) as fleet:
-        options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=2.0)
+        # A gateway that lacks CPU rejects requests for a moment; they are sent again.
+        options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=2.0, retry=20)
         return await replay(rows(), options)
 
 

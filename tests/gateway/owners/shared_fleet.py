@@ -94,7 +94,7 @@ def settled(gateways: list[Gateway]) -> bool:
 
 
 async def kill(gateway: Gateway) -> None:
-    """End the gateway as SIGKILL would, for the others: its port rejects connections, its lease is left behind."""
+    """End the gateway as SIGKILL would, for the others: its port refuses connections, its lease is left behind."""
     (task,) = [each for each in gateway._tasks if each.get_name() == "pool owners"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

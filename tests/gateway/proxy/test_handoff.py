@@ -88,7 +88,7 @@ async def test_one_engine_prefills_and_another_answers(fleet: Fleet) -> None:
     explained = await fleet.explain(headers)
     assert explained["decision"]["pair"]["candidates"][0]["fits"] is True
     assert explained["decode_engine_name"] in ("e2", "e3")
-    assert "time per output token" in explained["pair_reason_words"]
+    assert "TPOT" in explained["pair_reason_words"]
     outcome = explained["outcome"]
     assert outcome["state"] == "completed"
     assert outcome["cached_tokens"] == 64, "those of the prefill"

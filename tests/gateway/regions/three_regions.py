@@ -80,7 +80,7 @@ class ThreeRegions:
         self.links[other, region].back.stall(cut)
 
     async def stop(self, region: str) -> None:
-        """End a region's gateway; its port rejects connections from then on."""
+        """End a region's gateway; its port refuses connections from then on."""
         if region in self.running:
             await self.running.pop(region).aclose()
             self.events.ended(region)

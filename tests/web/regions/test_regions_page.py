@@ -73,7 +73,7 @@ def test_it_shows_whose_gateway_has_died(viewer: Client, told: Callable[[FleetSa
     page = text(viewer)
     assert "us serves the engines of eu, whose gateway has died." in page
     assert "epoch 4, served by us" in page
-    assert "Rejects connections" in page
+    assert "Refuses connections" in page
 
 
 def test_what_leaves_and_what_lands_are_of_one_scale() -> None:
