@@ -107,7 +107,7 @@ class Gate:
         begin = time.process_time()
         for body in bodies:
             name, now = new_id(), time.monotonic()
-            self.app._route_api.at_once(self.admission.caller, body, name, now)
+            self.app._route_api.at_once(self.admission, body, name, now)
             record = recent.get(name)
             if record is not None:
                 desk.first_token(record, now + 0.1)

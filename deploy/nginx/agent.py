@@ -126,7 +126,7 @@ class Agent:
             await asyncio.sleep(POLL_S)
 
     async def _write(self, text: str) -> None:
-        """Replace the file and reload nginx where the fleet changed; put the old one back where nginx rejects."""
+        """Replace the file and reload nginx where the fleet changed; put the old one back where nginx rejects it."""
         path = self._settings.upstreams
         before = path.read_text() if path.exists() else None
         if text == before:

@@ -99,7 +99,8 @@ class RouteApi:
     def at_once(self, admission: Admission, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
         """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
         caller = admission.caller
-        asked = read_at_once(body, endpoint_of(admission.original_path), waits=admission.waits)
+        endpoint, texts = endpoint_of(admission.original_path), self._gateway.keys_texts_itself
+        asked = read_at_once(body, endpoint, waits=admission.waits, texts=texts)
         if asked is None:
             return None
         pool = self._pool(caller, asked, arrived_s)

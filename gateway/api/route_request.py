@@ -103,18 +103,19 @@ def read_flat(body: bytes) -> RouteRequest | None:
     return asked if flat and asked.messages is None and asked.prompt is None else None
 
 
-def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool) -> RouteRequest | None:
+def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: bool) -> RouteRequest | None:
     """Return the request in a small body that is not to be queued; None for one that is.
 
-    `waits` says what holds where the body does not say it. Raises BadBodyError.
+    `waits` applies where the body does not say. Without `texts`, None for all but known fields with flat values: their
+    prompts need an engine's tokenizer, so the body would be decoded twice. Raises BadBodyError.
     """
     if waits and _WAIT not in body:
         return None
-    if endpoint is None:
-        asked = read_flat(body) or _typed(decode_object(body))
-    else:
-        asked = _of_endpoint(decode_object(body), endpoint)
-    return None if waits and asked.wait else asked
+    asked = read_flat(body) if endpoint is None else None
+    if asked is None and texts:
+        read_body = decode_object(body)
+        asked = _typed(read_body) if endpoint is None else _of_endpoint(read_body, endpoint)
+    return None if asked is None or (waits and asked.wait) else asked
 
 
 def endpoint_of(original_path: bytes) -> Endpoint | None:

@@ -1,7 +1,7 @@
 """Sends ended requests to the request log: the shape of each, and the decisions of some in full.
 
 A request's row is packed when the request ends, while its record is still in the CPU cache. Every interval takes the
-ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_sampling), adds their
+ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), adds their
 hits (index_trust), and puts rows and decisions on the bus. Everything that can be computed later is computed by the
 receiver: regret, index rows, statistics.
 """

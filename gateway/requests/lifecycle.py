@@ -127,8 +127,7 @@ class RequestLifecycle:
         took_s = monotonic() - asked_s
         decision, record = outcome.decision, earlier
         if record is None:
-            tried = (decision.engine_id,) if decision.pair is None else _engines_of(decision)
-            record = _new_record(decision, pool, request, tried, asked_s)
+            record = _new_record(decision, pool, request, _engines_of(decision), asked_s)
         else:
             record.decision = decision
             record.attempts += _engines_of(decision)

@@ -211,10 +211,10 @@ class Reservations:
         return max(work.free_at - now, 0.0) + work.delay_s
 
     def starts_at(self, target: int, now: float) -> float:
-        """Return the start of the next prefill as far as its first token is concerned.
+        """Return the moment from which the next prefill's cost counts towards its deadline.
 
-        First tokens of real engines come later than the prefill's cost says: prompts are tokenized, steps are shared
-        with decodes. The mean of that lateness counts as part of the wait.
+        Unlike `start_s`, it includes how late first tokens have lately been: real engines also tokenize the prompt
+        and share their steps with decodes, which the cost leaves out.
         """
         work = self._work[target]
         return (work.free_at if work.free_at > now else now) + work.overrun_s

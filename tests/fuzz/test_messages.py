@@ -115,7 +115,7 @@ def test_a_body_is_read_or_rejected(data: bytes) -> None:
     rejected_only(reject_nul, data, BadBodyError)
     read_flat(data)
     for endpoint in (None, BY_PATH[CHAT]):
-        rejected_only(partial(read_at_once, endpoint=endpoint, waits=False), data, BadBodyError)
+        rejected_only(partial(read_at_once, endpoint=endpoint, waits=False, texts=True), data, BadBodyError)
 
 
 def rejected_only(read: Callable[[bytes], object], data: bytes, rejection: type[Exception]) -> None:

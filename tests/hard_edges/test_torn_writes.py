@@ -168,9 +168,7 @@ def test_a_kill_in_any_step_of_saving_a_snapshot_leaves_the_old_one_or_the_new_o
 
 
 def test_a_kill_in_any_step_of_storing_decisions_leaves_whole_batches_only(tmp_path: Path) -> None:
-    found = told(
-        KILLED_AT_EACH_LINE + SEGMENTS, str(tmp_path), "store/segments.py,store/index_rows.py,db/transaction.py"
-    )
+    found = told(KILLED_AT_EACH_LINE + SEGMENTS, str(tmp_path), "store/segments.py,db/transaction.py")
     assert isinstance(found["steps"], int)
     assert found["steps"] >= 15
     assert found["wrong"] == []
