@@ -19,11 +19,13 @@ from bench.golden.asker import Asker
 from bench.golden.questions import (
     CHAT,
     MODEL,
+    V1,
     ask_advisories,
     ask_api,
     ask_gateway,
     ask_pages,
     ask_proxy,
+    ask_samples,
     ask_switches,
     ask_trials,
 )
@@ -49,6 +51,8 @@ def exchanges(scratch: Path, ports_from: int = PORTS_FROM) -> list[dict[str, Any
         asker.keys["infer"] = _key(state, "--scopes", "infer")
         ask_api(asker, f"http://127.0.0.1:{ports_from + 1}")
         _until(lambda: asker.ask("GET", "/ready")[0] == 200)
+        _until(lambda: bool(json.loads(asker.ask("GET", V1 + "pools/p/affinity", None, "admin")[2])["engines"]))
+        ask_samples(asker)
         ask_gateway(asker)
         _until(lambda: asker.ask("POST", "/v1/chat/completions", CHAT, "limited")[0] == 200)
         ask_proxy(asker)

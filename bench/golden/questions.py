@@ -42,8 +42,14 @@ def ask_api(asker: Asker, engine_url: str) -> None:
     for noun in LISTS:
         for role in (*ROLES, *(("infer", "") if noun == "regions" else ())):
             asker.note("GET", V1 + noun, None, role, only="shape" if noun in ("engines", "pools/p/automation") else "")
-    for noun in (*ONCE, *SHAPES):
-        asker.note("GET", V1 + noun, None, "admin", only="shape" if noun in SHAPES else "")
+    for noun in ONCE:
+        asker.note("GET", V1 + noun, None, "admin")
+
+
+def ask_samples(asker: Asker) -> None:
+    """Ask what depends on the gateway's samples, of which there has to be one with the engine."""
+    for noun in SHAPES:
+        asker.note("GET", V1 + noun, None, "admin", only="shape")
 
 
 def _regions_and_policies(asker: Asker) -> None:

@@ -18,7 +18,7 @@ from bench.golden.__main__ import compare
 from bench.golden.asker import Asker
 from bench.golden.exchanges import exchanges
 from bench.golden.masks import body_of, masked, series_of
-from bench.golden.questions import ask_api, ask_trials
+from bench.golden.questions import ask_api, ask_samples, ask_trials
 
 
 @dataclass
@@ -111,6 +111,7 @@ def test_what_the_api_is_asked_fits_the_api() -> None:
     call_command("create_api_key", stdout=(key := StringIO()))
     asker.keys["infer"] = key.getvalue().strip()
     ask_api(asker, "http://127.0.0.1:9")
+    ask_samples(asker)
     ask_trials(asker)
     statuses = [each["status"] for each in asker.seen]
     assert max(statuses) < 500
