@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -123,13 +122,9 @@ class Api:
 
 
 async def signed_in(session: aiohttp.ClientSession, url: str, password: str) -> None:
-    token, until_s = None, time.monotonic() + 120.0
-    # On a busy machine a web process may not answer yet.
-    while token is None:
-        assert time.monotonic() < until_s
-        async with session.get(f"{url}/login") as page:
-            token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', await page.text())
-        await asyncio.sleep(0.0 if token else 0.5)
+    async with session.get(f"{url}/login") as page:
+        token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', await page.text())
+    assert token
     form = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": password}
     async with session.post(f"{url}/login", data=form, headers={"referer": url}) as answer:
         assert answer.status == 200

@@ -18,6 +18,8 @@ WORKERS, GATEWAYS, ENGINES = 2, 2, 4
 MODEL = "loopback-8b"
 MARK = "SWITCHYARD_SOAK"
 """Environment variable that all processes of one soak inherit, so that none can hide."""
+_PAGE = "/login"
+"""What a balancer asks a web process, as in deploy/kubernetes/web.yaml: /ready answers before its pages are there."""
 ENGINE_OPTIONS = ("--time-scale", "4", "--block-size", "64", "--num-blocks", "2000", "--stream-interval", "8")
 _SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"  # noqa: S105 - of an installation that lives for minutes
 
@@ -86,6 +88,8 @@ class Installation:
         key = self.manage("create_api_key", "--name", "soak").split()[0]
         for url in (*self.gateway_urls, *self.web_urls):
             wait_for(f"{url}/ready", 120)
+        for url in self.web_urls:
+            wait_for(f"{url}{_PAGE}", 120)
         return key
 
     def start(self, name: str) -> None:
@@ -110,9 +114,10 @@ class Installation:
         """Start a process that ended; of a gateway or web return when it serves, so that another one may be ended."""
         self.start(name)
         kind, _, number = name.partition("-")
-        urls = {"gateway": self.gateway_urls, "web": self.web_urls}.get(kind)
-        if urls is not None:
-            wait_for(f"{urls[int(number)]}/ready", 120)
+        if kind == "gateway":
+            wait_for(f"{self.gateway_urls[int(number)]}/ready", 120)
+        elif kind == "web":
+            wait_for(f"{self.web_urls[int(number)]}{_PAGE}", 120)
 
     def names(self, kind: str) -> list[str]:
         """Return the processes of a kind: web, worker, beat, gateway or engine."""
