@@ -17,7 +17,7 @@ from gateway.engines.breaker import Breaker
 from gateway.engines.hit_words import verdict_words
 from gateway.engines.index_trust import HitWatch
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter, rank_header
-from gateway.events.event_ledger import BLIND, DEGRADED, Trust
+from gateway.events.event_ledger import BLIND, DEGRADED, WEIGHTS, Trust
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
 from gateway.traffic.past_moments import PastMoments
@@ -144,8 +144,7 @@ class LiveEngine:
         else:
             trust = self.trust
         verdict = self.hits.verdict
-        by_hits = Trust(verdict.grade, verdict_words(verdict))
-        return by_hits if by_hits.weight < trust.weight else trust
+        return Trust(verdict.grade, verdict_words(verdict)) if WEIGHTS[verdict.grade] < trust.weight else trust
 
     def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
         """Take in a probe report no older than the last; True: it shows a new process of the engine."""

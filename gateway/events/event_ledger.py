@@ -30,6 +30,8 @@ from routing.values.counted import count
 EXACT = "exact"
 DEGRADED = "degraded"
 BLIND = "blind"
+WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
+"""What a hit counts in routing."""
 _UNREADABLE = "an event batch was unreadable; the index is being rebuilt from new events"
 
 
@@ -41,8 +43,8 @@ class Trust(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> float:
-        """What a hit counts in routing: 1 exact, 0.5 degraded, 0 blind."""
-        return {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}[self.grade]
+        """What a hit counts in routing."""
+        return WEIGHTS[self.grade]
 
 
 class BlockSink(Protocol):

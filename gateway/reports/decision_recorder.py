@@ -77,7 +77,7 @@ class DecisionRecorder:
             _after(record, record.handed_over_s),
             record.ttft_s,
             _after(record, record.finished_s),
-            believed_tokens(decision, entry.block_tokens),
+            believed_tokens(decision, entry.block_tokens) if sample is None else sample.believed_tokens,
             record.cached_tokens,
             record.engine_prompt_tokens,
             record.output_tokens,

@@ -220,6 +220,8 @@ def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[Kept]:
     late = [place for place, record in enumerate(ended) if record.late]
     ordinary = [place for place, record in enumerate(ended) if not record.late] if late else range(len(ended))
     wanted = min(len(ordinary), int(at_most))
+    if wanted == len(ordinary):
+        return [(record, 1.0) for record in ended]
     share = wanted / len(ordinary) if wanted else 1.0
     # The middle of each stretch of so many that one stands for them.
     chosen = [ordinary[ceil((number + 0.5) / share) - 1] for number in range(wanted)]

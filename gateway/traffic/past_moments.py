@@ -40,6 +40,8 @@ class PastMoments:
 
     def any_between(self, begin_s: float, end_s: float) -> bool:
         """Return whether one lies in [begin_s, end_s]."""
+        if not self._moments:
+            return False
         moments = self.copy()
         place = bisect_right(moments, end_s)
         return place > 0 and moments[place - 1] >= begin_s
