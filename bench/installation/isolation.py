@@ -57,9 +57,10 @@ for _ in range({count}):
         actor=program("bench"),
     )
 """
+# As commit BEFORE names it.
 _ONE_PROCESS = """
 import dataclasses, json
-from bench.installation.isolation import measured
+from bench.isolation import measured
 print(json.dumps([dataclasses.astuple(each) for each in measured({count}, {seconds}, separate=False)]))
 """
 _CANCEL = """
