@@ -9,7 +9,9 @@ BYTES = "bytes"
 HASHES = "hashes"
 MEDIA = "media"
 UNMATCHED = "unmatched"
+PREFIX = "prefix"
 NONE = "none"
+"""`prefix`: the tokenizer was late, and these are keys of leading blocks that it tokenized before, in other prompts."""
 
 COUNTED = (TOKENS, TOKENIZED, REMEMBERED)
 """Those under which the prompt's length is counted, not guessed."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
-from gateway.contracts.key_source import COUNTED
+from gateway.contracts.key_source import COUNTED, PREFIX
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import saved_tokens, stored_load
@@ -142,11 +142,12 @@ def as_it_stands(record: DecisionRecord) -> StoredDecision:
 def hit_sample(record: DecisionRecord) -> HitSample | None:
     """Return predicted and reported hit side by side.
 
-    None where the engine is gone or reported none, or where it loaded and did not tell how much.
+    None where the engine is gone or reported none, where it loaded and did not tell how much, and where the prompt was
+    known in part only.
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
-    if engine is None or reported is None or record.finished_s is None:
+    if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
         return None
     if record.load_ordered and record.load is None:
         return None

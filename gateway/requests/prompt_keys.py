@@ -2,7 +2,9 @@
 
 Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
 bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
-key is random per process and cannot be turned back into text.
+key is random per process and cannot be turned back into text. While an engine is busy its tokenizer is, too: after
+PATIENCE_S a prompt goes on with the keys of a beginning that was tokenized before, where there is one. While that
+happens, prompts whose beginning is most of them are not tokenized at all.
 """
 
 from __future__ import annotations
@@ -13,16 +15,29 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.access.isolation_domains import SHARED
 from gateway.base.event_log import log_event
-from gateway.contracts.key_source import BYTES, COUNTED, HASHES, MEDIA, NONE, REMEMBERED, TOKENIZED, TOKENS, UNMATCHED
+from gateway.contracts.key_source import (
+    BYTES,
+    COUNTED,
+    HASHES,
+    MEDIA,
+    NONE,
+    PREFIX,
+    REMEMBERED,
+    TOKENIZED,
+    TOKENS,
+    UNMATCHED,
+)
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
+from gateway.requests.known_prefixes import KnownPrefixes
 from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
 
 if TYPE_CHECKING:
@@ -31,6 +46,10 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
+PATIENCE_S = 0.05
+"""An engine that is not busy tokenizes a long prompt in less."""
+LATE_S, ENOUGH = 1.0, 0.8
+"""For so long after a late answer, a prompt of which this share is known is not tokenized."""
 TURN_BYTES = 1024 * 1024
 """Bytes of a text that one turn of the event loop hashes."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -43,7 +62,8 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     source: str
     """tokens, tokenized, remembered, bytes, hashes, media: the length of its media is a guess; unmatched: no key is
-    wanted; or none: no tokenizer answered, the length is a guess."""
+    wanted; prefix: no tokenizer answered in time, only the keys of a known beginning are given, and the length is a
+    guess; or none: no tokenizer answered, the length is a guess."""
     salted: bool = False
     """The engine keeps the prompt's blocks under a cache salt."""
     further_tokens: int = 0
@@ -52,12 +72,17 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptKeys:
-    """Makes keys. Mutable state: the memory (least recently used goes first) and tokenizer calls under way.
+    """Makes keys. Mutable state: the memory (least recently used goes first), tokenizer calls under way, prefixes,
+    and whose tokenizers are late.
 
     `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
     """
 
-    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000) -> None:
+    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000, patience_s: float = PATIENCE_S) -> None:
+        self.prefixes = KnownPrefixes()
+        self._patience_s = patience_s
+        self._late_until: dict[str, float] = {}
+        """By pool: until when its tokenizers count as late."""
         self._max_prompts = max_prompts
         self._max_keys = max_keys
         self._digest_key = os.urandom(32)
@@ -93,7 +118,24 @@ class PromptKeys:
         if remembered is not None:
             self._memory.move_to_end(digest)
             return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
-        keyed = await self._tokenized_once(digest, pool, seed, prompt)
+        return await self._engine_keys(digest, pool, seed, prompt, data)
+
+    async def _engine_keys(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes) -> KeyedPrompt:
+        """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
+        name, block_tokens = _named(pool, prompt), pool.entry.block_tokens
+        if monotonic() < self._late_until.get(pool.entry.pool_id, 0.0):
+            known = self.prefixes.find(name, seed, data, block_tokens)
+            if known is not None and len(known.keys) * block_tokens >= ENOUGH * known.prompt_tokens:
+                return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
+        asked = self._asked_once(digest, pool, seed, prompt, data)
+        await asyncio.wait((asked,), timeout=self._patience_s)
+        if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
+            return keyed
+        self._late_until[pool.entry.pool_id] = monotonic() + LATE_S
+        known = self.prefixes.find(name, seed, data, block_tokens)
+        if known is not None:
+            return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
+        keyed = await asyncio.shield(asked)
         return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
 
     async def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
@@ -106,31 +148,32 @@ class PromptKeys:
                 await asyncio.sleep(0)
         return digest.digest()
 
-    async def _tokenized_once(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
-        """Ask once for equal prompts that arrive together; one that gives up does not take it from the others."""
+    def _asked_once(
+        self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes
+    ) -> asyncio.Task[KeyedPrompt | None]:
+        """Ask once for equal prompts that arrive together; whoever waits must shield it, for the others' sake."""
         task = self._under_way.get(digest)
         if task is None:
-            task = asyncio.create_task(self._tokenized(pool, seed, prompt))
+            task = asyncio.create_task(self._tokenized(digest, pool, seed, prompt, data))
             self._under_way[digest] = task
-            task.add_done_callback(lambda done: self._finish(digest, done))
-        return await asyncio.shield(task)
+            task.add_done_callback(lambda _: self._under_way.pop(digest, None))
+        return task
 
-    def _finish(self, digest: bytes, task: asyncio.Task[KeyedPrompt | None]) -> None:
-        self._under_way.pop(digest, None)
-        if task.cancelled() or task.exception() is not None:
-            return
-        keyed = task.result()
-        if keyed is not None:
-            self._remember(digest, keyed)
-
-    async def _tokenized(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+    async def _tokenized(
+        self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes
+    ) -> KeyedPrompt | None:
         for engine in self._tokenizers(pool):
             try:
                 tokens = await _ask(engine, prompt)
             except (EngineUnreachableError, EngineAnswerError):
                 log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
                 continue
-            return KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
+            keyed = KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
+            self._remember(digest, keyed)
+            self.prefixes.learn(
+                _named(pool, prompt), seed, data, pool.entry.block_tokens, keyed.keys, keyed.prompt_tokens
+            )
+            return keyed
         return None
 
     def _tokenizers(self, pool: LivePool) -> Sequence[LiveEngine]:
@@ -151,6 +194,7 @@ class PromptKeys:
 
     def check(self) -> None:
         """Raise AssertionError unless the memory's count is right and within its bounds."""
+        self.prefixes.check()
         if self._kept_keys != sum(len(keys) for keys, _ in self._memory.values()):
             raise AssertionError("the count of kept keys is wrong")
         if len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
@@ -160,6 +204,10 @@ class PromptKeys:
 def names_blocks(keyed: KeyedPrompt) -> bool:
     """Return whether the keys are those of the engine's blocks, and of the only prompt of the request."""
     return keyed.source in COUNTED and not keyed.further_tokens
+
+
+def _named(pool: LivePool, prompt: Prompt) -> bytes:
+    return f"{pool.entry.pool_id}\0{pool.entry.block_tokens}\0{type(prompt).__name__}".encode()
 
 
 def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:

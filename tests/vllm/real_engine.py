@@ -67,6 +67,9 @@ class RealEngine:
             self.process = subprocess.Popen(
                 self._command, stdout=out, stderr=out, env=self._environment, start_new_session=True
             )
+        # Linux shares the CPU among sessions first, so niceness within its own says nothing.
+        with suppress(OSError):
+            Path(f"/proc/{self.process.pid}/autogroup").write_text("10")
 
     def wait(self) -> None:
         """Return once the engine is healthy; raises with the end of its log where its process ended."""

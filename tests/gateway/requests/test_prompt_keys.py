@@ -6,6 +6,7 @@ import asyncio
 import tracemalloc
 from array import array
 from collections.abc import Sequence
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,23 +25,28 @@ from gateway.formats.prompt import (
 )
 from gateway.http.json_body import BadBodyError
 from gateway.pool.live_pool import LivePool
+from gateway.requests import prompt_keys
+from gateway.requests.known_prefixes import CHUNK_BYTES
 from gateway.requests.prompt_keys import PromptKeys
 from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
 
 
 class Tokenizer:
-    """One token per byte; counts its calls."""
+    """One token per byte; counts its calls, and answers while `free` is set."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.extra: Any = None
         self.fails = False
+        self.free = asyncio.Event()
+        self.free.set()
 
     async def tokenize(self, prompt: str | Sequence[Any], *, extra: Any = None) -> array[int]:
         """Return the tokens."""
         self.calls += 1
         self.extra = extra
         await asyncio.sleep(0)
+        await self.free.wait()
         if self.fails:
             raise EngineUnreachableError("connection refused", refused=True)
         text = prompt if isinstance(prompt, str) else str(list(prompt))
@@ -173,6 +179,67 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> N
     assert tokenizer.calls == 1
 
 
+async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None:
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    shared = "The quick brown fox. " * 200
+    before = await keys.keys(pool, "t", TextPrompt(shared + "first"))
+    tokenizer.free.clear()
+    asked = TextPrompt(shared + "second " * 100)
+    known = await keys.keys(pool, "t", asked)
+    assert known.source == "prefix"
+    whole = len(shared) // CHUNK_BYTES * CHUNK_BYTES // pool.entry.block_tokens
+    assert known.keys == before.keys[:whole]
+    assert known.prompt_tokens == len(asked.text)
+    # The answer still comes, and counts from then on.
+    tokenizer.free.set()
+    await asyncio.sleep(0.01)
+    later = await keys.keys(pool, "t", asked)
+    assert (later.source, later.keys[:whole]) == ("remembered", known.keys)
+    keys.check()
+
+
+async def test_a_late_tokenizer_is_not_asked_for_a_prompt_that_is_mostly_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    shared = "The quick brown fox. " * 200
+    await keys.keys(pool, "t", TextPrompt(shared))
+    tokenizer.free.clear()
+    assert (await keys.keys(pool, "t", TextPrompt(shared + "a"))).source == "prefix"
+    calls = tokenizer.calls
+    assert (await keys.keys(pool, "t", TextPrompt(shared + "b"))).source == "prefix"
+    assert tokenizer.calls == calls
+    assert (await keys.keys(pool, "t", TextPrompt(shared + "c" * len(shared)))).source == "prefix"
+    assert tokenizer.calls == calls + 1
+    # After a while it is asked again.
+    tokenizer.free.set()
+    later = monotonic() + 10.0
+    monkeypatch.setattr(prompt_keys, "monotonic", lambda: later)
+    assert (await keys.keys(pool, "t", TextPrompt(shared + "d"))).source in ("prefix", "tokenized")
+    assert tokenizer.calls == calls + 2
+
+
+async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> None:
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    text = "The quick brown fox. " * 200
+    await keys.keys(pool, "t", TextPrompt(text))
+    tokenizer.free.clear()
+    waiting = [
+        asyncio.create_task(keys.keys(pool, domain, TextPrompt(asked)))
+        for domain, asked in (("t", "Another text. " * 200), ("another tenant", text + "!"))
+    ]
+    await asyncio.sleep(0.01)
+    assert not any(each.done() for each in waiting)
+    tokenizer.free.set()
+    assert [(await each).source for each in waiting] == ["tokenized", "tokenized"]
+
+
+async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys()
+    text = "The quick brown fox. " * 200
+    await keys.keys(pool, "t", TextPrompt(text))
+    tokenizer.fails = True
+    assert (await keys.keys(pool, "t", TextPrompt(text + "?"))).source == "prefix"
+
+
 async def test_approximate_pools_ask_nobody_and_share_what_begins_alike() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
     pool = _pool(tokenizer, key_source="approximate")
@@ -253,5 +320,6 @@ async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None
     finally:
         tracemalloc.stop()
     assert keys._kept_keys == 20 * 4999
-    assert held < 12 * keys._kept_keys
+    # Once as the prompt's, once as those of its beginnings.
+    assert held < 24 * keys._kept_keys
     keys.check()

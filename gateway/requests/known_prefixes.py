@@ -1,0 +1,83 @@
+"""Block keys of prompts whose beginnings were tokenized before, for when the tokenizer answers late.
+
+A prompt's bytes are cut into chunks whose digests are chained, so that a digest stands for everything before it. Each
+chunk of a tokenized prompt keeps the keys of the blocks that end in it, as if tokens were spread evenly over the bytes.
+A later prompt gets the keys of its leading chunks. No text is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from kvstore.keys.block_keys import byte_block_keys
+
+CHUNK_BYTES = 512
+"""About 128 tokens: several blocks of most engines."""
+READ_BYTES = 1024 * 1024
+"""Of a prompt; one turn of the event loop reads them."""
+
+
+class Prefix(NamedTuple):
+    """The keys of a prompt's leading blocks, and an estimate of its length in tokens."""
+
+    keys: tuple[int, ...]
+    prompt_tokens: int
+
+
+class _Chunk(NamedTuple):
+    """Keys of the blocks that end in a chunk. The first one is the prompt's block `first`."""
+
+    first: int
+    keys: array[int]
+    tokens_per_byte: float
+
+
+class KnownPrefixes:
+    """Chunks by their digest. Mutable state: those chunks, at most `max_chunks`; least recently used goes first."""
+
+    def __init__(self, *, max_chunks: int = 32_768) -> None:
+        self._max_chunks = max_chunks
+        self._process_key = os.urandom(16)
+        self._chunks: OrderedDict[int, _Chunk] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def learn(self, name: bytes, seed: int, data: bytes, block_tokens: int, keys: Sequence[int], tokens: int) -> None:
+        """Take in a tokenized prompt: its bytes, its block keys and its length. `name` is of the pool and the kind."""
+        per_byte, first = tokens / max(1, len(data)), 0
+        for number, digest in enumerate(self._digests(name, seed, data), 1):
+            end = min(int(number * CHUNK_BYTES * per_byte) // block_tokens, len(keys))
+            self._chunks[digest] = _Chunk(first, array("Q", keys[first:end]), per_byte)
+            self._chunks.move_to_end(digest)
+            first = end
+        while len(self._chunks) > self._max_chunks:
+            self._chunks.popitem(last=False)
+
+    def find(self, name: bytes, seed: int, data: bytes, block_tokens: int) -> Prefix | None:
+        """Return what is known of a prompt; None where that is no whole block."""
+        keys, per_byte = list[int](), 0.0
+        for digest in self._digests(name, seed, data):
+            chunk = self._chunks.get(digest)
+            if chunk is None or chunk.first > len(keys):
+                break
+            self._chunks.move_to_end(digest)
+            keys[chunk.first :], per_byte = chunk.keys, chunk.tokens_per_byte
+        if not keys:
+            return None
+        return Prefix(tuple(keys), max(int(len(data) * per_byte), len(keys) * block_tokens + 1))
+
+    def _digests(self, name: bytes, seed: int, data: bytes) -> tuple[int, ...]:
+        begin = xxh3_64_intdigest(self._process_key + name, seed)
+        return byte_block_keys(begin, data[:READ_BYTES], CHUNK_BYTES)
+
+    def check(self) -> None:
+        """Raise AssertionError if there are too many chunks."""
+        if len(self._chunks) > self._max_chunks:
+            raise AssertionError("more chunks are known than may be")
