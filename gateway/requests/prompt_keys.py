@@ -3,7 +3,7 @@
 Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
 bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
 key is random per process and cannot be turned back into text. While an engine is busy its tokenizer is, too: after
-PATIENCE_S a prompt goes on with the keys of a beginning that was tokenized before, where there is one. While that
+some patience a prompt goes on with the keys of a beginning that was tokenized before, where there is one. While that
 happens, prompts whose beginning is most of them are not tokenized at all.
 """
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
-PATIENCE_S = 0.05
-"""An engine that is not busy tokenizes a long prompt in less."""
+PATIENCE = 0.05
+"""Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
 LATE_S, ENOUGH = 1.0, 0.8
 """For so long after a late answer, a prompt of which this share is known is not tokenized."""
 TURN_BYTES = 1024 * 1024
@@ -78,9 +78,9 @@ class PromptKeys:
     `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
     """
 
-    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000, patience: float = PATIENCE) -> None:
         self.prefixes = KnownPrefixes()
-        self._patience_s = patience_s
+        self._patience = patience
         self._late_until: dict[str, float] = {}
         """By pool: until when its tokenizers count as late."""
         self._max_prompts = max_prompts
@@ -128,7 +128,7 @@ class PromptKeys:
             if known is not None and len(known.keys) * block_tokens >= ENOUGH * known.prompt_tokens:
                 return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
         asked = self._asked_once(digest, pool, seed, prompt, data)
-        await asyncio.wait((asked,), timeout=self._patience_s)
+        await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
             return keyed
         self._late_until[pool.entry.pool_id] = monotonic() + LATE_S

@@ -180,7 +180,7 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> N
 
 
 async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     shared = "The quick brown fox. " * 200
     before = await keys.keys(pool, "t", TextPrompt(shared + "first"))
     tokenizer.free.clear()
@@ -199,7 +199,7 @@ async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None
 
 
 async def test_a_late_tokenizer_is_not_asked_for_a_prompt_that_is_mostly_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     shared = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(shared))
     tokenizer.free.clear()
@@ -218,7 +218,7 @@ async def test_a_late_tokenizer_is_not_asked_for_a_prompt_that_is_mostly_known(m
 
 
 async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience_s=0.0)
+    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     text = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(text))
     tokenizer.free.clear()
