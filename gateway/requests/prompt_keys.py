@@ -3,8 +3,7 @@
 Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
 bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
 key is random per process and cannot be turned back into text. While an engine is busy its tokenizer is, too: after
-some patience a prompt goes on with the keys of a beginning that was tokenized before, where there is one. While that
-happens, prompts whose beginning is most of them are not tokenized at all.
+some patience a prompt goes on with the keys of a beginning that was tokenized before, where there is one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from hashlib import blake2b
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,8 +46,6 @@ BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
 PATIENCE = 0.05
 """Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
-LATE_S, ENOUGH = 1.0, 0.8
-"""For so long after a late answer, a prompt of which this share is known is not tokenized."""
 TURN_BYTES = 1024 * 1024
 """Bytes of a text that one turn of the event loop hashes."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -72,8 +68,7 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptKeys:
-    """Makes keys. Mutable state: the memory (least recently used goes first), tokenizer calls under way, prefixes,
-    and whose tokenizers are late.
+    """Makes keys. Mutable state: the memory (least recently used goes first), tokenizer calls under way, and prefixes.
 
     `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
     """
@@ -81,8 +76,6 @@ class PromptKeys:
     def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000, patience: float = PATIENCE) -> None:
         self.prefixes = KnownPrefixes()
         self._patience = patience
-        self._late_until: dict[str, float] = {}
-        """By pool: until when its tokenizers count as late."""
         self._max_prompts = max_prompts
         self._max_keys = max_keys
         self._digest_key = os.urandom(32)
@@ -122,17 +115,11 @@ class PromptKeys:
 
     async def _engine_keys(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes) -> KeyedPrompt:
         """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
-        name, block_tokens = _named(pool, prompt), pool.entry.block_tokens
-        if monotonic() < self._late_until.get(pool.entry.pool_id, 0.0):
-            known = self.prefixes.find(name, seed, data, block_tokens)
-            if known is not None and len(known.keys) * block_tokens >= ENOUGH * known.prompt_tokens:
-                return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
         asked = self._asked_once(digest, pool, seed, prompt, data)
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
             return keyed
-        self._late_until[pool.entry.pool_id] = monotonic() + LATE_S
-        known = self.prefixes.find(name, seed, data, block_tokens)
+        known = self.prefixes.find(_named(pool, prompt), seed, data, pool.entry.block_tokens)
         if known is not None:
             return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
         keyed = await asyncio.shield(asked)

@@ -6,7 +6,6 @@ import asyncio
 import tracemalloc
 from array import array
 from collections.abc import Sequence
-from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,7 +24,6 @@ from gateway.formats.prompt import (
 )
 from gateway.http.json_body import BadBodyError
 from gateway.pool.live_pool import LivePool
-from gateway.requests import prompt_keys
 from gateway.requests.known_prefixes import CHUNK_BYTES
 from gateway.requests.prompt_keys import PromptKeys
 from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
@@ -196,25 +194,6 @@ async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None
     later = await keys.keys(pool, "t", asked)
     assert (later.source, later.keys[:whole]) == ("remembered", known.keys)
     keys.check()
-
-
-async def test_a_late_tokenizer_is_not_asked_for_a_prompt_that_is_mostly_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
-    shared = "The quick brown fox. " * 200
-    await keys.keys(pool, "t", TextPrompt(shared))
-    tokenizer.free.clear()
-    assert (await keys.keys(pool, "t", TextPrompt(shared + "a"))).source == "prefix"
-    calls = tokenizer.calls
-    assert (await keys.keys(pool, "t", TextPrompt(shared + "b"))).source == "prefix"
-    assert tokenizer.calls == calls
-    assert (await keys.keys(pool, "t", TextPrompt(shared + "c" * len(shared)))).source == "prefix"
-    assert tokenizer.calls == calls + 1
-    # After a while it is asked again.
-    tokenizer.free.set()
-    later = monotonic() + 10.0
-    monkeypatch.setattr(prompt_keys, "monotonic", lambda: later)
-    assert (await keys.keys(pool, "t", TextPrompt(shared + "d"))).source in ("prefix", "tokenized")
-    assert tokenizer.calls == calls + 2
 
 
 async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> None:
