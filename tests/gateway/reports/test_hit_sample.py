@@ -11,16 +11,26 @@ from gateway.reports.decision_recorder import hit_sample
 from routing.values.decision import Candidate, Decision, Fetch
 
 
+def _ended(decision: Decision, key_source: str) -> DecisionRecord:
+    engines = {"e-1": SimpleNamespace(hits=HitWatch())}
+    pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16), engines=engines)
+    record = DecisionRecord(decision, cast("Any", pool), "t", key_source, 50.0, 1.0, 0.0, ("e-1",))
+    record.finished_s, record.cached_tokens = 51.0, 32
+    return record
+
+
 def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:
     chosen = Candidate("e-1", 96, 0.0, 0.1, 0.1, 2)
     decision = Decision(
         "d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 96, 0.0, 0.1, 50.0,
         candidates=(chosen,), fetch=Fetch("e-2", 6, 0.05),
     )  # fmt: skip
-    engines = {"e-1": SimpleNamespace(hits=HitWatch())}
-    pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16), engines=engines)
-    record = DecisionRecord(decision, cast("Any", pool), "t", "tokens", 50.0, 1.0, 0.0, ("e-1",))
-    record.finished_s, record.cached_tokens = 51.0, 32
-    sample = hit_sample(record)
+    sample = hit_sample(_ended(decision, "tokens"))
     assert sample is not None
     assert (sample.believed_tokens, sample.reported_tokens) == (32, 32)
+
+
+def test_a_prompt_that_was_known_in_part_proves_nothing_of_the_index() -> None:
+    decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 16, 0.0, 0.1, 50.0)
+    assert hit_sample(_ended(decision, "tokenized")) is not None
+    assert hit_sample(_ended(decision, "prefix")) is None
