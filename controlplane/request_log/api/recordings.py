@@ -167,7 +167,6 @@ class OneRecording(Deletable):
 
     noun = "recordings"
     shape = RecordingShape
-    answers = by_method(DELETE=(200, RecordingShape))
     rows = staticmethod(visible_recordings)
     field = "pk"
 
