@@ -63,6 +63,13 @@ def status_of(url: str) -> int:
         return error.code
 
 
+async def answered(client: aiohttp.ClientSession, url: str) -> int:
+    """Return the status; the answer is read to its end, so that its connection is not left behind."""
+    async with client.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
 async def ended(process: subprocess.Popen[bytes]) -> int:
     return await asyncio.to_thread(process.wait, LIMIT_S)
 
@@ -78,9 +85,9 @@ async def test_a_gateway_drains_its_streams_under_sigterm_and_sends_new_work_els
         async with client.post(url + CHAT, json=body) as stream:
             await stream.content.readany()
             process.terminate()
-            while (await client.get(f"{url}/ready")).status != 503:
+            while await answered(client, f"{url}/ready") != 503:
                 await asyncio.sleep(0.05)
-            assert (await client.get(f"{url}/live")).status == 200
+            assert await answered(client, f"{url}/live") == 200
             async with client.post(url + CHAT, json=body) as refused:
                 assert refused.status == 503
                 assert (await refused.json())["error"]["code"] == "shutting_down"
@@ -134,9 +141,9 @@ async def test_the_program_drains_under_sigterm_and_takes_its_engines_along(prog
     ):
         await stream.content.readany()
         program.process.terminate()
-        while (await client.get(f"{program.url}/ready")).status != 503:
+        while await answered(client, f"{program.url}/ready") != 503:
             await asyncio.sleep(0.05)
-        assert (await client.get(f"{program.url}/live")).status == 200
+        assert await answered(client, f"{program.url}/live") == 200
         assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
     assert await ended(program.process) == 0
     await until(lambda: gone(engines))
