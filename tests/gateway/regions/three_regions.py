@@ -147,6 +147,18 @@ def three_pools(urls: dict[str, str], policy: RoutingPolicy = ONE_AT_A_TIME) -> 
     return msgspec.structs.replace(made, pools=pools, engines=engines)
 
 
+async def _sockets_ended() -> None:
+    """Return when the loop watches its own pipe alone.
+
+    A gateway or link that has just stopped may have accepted a last connection, whose end the loop has to read.
+    """
+    watched = asyncio.get_running_loop()._selector.get_map()  # type: ignore[attr-defined]
+    for _ in range(100):
+        await asyncio.sleep(_LAST_READS_S)
+        if len(watched) < 2:
+            return
+
+
 @asynccontextmanager
 async def three_regions(
     state_dir: Path,
@@ -158,8 +170,7 @@ async def three_regions(
 ) -> AsyncIterator[ThreeRegions]:
     """Run them until the block ends, and check what they did."""
     async with AsyncExitStack() as stack:
-        # A gateway that has just stopped may have accepted a link's last look at it, whose end the loop has to read.
-        stack.push_async_callback(asyncio.sleep, _LAST_READS_S)
+        stack.push_async_callback(_sockets_ended)
         events = stack.enter_context(recorded())
         engines = {name: await stack.enter_async_context(ScriptedEngine()) for name in REGIONS}
         ports = {name: free_port() for name in REGIONS}
