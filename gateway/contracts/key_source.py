@@ -10,8 +10,8 @@ HASHES = "hashes"
 MEDIA = "media"
 UNMATCHED = "unmatched"
 PREFIX = "prefix"
+"""The tokenizer was late or failed. These are keys of leading blocks that were tokenized before, in other prompts."""
 NONE = "none"
-"""`prefix`: the tokenizer was late, and these are keys of leading blocks that it tokenized before, in other prompts."""
 
 COUNTED = (TOKENS, TOKENIZED, REMEMBERED)
 """Those under which the prompt's length is counted, not guessed."""

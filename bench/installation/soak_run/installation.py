@@ -87,9 +87,7 @@ class Installation:
         self.manage("shell", "--no-imports", "-c", _SEED.format(model=MODEL, ports=self._engine_ports, hook=hook))
         key = self.manage("create_api_key", "--name", "soak").split()[0]
         for url in (*self.gateway_urls, *self.web_urls):
-            wait_for(f"{url}/ready", 120)
-        for url in self.web_urls:
-            wait_for(f"{url}{_PAGE}", 120)
+            self._wait_until_it_serves(url)
         return key
 
     def start(self, name: str) -> None:
@@ -114,10 +112,14 @@ class Installation:
         """Start a process that ended; of a gateway or web return when it serves, so that another one may be ended."""
         self.start(name)
         kind, _, number = name.partition("-")
-        if kind == "gateway":
-            wait_for(f"{self.gateway_urls[int(number)]}/ready", 120)
-        elif kind == "web":
-            wait_for(f"{self.web_urls[int(number)]}{_PAGE}", 120)
+        urls = {"gateway": self.gateway_urls, "web": self.web_urls}.get(kind)
+        if urls is not None:
+            self._wait_until_it_serves(urls[int(number)])
+
+    def _wait_until_it_serves(self, url: str) -> None:
+        wait_for(f"{url}/ready", 120)
+        if url in self.web_urls:
+            wait_for(f"{url}{_PAGE}", 120)
 
     def names(self, kind: str) -> list[str]:
         """Return the processes of a kind: web, worker, beat, gateway or engine."""
