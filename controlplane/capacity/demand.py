@@ -60,12 +60,13 @@ class _PoolWork:
 
     def add(self, step: int, row: TrafficRow) -> None:
         """Count one request."""
-        asked = row.region or self.region, step
+        asked = row.origin or self.region, step
         work_s = self.prefill.seconds(row.prompt_tokens, min(row.cached_tokens or 0, row.prompt_tokens))
         if row.outcome in UNANSWERED:
             self.missing[asked] = self.missing.get(asked, 0) + 1
         else:
-            answer_s = row.output_tokens * self._token_s(row.prompt_tokens + row.output_tokens / 2)
+            output_tokens = row.output_tokens or 0
+            answer_s = output_tokens * self._token_s(row.prompt_tokens + output_tokens / 2)
             self.answers, self.answer_s = self.answers + 1, self.answer_s + answer_s
             work_s += answer_s
         self.seconds[asked] = self.seconds.get(asked, 0.0) + work_s
@@ -104,7 +105,7 @@ def logged_demand(now: float, days: float) -> LoggedDemand | None:
     for row in recorded_traffic(first * STEP_S, last * STEP_S, every=every):
         requests += 1
         if (pool := pools.get(row.pool)) is not None:
-            pool.add(int(row.at // STEP_S), row)
+            pool.add(int(row.arrived_at // STEP_S), row)
     return LoggedDemand(_by_region(pools, first, last, every), first * STEP_S, last * STEP_S, requests, every)
 
 

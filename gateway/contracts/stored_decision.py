@@ -1,4 +1,4 @@
-"""One decision with its complete outcome, as sent to and stored in the request log. Contains no prompt.
+"""One request that ended with its decision in full, as sent to and stored in the request log. Contains no prompt.
 
 It travels in request batches (gateway.contracts.request_batch). Fields are only ever added, with defaults, so that
 records of an earlier version stay readable.
@@ -14,6 +14,7 @@ import msgspec
 from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.hop import Hop
 from gateway.contracts.regret import Regret
+from gateway.contracts.traffic_row import TrafficRow
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 
@@ -54,44 +55,34 @@ class StoredLoad(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Prompt tokens that were not computed."""
 
 
-class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Times `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known."""
+class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_defaults=True):
+    """A row of traffic without the names of its blocks, its decision, and what was known then.
+
+    Times as there: `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known.
+    """
 
     decision: Decision
-    arrived_at: float
     region: str
+    """Of the pool."""
     served_model: str
     tenant_id: str
-    session: str
-    """Keyed digest of the session's id; empty: it had none."""
     key_source: str
     ttft_slo_s: float
     attempts: tuple[str, ...]
-    outcome: str
-    """completed, failed, refused, cancelled, client_error, unanswered or running."""
     error: str = ""
     share: float = 1.0
     """Share of decisions like this one that were kept: each stands for 1 / share."""
-    late: bool = False
-    """The objective was missed: first token too late, rejected or failed."""
     decided_after_s: float = 0.0
     granted_after_s: float | None = None
     handed_over_after_s: float | None = None
-    first_token_after_s: float | None = None
-    finished_after_s: float | None = None
     believed_tokens: int = 0
     """Cached tokens of the prompt by the index, whatever the trust in it."""
-    cached_tokens: int | None = None
-    """As the engine reported it."""
     engine_prompt_tokens: int | None = None
-    output_tokens: int | None = None
     block_tokens: int = 1
     mismatch: str = ""
     """Why hits differ, a cause of gateway.contracts.hit_sample; empty: they do not, or the engine reports none."""
     known: tuple[Known, ...] = ()
     """In the order of the decision's candidates."""
-    engines: int = 0
-    """Engines of the pool that took work."""
     decode_engine_name: str = ""
     cost: PrefillCost | None = None
     """The cost model by which the chosen engine was estimated, and its speed."""
@@ -99,7 +90,6 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     snapshot_version: int = 0
     snapshot_age_s: float | None = None
     slo_class: str = ""
-    priority: int = 0
     regret: Regret | None = None
     """The request log's: gateways leave it out (controlplane.request_log.hindsight)."""
     asked_after_s: float = 0.0

@@ -1,7 +1,7 @@
-"""One request in a recording: its shape and its outcome. Contains no prompt and no name.
+"""One request that ended: its size, its blocks, and its outcome. Contains no prompt and no name.
 
 Rows travel in request batches (gateway.contracts.request_batch), and the request log keeps the bytes that the gateway
-made. Fields are only ever added, at the end and with defaults, so that rows of an earlier version stay readable.
+made. gateway.contracts.stored_decision is a row with its decision in full. Fields are only ever added, at the end.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ HEAD_BLOCKS = 16
 
 
 class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One request that ended; `at` in unix seconds, other times in seconds since then. None: not known."""
+    """Times `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known."""
 
-    at: float
-    """Its arrival."""
+    arrived_at: float
     pool: str
+    """Id of the pool."""
     prompt_tokens: int
-    output_tokens: int
+    output_tokens: int | None
     blocks: tuple[int, ...]
     """One 64-bit name per 512 tokens, each of the whole prefix up to there; fewer: the rest is like no other."""
-    session: str = ""
+    session: str
     """Keyed digest of the session's id; empty: it had none."""
-    tenant: str = ""
+    tenant: str
     """Keyed digest likewise."""
-    priority: int = 0
-    outcome: str = ""
-    """completed, failed, refused, cancelled, client_error or unanswered."""
-    late: bool = False
+    priority: int
+    outcome: str
+    """completed, failed, refused, cancelled, client_error or unanswered; running while the request is."""
+    late: bool
     """The objective was missed: first token too late, rejected or failed."""
-    ttft_s: float | None = None
-    total_s: float | None = None
-    cached_tokens: int | None = None
+    first_token_after_s: float | None
+    finished_after_s: float | None
+    cached_tokens: int | None
     """As the engine reported it."""
-    engines: int = 0
+    engines: int
     """Engines of the pool that took work."""
-    policy_version: int = 0
-    head: tuple[int, ...] = ()
+    policy_version: int
+    head: tuple[int, ...]
     """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
     equal beginnings together go by these."""
-    agent: str = ""
+    agent: str
     """The agent that asked, by the name that its application gives it."""
-    workflow: str = ""
+    workflow: str
     """Keyed digest of its workflow's id."""
-    region: str = ""
+    origin: str
     """Region of its first contact where that is not the pool's; empty: the pool's."""
 
 

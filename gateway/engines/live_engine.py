@@ -28,6 +28,8 @@ READY = "ready"
 
 _SAME_PROCESS_S = 1.0
 """Two reported starts of a process closer than this are the same start."""
+_UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
+_BY_DISPATCHES = Trust(DEGRADED, "the index is built from this gateway's dispatches")
 
 
 class LiveEngine:
@@ -138,9 +140,9 @@ class LiveEngine:
     def index_trust(self, *, by_dispatches: bool) -> Trust:
         """Return what routing makes of the index and people are shown: the least that events and hits allow."""
         if self.salts_seen.missing:
-            trust = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
+            trust = _UNSALTED
         elif by_dispatches:
-            trust = Trust(DEGRADED, "the index is built from this gateway's dispatches")
+            trust = _BY_DISPATCHES
         else:
             trust = self.trust
         verdict = self.hits.verdict

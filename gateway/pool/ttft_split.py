@@ -43,32 +43,27 @@ class TtftSplit:
     def __init__(self) -> None:
         self._engines: dict[str, deque[_Bucket]] = {}
 
-    def note(self, noted: Iterable[Noted], weight: int = 1) -> None:
-        """Count requests that had their first token; each stands for `weight` like it."""
-        for engine_id, queue_s, transfer_s, prefill_s, now in noted:
-            bins = self._bins(engine_id, now)
-            if bins is None:
-                continue
-            ttft_s = queue_s + transfer_s + prefill_s
-            number = 0 if ttft_s <= _LEAST_S else min(_MAX_BINS, int(log2(ttft_s / _LEAST_S) * _PER_OCTAVE))
-            sums = bins.get(number)
-            if sums is None:
-                sums = bins[number] = [0, 0.0, 0.0, 0.0]
-            sums[0] += weight
-            sums[1] += weight * queue_s
-            sums[2] += weight * transfer_s
-            sums[3] += weight * prefill_s
-
-    def _bins(self, engine_id: str, now: float) -> dict[int, _Sums] | None:
-        """Return the sums of the engine's current half minute; None of one engine too many."""
+    def note(self, noted: Noted, weight: int = 1) -> None:
+        """Count a request that had its first token; it stands for `weight` like it."""
+        engine_id, queue_s, transfer_s, prefill_s, now = noted
         buckets = self._engines.get(engine_id)
         if buckets is None:
             if len(self._engines) >= MAX_ENGINES:
-                return None
+                return
             buckets = self._engines[engine_id] = deque(maxlen=math.ceil(SPANS_S[-1] / BUCKET_S) + 1)
         if not buckets or now >= buckets[-1].began_s + BUCKET_S:
             buckets.append(_Bucket(now - now % BUCKET_S))
-        return buckets[-1].bins
+        bins = buckets[-1].bins
+        ttft_s = queue_s + transfer_s + prefill_s
+        number = 0 if ttft_s <= _LEAST_S else min(_MAX_BINS, int(log2(ttft_s / _LEAST_S) * _PER_OCTAVE))
+        sums = bins.get(number)
+        if sums is None:
+            bins[number] = [weight, weight * queue_s, weight * transfer_s, weight * prefill_s]
+            return
+        sums[0] += weight
+        sums[1] += weight * queue_s
+        sums[2] += weight * transfer_s
+        sums[3] += weight * prefill_s
 
     def keep_only(self, engine_ids: Iterable[str]) -> None:
         """Forget the engines that left."""

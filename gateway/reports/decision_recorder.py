@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -12,7 +12,8 @@ from gateway.contracts.key_source import COUNTED, PREFIX
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import saved_tokens, stored_load
-from gateway.traffic.past_moments import Moments, age_of
+from gateway.reports.traffic_rows import arrived_at, origin, tenant_digest, workflow_digest
+from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost
 from routing.policy.admission_document import OFF
 from routing.values.decision import Decision
@@ -26,22 +27,30 @@ class _Engine(NamedTuple):
 
     name: str
     trust: str
-    reports: Moments
-    events: Moments | None
+    reports: PastMoments
+    events: PastMoments | None
 
 
-_GONE = _Engine("", "", array("d"), None)
+_GONE = _Engine("", "", PastMoments(), None)
 
 
 class DecisionRecorder:
-    """Makes the records of one interval. Mutable: what it looked up of engines, which holds for that long."""
+    """Makes the records under one snapshot. Mutable: what it looked up of engines.
 
-    def __init__(self, fleet_secret: bytes, snapshot_version: int = 0, snapshot_age_s: float | None = None) -> None:
+    Their costs hold as long as the snapshot, their names and trust until `begin` is called.
+    """
+
+    def __init__(self, fleet_secret: bytes, snapshot_version: int = 0) -> None:
+        self.version = snapshot_version
         self._secret = fleet_secret
-        self._version = snapshot_version
-        self._age_s = snapshot_age_s
+        self._age_s: float | None = None
         self._costs: dict[tuple[str, str], tuple[PrefillCost, float]] = {}
-        self._engines: dict[tuple[str, str], _Engine] = {}
+        self._engines: defaultdict[str, dict[str, _Engine]] = defaultdict(dict)
+
+    def begin(self, snapshot_age_s: float | None) -> None:
+        """Begin an interval: look engines up anew."""
+        self._age_s = snapshot_age_s
+        self._engines.clear()
 
     def stored(
         self,
@@ -53,47 +62,56 @@ class DecisionRecorder:
     ) -> StoredDecision:
         """Return the record; `sample` compares its hits."""
         pool, decision = record.pool, record.decision
-        entry, arrived_s = pool.entry, record.arrived_s
-        admission = entry.policy.admission
+        entry, arrived_s, handed_over_s = pool.entry, record.arrived_s, record.handed_over_s
+        admission, asked_s, finished_s = entry.policy.admission, record.asked_s, record.finished_s
         cost, speed = self._cost(pool, decision.engine_id)
         engine = pool.engines.get(decision.engine_id)
         pattern = engine.hits.verdict.cause if engine is not None else ""
         return StoredDecision(
+            arrived_at(record),
+            decision.pool_id,
+            decision.prompt_tokens,
+            record.output_tokens,
+            (),
+            session_digest(self._secret, record.session_id),
+            tenant_digest(self._secret, record.tenant_id),
+            record.priority,
+            record.outcome or UNANSWERED,
+            record.late,
+            record.ttft_s,
+            None if finished_s is None else finished_s - arrived_s,
+            record.cached_tokens,
+            len(pool.router.view.roster.accepting),
+            decision.policy_version,
+            (),
+            record.agent,
+            workflow_digest(self._secret, record.workflow_id),
+            origin(record),
             decision,
-            _arrived_at(record),
             entry.region,
             entry.served_model,
             record.tenant_id,
-            session_digest(self._secret, record.session_id),
             record.key_source,
             record.ttft_slo_s,
             record.attempts,
-            record.outcome or UNANSWERED,
             record.error,
             share,
-            record.late,
             max(0.0, decision.decided_s - arrived_s),
             decision.queued_s if decision.engine_id else None,
-            _after(record, record.handed_over_s),
-            record.ttft_s,
-            _after(record, record.finished_s),
+            None if handed_over_s is None else handed_over_s - arrived_s,
             believed_tokens(decision, entry.block_tokens) if sample is None else sample.believed_tokens,
-            record.cached_tokens,
             record.engine_prompt_tokens,
-            record.output_tokens,
             entry.block_tokens,
             mismatch_of(sample, pattern) if sample is not None else "",
             self._known(pool, decision),
-            len(pool.router.view.roster.accepting),
             _decoder_name(pool, decision) if decision.pair is not None else "",
             cost,
             speed,
-            self._version,
+            self.version,
             self._age_s,
             record.slo_class,
-            record.priority,
             None,
-            _after(record, record.asked_s) or 0.0,
+            0.0 if asked_s is None else asked_s - arrived_s,
             stored_load(record) if record.load_ordered else None,
             record.advisory,
             record.hop,
@@ -109,33 +127,39 @@ class DecisionRecorder:
         return found
 
     def _known(self, pool: LivePool, decision: Decision) -> tuple[Known, ...]:
-        engines, pool_id, known = self._engines, pool.entry.pool_id, []
+        engines, known = self._engines[pool.entry.pool_id], []
         at_s = max(decision.decided_s, decision.migrated_s)
         for candidate in decision.candidates:
             engine_id = candidate.engine_id
-            found = engines.get((pool_id, engine_id)) or self._look_up(pool, engine_id)
+            found = engines.get(engine_id)
+            if found is None:
+                found = engines[engine_id] = _look_up(pool, engine_id)
             name, trust, reports, events = found
-            heard = None if events is None else age_of(events, at_s)
-            known.append(Known(engine_id, name, trust, age_of(reports, at_s), heard))
+            heard_s = None if events is None else events.age_s(at_s)
+            known.append(Known(engine_id, name, trust, reports.age_s(at_s), heard_s))
         return tuple(known)
 
-    def _look_up(self, pool: LivePool, engine_id: str) -> _Engine:
-        engine = pool.engines.get(engine_id)
-        if engine is None:
-            return _GONE
-        trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
-        events = engine.intake.heard.copy() if engine.intake is not None else None
-        found = _Engine(engine.entry.name, trust, engine.report_times.copy(), events)
-        self._engines[pool.entry.pool_id, engine_id] = found
-        return found
+
+def _look_up(pool: LivePool, engine_id: str) -> _Engine:
+    engine = pool.engines.get(engine_id)
+    if engine is None:
+        return _GONE
+    trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
+    events = engine.intake.heard if engine.intake is not None else None
+    return _Engine(engine.entry.name, trust, engine.report_times, events)
 
 
 def as_it_stands(record: DecisionRecord) -> StoredDecision:
     """Return the record of a request that may still be running; nothing is noted of its engine."""
     stored = DecisionRecorder(b"").stored(record, hit_sample(record))
-    # The session's digest needs the fleet's secret, and is worth nothing before the record can be searched.
+    # Digests need the fleet's secret, and are worth nothing before the record can be searched.
     return msgspec.structs.replace(
-        stored, session="", outcome=record.outcome or RUNNING, late=record.misses_objective()
+        stored,
+        session="",
+        tenant="",
+        workflow="",
+        outcome=record.outcome or RUNNING,
+        late=record.misses_objective(),
     )
 
 
@@ -152,8 +176,9 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     if record.load_ordered and record.load is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    # The index says what the engine held; what it loaded came from elsewhere.
-    reported = max(0, reported - saved_tokens(record))
+    if record.load is not None:
+        # The index says what the engine held; what it loaded came from elsewhere.
+        reported = max(0, reported - saved_tokens(record))
     counted = record.key_source in COUNTED
     return HitSample(
         decision.decided_s,
@@ -186,15 +211,6 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
 def _decoder_name(pool: LivePool, decision: Decision) -> str:
     decoder = pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
     return decoder.entry.name if decoder is not None else ""
-
-
-def _arrived_at(record: DecisionRecord) -> float:
-    decision = record.decision
-    return record.decided_at - (decision.queued_s if decision.engine_id else _after(record, record.finished_s) or 0.0)
-
-
-def _after(record: DecisionRecord, moment_s: float | None) -> float | None:
-    return None if moment_s is None else moment_s - record.arrived_s
 
 
 def _engine_cost(pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

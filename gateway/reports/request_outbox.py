@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from gateway.reports.traffic_rows import left, traffic_row
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.live_pool import LivePool
     from gateway.pool.ttft_split import Noted
     from routing.values.inference_request import InferenceRequest
 
@@ -75,6 +74,7 @@ class RequestOutbox(RequestListener):
         self._kept_per_s = kept_per_s
         self._records_traffic = records_traffic
         self._overtaken = Overtaken()
+        self._recorder = DecisionRecorder(fleet_secret)
         self._process = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._waited: deque[DecisionRecord] = deque(maxlen=MAX_OPEN)
@@ -169,7 +169,10 @@ class RequestOutbox(RequestListener):
         snapshot = self._snapshot()
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
-        recorder, stored = DecisionRecorder(self._secret, version, age_s), []
+        if version != self._recorder.version:
+            self._recorder = DecisionRecorder(self._secret, version)
+        recorder, stored = self._recorder, list[StoredDecision]()
+        recorder.begin(age_s)
         for record, share in chosen:
             sample, engine = hit_sample(record), record.pool.engines.get(record.decision.engine_id)
             if engine is not None and sample is not None:
@@ -182,13 +185,10 @@ class RequestOutbox(RequestListener):
 def _note_ttft(ended: Sequence[DecisionRecord]) -> None:
     """Count in their pools' sums where the TTFT of requests went; of many, every nth stands for n."""
     every = -(-len(ended) // MAX_SPLIT) or 1
-    by_pool: defaultdict[LivePool, list[Noted]] = defaultdict(list)
     for record in ended[::every]:
         parts = split_of(record)
         if parts is not None:
-            by_pool[record.pool].append(parts)
-    for pool, noted in by_pool.items():
-        pool.ttft_split.note(noted, every)
+            record.pool.ttft_split.note(parts, every)
 
 
 def split_of(record: DecisionRecord) -> Noted | None:

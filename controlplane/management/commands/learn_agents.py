@@ -21,7 +21,7 @@ def recorded_call_graph(begin: float, end: float, pool: str = "") -> CallGraph:
     """
     rows = recorded_traffic(begin, end)
     return learn_call_graph(
-        AgentCall(f"{row.tenant} {row.workflow}", row.agent, row.at)
+        AgentCall(f"{row.tenant} {row.workflow}", row.agent, row.arrived_at)
         for row in rows
         if row.agent and row.workflow and pool in ("", row.pool)
     )

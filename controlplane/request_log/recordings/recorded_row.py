@@ -41,17 +41,17 @@ class Resalting:
     def recorded(self, row: TrafficRow, begin: float) -> RecordedRow:
         """Return a row of the ring, its time counted from `begin` (unix seconds)."""
         return RecordedRow(
-            timestamp=round(max(0.0, row.at - begin) * 1000, 3),
+            timestamp=round(max(0.0, row.arrived_at - begin) * 1000, 3),
             input_length=max(1, row.prompt_tokens),
-            output_length=row.output_tokens,
+            output_length=row.output_tokens or 0,
             hash_ids=self._blocks(row.blocks),
             session_id=self._name("session", row.session) or None,
             tenant=self._name("tenant", row.tenant),
             priority=row.priority,
             outcome=row.outcome,
             late=row.late,
-            ttft_s=_rounded(row.ttft_s),
-            total_s=_rounded(row.total_s),
+            ttft_s=_rounded(row.first_token_after_s),
+            total_s=_rounded(row.finished_after_s),
             cached_tokens=row.cached_tokens,
             engines=row.engines,
             policy_version=row.policy_version,

@@ -104,7 +104,7 @@ def recorded_traffic(begin: float, end: float, *, every: int = 1) -> Iterator[Tr
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
         for name, data in part.values_list("batch", "data"):
             try:
-                yield from (row for row in decode_rows(bytes(data)) if begin <= row.at < end)
+                yield from (row for row in decode_rows(bytes(data)) if begin <= row.arrived_at < end)
             except UnreadableMessageError as error:
                 logger.warning("recorded traffic cannot be read", extra={"batch": name, "reason": str(error)})
 

@@ -28,9 +28,9 @@ def some_pools(db: None) -> None:
 
 def two_steps(**fields: object) -> dict[str, list[float]]:
     """Return the demand of one request in the second of two whole steps."""
-    record([row(0, at=BEGIN - 1, pool="chat-us")])
-    record([row(0, at=BEGIN + 10, pool="chat-us", **fields)])
-    record([row(0, at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
+    record([row(0, arrived_at=BEGIN - 1, pool="chat-us")])
+    record([row(0, arrived_at=BEGIN + 10, pool="chat-us", **fields)])
+    record([row(0, arrived_at=BEGIN + 2 * STEP_S + 1, pool="chat-us")])
     found = logged_demand(BEGIN + 2 * STEP_S + 1, 1.0)
     assert found is not None
     assert found.since == BEGIN
@@ -49,13 +49,13 @@ def test_demand_is_prefill_and_a_share_of_the_decode_steps() -> None:
 
 
 def test_a_forwarded_request_counts_where_it_arrived() -> None:
-    regions = two_steps(region="eu")
+    regions = two_steps(origin="eu")
     assert regions["us"] == [0.0, 0.0]
     assert regions["eu"][0] > 0
 
 
 def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
-    record([row(0, at=BEGIN + 20, pool="chat-us", outcome="refused", output_tokens=0)])
+    record([row(0, arrived_at=BEGIN + 20, pool="chat-us", outcome="refused", output_tokens=0)])
     regions = two_steps()
     one = installation_one()
     assert regions["us"][0] == pytest.approx(2 * one, rel=1e-6)

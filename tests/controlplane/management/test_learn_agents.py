@@ -20,8 +20,8 @@ pytestmark = pytest.mark.django_db
 def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
     begin = time.time() - 600
     steps = [("engineer", 0.0), ("reviewer", 6.0), ("engineer", 10.0), ("manager", 12.0)]
-    record([row(at=begin + after, agent=agent, workflow="w") for agent, after in steps])
-    record([row(at=begin + 1, agent="manager", workflow="w", tenant="other"), row(at=begin + 2)])
+    record([row(arrived_at=begin + after, agent=agent, workflow="w") for agent, after in steps])
+    record([row(arrived_at=begin + 1, agent="manager", workflow="w", tenant="other"), row(arrived_at=begin + 2)])
     out, told = tmp_path / "agents.json", StringIO()
     call_command("learn_agents", out=out, stdout=told)
     graph = read_call_graph(str(out))
@@ -32,7 +32,7 @@ def test_it_writes_what_gateways_read(tmp_path: Path) -> None:
 
 
 def test_requests_without_agents_teach_nothing() -> None:
-    record([row(at=time.time() - 5)])
+    record([row(arrived_at=time.time() - 5)])
     with pytest.raises(CommandError, match="x-agent"):
         call_command("learn_agents", stdout=StringIO())
     with pytest.raises(CommandError):

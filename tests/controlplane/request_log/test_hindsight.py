@@ -12,6 +12,7 @@ from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
 from routing.values.decision import Candidate, Decision
+from tests.gateway.ended_requests import row_of
 
 COST = PrefillCost(0.0, 1e-4, 0.0, 0.0)
 HERE = Candidate("here", 0, 0.1, 0.2, 1.7)
@@ -27,12 +28,12 @@ def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, *
     outer = {key: fields.pop(key) for key in list(fields) if key not in Decision.__struct_fields__}
     decision = Decision(**{**known, **fields})
     facts: dict[str, Any] = {
-        "arrived_at": arrived_s, "region": "here", "served_model": "m", "tenant_id": "t", "session": "",
-        "key_source": "tokens", "ttft_slo_s": 1.0, "attempts": ("here",), "outcome": "completed",
+        **row_of(decision), "decision": decision, "arrived_at": arrived_s, "region": "here", "served_model": "m",
+        "tenant_id": "t", "key_source": "tokens", "ttft_slo_s": 1.0, "attempts": ("here",),
         "decided_after_s": decision.decided_s - arrived_s, "first_token_after_s": ttft_s, "cost": COST,
         "known": (Known("here", "e-1", report_age_s=0.0),),
     }  # fmt: skip
-    return StoredDecision(decision, **{**facts, **outer})
+    return StoredDecision(**{**facts, **outer})
 
 
 def regret_of(hindsight: Hindsight, made: StoredDecision) -> Regret:

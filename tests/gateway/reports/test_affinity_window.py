@@ -41,30 +41,30 @@ def test_the_parts_of_a_span_sum_to_its_mean() -> None:
     split = TtftSplit()
     for number in range(100):
         late = number >= 90
-        split.note([("e-1", 2.0 if late else 0.1, 0.0, 0.5, 1000.0 - number / 10)])
+        split.note(("e-1", 2.0 if late else 0.1, 0.0, 0.5, 1000.0 - number / 10))
     one, five, fifteen = split.look("e-1", 1000.0)
     assert (one.requests, five.requests, fifteen.requests) == (100, 100, 100)
     assert one.mean.queue_s == pytest.approx(0.29)
     assert one.mean.prefill_s == pytest.approx(0.5)
     assert one.p90.queue_s == pytest.approx(0.1)
-    split.note([("e-1", 2.0, 0.0, 0.5, 1000.0)])
+    split.note(("e-1", 2.0, 0.0, 0.5, 1000.0))
     assert split.look("e-1", 1000.0)[0].p90.queue_s == pytest.approx(2.0)
 
 
 def test_of_many_requests_one_stands_for_those_like_it() -> None:
     split = TtftSplit()
-    split.note([("e-1", 0.1, 0.2, 0.3, 1000.0)], 4)
-    split.note([("e-1", 0.6, 0.2, 0.3, 1000.0)])
+    split.note(("e-1", 0.1, 0.2, 0.3, 1000.0), 4)
+    split.note(("e-1", 0.6, 0.2, 0.3, 1000.0))
     one = split.look("e-1", 1000.0)[0]
     assert (one.requests, one.mean.queue_s) == (5, pytest.approx(0.2))
 
 
 def test_old_halves_of_minutes_leave_the_short_span_first() -> None:
     split = TtftSplit()
-    split.note([("e-1", 0.1, 0.2, 0.3, 1000.0)])
+    split.note(("e-1", 0.1, 0.2, 0.3, 1000.0))
     assert [each.span_s for each in split.look("e-1", 1000.0 + 60 + BUCKET_S)] == [300.0, 900.0]
     assert split.look("e-1", 3000.0) == ()
-    split.note([("e-1", 0.1, 0.2, 0.3, 3000.0)])
+    split.note(("e-1", 0.1, 0.2, 0.3, 3000.0))
     split.keep_only(["e-2"])
     assert split.look("e-1", 3000.0) == ()
 

@@ -26,6 +26,7 @@ from gateway.contracts.request_batch import (
 from gateway.contracts.stored_decision import UNANSWERED, StoredDecision, session_digest
 from gateway.contracts.traffic_row import HEAD_BLOCKS, TrafficRow, trace_blocks, trace_head
 from gateway.contracts.wire import UnreadableMessageError
+from tests.gateway.ended_requests import BLANK
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, SECRET, ServedGateway, served
 
@@ -94,7 +95,7 @@ async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, li
     assert stored.engines == 2
     (batch,) = listener.batches
     (row,) = decode_rows(batch.traffic)
-    assert (batch.requests, row.at, row.outcome) == (1, stored.arrived_at, "completed")
+    assert (batch.requests, row.arrived_at, row.outcome) == (1, stored.arrived_at, "completed")
     assert await listener.sent() == []
 
 
@@ -175,8 +176,8 @@ async def test_the_shape_of_a_request_is_sent_with_its_outcome(gateway: ServedGa
     await gateway.post(f"/api/v1/requests/{decision_id}/complete", {"cached_tokens": 16, "output_tokens": 9})
     (row,) = await listener.rows()
     assert (row.outcome, row.output_tokens, row.cached_tokens, row.priority, row.engines) == ("completed", 9, 16, 2, 2)
-    assert row.ttft_s is not None
-    assert row.total_s is not None
+    assert row.first_token_after_s is not None
+    assert row.finished_after_s is not None
     assert row.blocks
     record = gateway.app.recent.get(decision_id)
     assert record is not None
@@ -289,5 +290,5 @@ def test_other_bytes_are_rejected(data: bytes) -> None:
 
 
 def test_a_row_of_a_later_version_is_read_without_what_it_adds() -> None:
-    row = TrafficRow(1.0, "p", 700, 3, (5,))
+    row = TrafficRow(**{**BLANK, "arrived_at": 1.0, "pool": "p", "prompt_tokens": 700, "blocks": (5,)})
     assert decode_rows(msgspec.msgpack.encode([[*msgspec.structs.astuple(row), "more"]])) == [row]

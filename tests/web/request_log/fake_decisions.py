@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.bus.bus import Bus
 from gateway.contracts.fleet_sample import EngineSample, FleetSample
@@ -12,6 +13,7 @@ from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION,
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
 from routing.values.decision import Candidate, Decision
+from tests.gateway.ended_requests import row_of
 
 REASONS = (reasons.LEAST_COST, reasons.LONGEST_MATCH, reasons.LEAST_COST, reasons.EQUAL_MATCH)
 MOST_ENGINES = 40
@@ -64,9 +66,12 @@ def _record(engine: EngineSample, engines: Sequence[EngineSample], rng: random.R
         overtook=2 if wait > 0.4 else 0,
     )  # fmt: skip
     ended = age > 1
-    return StoredDecision(
-        decision, time.time() - age * 0.7 - wait / 3, "eu-west", "chat-70b", "acme", "", "messages", 3.5,
-        (engine.engine_id,), "completed" if ended else RUNNING,
-        first_token_after_s=wait + compute + (3.0 if rng.random() < 0.1 else 0.05) if ended else None,
-        cached_tokens=max(0, hit - rng.choice((0, 0, 512))) if ended else None, output_tokens=120 if ended else None,
-    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "decision": decision, "arrived_at": time.time() - age * 0.7 - wait / 3, "region": "eu-west",
+        "served_model": "chat-70b", "tenant_id": "acme", "key_source": "messages", "ttft_slo_s": 3.5,
+        "attempts": (engine.engine_id,), "outcome": "completed" if ended else RUNNING,
+        "first_token_after_s": wait + compute + (3.0 if rng.random() < 0.1 else 0.05) if ended else None,
+        "cached_tokens": max(0, hit - rng.choice((0, 0, 512))) if ended else None,
+        "output_tokens": 120 if ended else None,
+    }  # fmt: skip
+    return StoredDecision(**{**row_of(decision), **facts})

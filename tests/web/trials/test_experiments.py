@@ -101,7 +101,7 @@ def test_one_that_waits_tells_its_progress_and_can_be_cancelled(operator: Client
 
 
 def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> None:
-    record(rows(80, pool="chat", at=time.time() - 30))
+    record(rows(80, pool="chat", arrived_at=time.time() - 30))
     page = show(operator, "/experiments?new&draft=2")
     assert '<option value="2" selected>v2 draft: second</option>' in page
     assert '<option value="1" selected>v1 live: first</option>' in page
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told_at_its_field(operator: Client, pool: Pool, field:
 
 
 def test_a_window_that_is_too_small_leaves_nothing(operator: Client) -> None:
-    record(rows(10, pool="chat", at=time.time() - 30))
+    record(rows(10, pool="chat", arrived_at=time.time() - 30))
     answer = operator.post("/experiments/whatif", {"pool": "chat", "recording": "last-5", "draft": "2", "seeds": "1"})
     assert answer.status_code == 422
     assert "at least 50" in page_text(answer)
@@ -180,7 +180,7 @@ def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
 
 
 def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
-    record(rows(30, pool="chat", at=time.time() - 30))
+    record(rows(30, pool="chat", arrived_at=time.time() - 30))
     begins, ends = (datetime.fromtimestamp(time.time() + each, UTC).isoformat() for each in (-600, 0))
     form = {"kind": "window", "pool": "chat", "begins_at": begins, "ends_at": ends, "name": "busy"}
     assert operator.post("/experiments/recordings", form).status_code == 303

@@ -10,6 +10,7 @@ from controlplane.request_log.models.segment import Segment
 from controlplane.request_log.store.segments import store
 from gateway.contracts.request_batch import encode_batch, pack_row, request_batch
 from gateway.contracts.traffic_row import TrafficRow
+from tests.gateway.ended_requests import BLANK
 
 START = 1_800_000_000.0
 WIDE = 2**64 - 3
@@ -18,9 +19,9 @@ WIDE = 2**64 - 3
 def row(number: int = 0, **fields: Any) -> TrafficRow:
     """Return one request that went well, `number` seconds after START, sharing its first block with all others."""
     known: dict[str, Any] = {
-        "at": START + number, "pool": "chat", "prompt_tokens": 1500, "output_tokens": 20,
+        **BLANK, "arrived_at": START + number, "pool": "chat", "prompt_tokens": 1500, "output_tokens": 20,
         "blocks": (7, WIDE - number, 3 * number + 11), "session": f"s{number % 5}", "tenant": "acme-digest",
-        "outcome": "completed", "ttft_s": 0.5, "total_s": 2.0, "cached_tokens": 512, "engines": 4, "policy_version": 3,
+        "first_token_after_s": 0.5, "finished_after_s": 2.0, "cached_tokens": 512, "engines": 4, "policy_version": 3,
     }  # fmt: skip
     return TrafficRow(**{**known, **fields})
 
@@ -39,4 +40,4 @@ def record(rows: Sequence[TrafficRow]) -> None:
     """Store the rows as of the last one's arrival."""
     name = uuid.uuid4().hex
     store([batch(rows, name)])
-    Segment.objects.filter(batch=name).update(at_ms=int(rows[-1].at * 1000))
+    Segment.objects.filter(batch=name).update(at_ms=int(rows[-1].arrived_at * 1000))

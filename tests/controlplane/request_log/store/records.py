@@ -15,6 +15,7 @@ from gateway.contracts.stored_decision import Known, StoredDecision
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
 from routing.values.decision import Candidate, Decision
+from tests.gateway.ended_requests import row_of
 
 START = 1_800_000_000.0
 CHOSEN = Candidate("engine-17", 9216, 2.86, 0.30, 2.86 + 8 * 0.30, 18)
@@ -40,8 +41,9 @@ def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START
         Option(CHOSEN.engine_id, CHOSEN.hit_tokens, CHOSEN.wait_s, CHOSEN.compute_s),
         Option(OTHER.engine_id, OTHER.hit_tokens, OTHER.wait_s, OTHER.compute_s, 0.11),
     ]
+    made = decision(name, **inner)
     known: dict[str, Any] = {
-        "decision": decision(name, **inner), "arrived_at": at, "region": "region-a", "served_model": "chat-70b",
+        **row_of(made), "decision": made, "arrived_at": at, "region": "region-a", "served_model": "chat-70b",
         "tenant_id": "acme", "session": "81f0c2a4b6d8", "key_source": "tokenized", "ttft_slo_s": 3.5,
         "attempts": ("engine-17",), "outcome": "completed", "late": True, "granted_after_s": 3.36,
         "first_token_after_s": 3.97, "finished_after_s": 14.2, "believed_tokens": 9216, "cached_tokens": 6144,

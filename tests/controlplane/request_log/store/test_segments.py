@@ -128,7 +128,7 @@ def test_a_class_keeps_its_own_bounds() -> None:
     for hours in range(4):
         record(rows(1, hours * 3600))
     assert shrink(Retention.TRAFFIC, 1 << 20, START + 3600) == 1
-    assert [each.at - START for each in within(0, 10**6)] == [3600, 7200, 10800]
+    assert [each.arrived_at - START for each in within(0, 10**6)] == [3600, 7200, 10800]
     assert shrink(Retention.TRAFFIC, 0) == 3
     assert DecisionIndex.objects.count() == 3
 
