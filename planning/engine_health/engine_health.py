@@ -3,13 +3,14 @@
 Each engine is healthy, suspect, quarantined, or in probation. A lasting fault (planning.engine_health.health_signs)
 quarantines an engine. So does being worse than the rest, but only for a tenth of the pool (at least one engine), and
 not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row lasts n times as
-long. A returning engine starts with a small share of its load.
+long. A returning engine starts with a small share of its load. While no other engine of its role serves, an engine is
+quarantined for a fault only, and no longer than the fault shows: clients would have nobody in its place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,9 +26,12 @@ from planning.engine_health.health_verdict import (
     HealthPlan,
     Verdict,
 )
-from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts
+from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts, Role
 from planning.facts.peer_speeds import PeerSpeeds
 from planning.facts.reason import Reason
+
+OUTLIER_LIMIT, LAST_OF_ROLE = "outlier_limit", "last_of_role"
+"""Codes of the reasons for which an engine that is worse than the rest is left where it is."""
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -62,14 +66,18 @@ def plan_health(
     judged = [_judge(each, speeds, memory, settings, facts.tbt_slo_s, now_s) for each in active]
     panic = _panics(judged, settings, now_s)
     room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_as_outlier for each in judged)
+    serving = {each.facts.engine_id: each.facts.role for each in judged if each.memory.state != QUARANTINED}
     moved: dict[str, EngineMemory] = {}
-    held_back: set[str] = set()
+    held_back: dict[str, str] = {}
     for each in judged:
-        after = _moved(each, settings, now_s, may_eject=room > 0 and not panic)
+        alone = not _others_serve(each.facts, serving)
+        after = _moved(each, settings, now_s, may_eject=room > 0 and not panic and not alone, alone=alone)
+        if after.state == QUARANTINED:
+            serving.pop(each.facts.engine_id, None)
         if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_as_outlier:
             room -= 1
         elif after.state != QUARANTINED and each.lasting(OUTLIER, now_s) is not None:
-            held_back.add(each.facts.engine_id)
+            held_back[each.facts.engine_id] = LAST_OF_ROLE if alone else OUTLIER_LIMIT
         moved[each.facts.engine_id] = after
     verdicts = tuple(
         _verdict(each, moved.get(each.engine_id), panic, settings, now_s, slow_start_s) for each in facts.engines
@@ -101,6 +109,12 @@ def _judge(
     return _Judged(facts, msgspec.structs.replace(now, signs=shown), tuple(signs))
 
 
+def _others_serve(facts: EngineFacts, serving: Mapping[str, Role]) -> bool:
+    """Return whether others can do this engine's work; `serving` has the roles of those that are not quarantined."""
+    roles = {role for engine_id, role in serving.items() if engine_id != facts.engine_id}
+    return not roles.isdisjoint((facts.role, "mixed")) or (facts.role == "mixed" and len(roles) > 1)
+
+
 def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -> bool:
     """Return whether so few engines are well that outliers are the rule."""
     sick = sum(
@@ -112,11 +126,11 @@ def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -
     return bool(judged) and len(judged) - sick < settings.panic_share * len(judged)
 
 
-def _moved(each: _Judged, settings: HealthDocument, now_s: float, *, may_eject: bool) -> EngineMemory:
-    """Return the engine's memory with its next state."""
+def _moved(each: _Judged, settings: HealthDocument, now_s: float, *, may_eject: bool, alone: bool) -> EngineMemory:
+    """Return the engine's memory with its next state; `alone`: no other engine of its role serves."""
     memory = each.memory
     if memory.state == QUARANTINED:
-        return _quarantined(each, settings, now_s)
+        return _quarantined(each, settings, now_s, alone=alone)
     sick = each.lasting(FAULT, now_s) or (each.lasting(OUTLIER, now_s) if may_eject else None)
     if sick is not None:
         return _eject(memory, sick, settings, now_s)
@@ -152,7 +166,7 @@ def _eject(memory: EngineMemory, sign: Sign, settings: HealthDocument, now_s: fl
     )
 
 
-def _quarantined(each: _Judged, settings: HealthDocument, now_s: float) -> EngineMemory:
+def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineMemory:
     """Return the memory of an engine that stays out, or that comes back to prove itself."""
     memory = each.memory
     fault = next((sign for sign in each.signs if sign.grade == FAULT), None)
@@ -160,7 +174,7 @@ def _quarantined(each: _Judged, settings: HealthDocument, now_s: float) -> Engin
         if fault.code == memory.code or memory.code not in STANDING_FAULTS:
             return memory
         return msgspec.structs.replace(_eject(memory, fault, settings, now_s), ejections=memory.ejections)
-    if memory.until_s is not None and now_s < memory.until_s:
+    if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
     memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
     if not settings.ramp_s:
@@ -224,7 +238,7 @@ def _reasons(
     verdicts: Sequence[Verdict],
     moved: dict[str, EngineMemory],
     changed: Sequence[str],
-    held_back: set[str],
+    held_back: Mapping[str, str],
     panic: bool,
     settings: HealthDocument,
 ) -> tuple[Reason, ...]:
@@ -243,9 +257,13 @@ def _reasons(
             "are not quarantined"
         )
         reasons.append(Reason("panic", text))
-    elif held_back:
-        text = f"{', '.join(sorted(held_back))} would be quarantined, but max ejection is reached"
-        reasons.append(Reason("outlier_limit", text))
+    else:
+        for code, why in (
+            (OUTLIER_LIMIT, "max ejection is reached"),
+            (LAST_OF_ROLE, "no other engine can do its work"),
+        ):
+            if names := sorted(name for name, held in held_back.items() if held == code):
+                reasons.append(Reason(code, f"{', '.join(names)} would be quarantined, but {why}"))
     if not reasons:
         counts = Counter(memory.state for memory in moved.values())
         text = ", ".join(

@@ -34,9 +34,9 @@ def engines(logs: Path) -> Iterator[list[RealEngine]]:
     yield from _while_running(running)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def started(logs: Path) -> Iterator[StartEngines]:
-    """Start more engines, each with its own settings; they end with the module."""
+    """Start more engines, each with its own settings; they end with the test, for probes alone keep them busy."""
     with ExitStack() as stack:
 
         def start(*settings: dict[str, Any]) -> list[RealEngine]:

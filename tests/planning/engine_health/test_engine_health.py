@@ -9,7 +9,7 @@ from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
 from planning.facts.fleet_facts import EngineFacts
 from tests.planning.pools import engine, pool
-from tests.planning.stories import BEGIN, DOCUMENT, after, first, others, rounds, stands, well
+from tests.planning.stories import BEGIN, DOCUMENT, TICK_S, Story, after, first, others, rounds, stands, well
 
 FAULTS = {
     "hangs": (stands(BEGIN, "sick"), "no_progress", 15.0),
@@ -162,6 +162,39 @@ def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
 def test_one_engine_alone_is_never_slow_beside_others() -> None:
     story = after(5.0, "sick", slowness=9.0)
     assert {plan.verdicts[-1].state for plan in rounds([story], 60.0)} == {"healthy", "suspect"}
+
+
+def _hung_for(name: str, seconds: float, **changes: object) -> Story:
+    """An engine that produces nothing for so long from BEGIN on, and then goes on."""
+    hung, again = stands(BEGIN, name, **changes), after(0.0, name, **changes)
+    return lambda now_s: hung(now_s) if now_s < BEGIN + seconds else again(now_s)
+
+
+def test_the_only_engine_of_its_role_is_back_as_soon_as_it_goes_on() -> None:
+    decoders = [after(0.0, f"d-{number}", role="decode") for number in range(3)]
+    assert _out_s([*decoders, _hung_for("sick", 30.0, role="prefill")]) < 25.0
+    replaced = [*decoders, after(0.0, "other", role="prefill"), _hung_for("sick", 30.0, role="prefill")]
+    assert _out_s(replaced) >= DOCUMENT.ejection_s
+
+
+def _out_s(stories: list[Story]) -> float:
+    plans = rounds(stories, BEGIN + 120.0)
+    return TICK_S * sum(
+        each.state == "quarantined" for plan in plans for each in plan.verdicts if each.engine_id == "sick"
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "others_role", "ejected"),
+    [("prefill", "decode", False), ("prefill", "mixed", True), ("mixed", "decode", False)],
+)
+def test_the_only_engine_that_can_do_its_work_is_not_ejected_for_being_worse(
+    role: str, others_role: str, ejected: bool
+) -> None:
+    rest = [after(0.0, f"e-{number}", role=others_role) for number in range(3)]
+    plans = list(rounds([*rest, after(BEGIN, "sick", failures_in_row=9, role=role)], 60.0))
+    assert any(plan.verdicts[-1].state == "quarantined" for plan in plans) == ejected
+    assert any(each.code == "last_of_role" for plan in plans for each in plan.reasons) != ejected
 
 
 def test_engines_that_are_not_to_serve_are_not_judged() -> None:
