@@ -17,7 +17,7 @@ HEAD_BLOCKS = 16
 
 
 class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Times `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known."""
+    """One request. Times `*_at` in unix seconds, `*_after_s` in seconds since it arrived; None: not known."""
 
     arrived_at: float
     pool: str

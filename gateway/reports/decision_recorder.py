@@ -9,10 +9,10 @@ import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
 from gateway.contracts.key_source import COUNTED, PREFIX
-from gateway.contracts.stored_decision import RUNNING, UNANSWERED, Known, StoredDecision, session_digest
+from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import saved_tokens, stored_load
-from gateway.reports.traffic_rows import arrived_at, origin, tenant_digest, workflow_digest
+from gateway.reports.traffic_rows import row_values
 from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost
 from routing.policy.admission_document import OFF
@@ -63,30 +63,12 @@ class DecisionRecorder:
         """Return the record; `sample` compares its hits."""
         pool, decision = record.pool, record.decision
         entry, arrived_s, handed_over_s = pool.entry, record.arrived_s, record.handed_over_s
-        admission, asked_s, finished_s = entry.policy.admission, record.asked_s, record.finished_s
+        admission, asked_s = entry.policy.admission, record.asked_s
         cost, speed = self._cost(pool, decision.engine_id)
         engine = pool.engines.get(decision.engine_id)
         pattern = engine.hits.verdict.cause if engine is not None else ""
         return StoredDecision(
-            arrived_at(record),
-            decision.pool_id,
-            decision.prompt_tokens,
-            record.output_tokens,
-            (),
-            session_digest(self._secret, record.session_id),
-            tenant_digest(self._secret, record.tenant_id),
-            record.priority,
-            record.outcome or UNANSWERED,
-            record.late,
-            record.ttft_s,
-            None if finished_s is None else finished_s - arrived_s,
-            record.cached_tokens,
-            len(pool.router.view.roster.accepting),
-            decision.policy_version,
-            (),
-            record.agent,
-            workflow_digest(self._secret, record.workflow_id),
-            origin(record),
+            *row_values(record, self._secret),
             decision,
             entry.region,
             entry.served_model,

@@ -13,42 +13,53 @@ from gateway.pool.recent_decisions import DecisionRecord
 _TENANT = "tenant\0"
 _WORKFLOW = "workflow\0"
 
+Row = tuple[
+    float, str, int, int | None, tuple[int, ...], str, str, int, str, bool, float | None, float | None, int | None, int,
+    int, tuple[int, ...], str, str, str,
+]  # fmt: skip
+"""The values of a TrafficRow, in the order of its fields."""
+
 
 def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes) -> bytes:
-    """Return the packed shape of a request with these block keys."""
-    pool, decision, arrived_s = record.pool, record.decision, record.arrived_s
-    entry, first_token_s, finished_s = pool.entry, record.first_token_s, record.finished_s
-    block_tokens, prompt_tokens = entry.block_tokens, decision.prompt_tokens
+    """Return the packed row of a request with these block keys."""
+    block_tokens, prompt_tokens = record.pool.entry.block_tokens, record.decision.prompt_tokens
     # In a pool with blocks of that size the names are the keys.
     as_they_are = block_tokens == BLOCK_TOKENS and (len(keys) - 1) * BLOCK_TOKENS < prompt_tokens
-    # By position, in the order of the fields of TrafficRow, of which it has the bytes.
-    return pack_row(
-        (
-            arrived_at(record),
-            entry.pool_id,
-            prompt_tokens,
-            record.output_tokens,
-            keys if as_they_are else trace_blocks(keys, prompt_tokens, block_tokens),
-            session_digest(fleet_secret, record.session_id) if record.session_id else "",
-            tenant_digest(fleet_secret, record.tenant_id),
-            record.priority,
-            record.outcome or UNANSWERED,
-            record.late,
-            None if first_token_s is None else first_token_s - arrived_s,
-            None if finished_s is None else finished_s - arrived_s,
-            record.cached_tokens,
-            len(pool.router.view.roster.accepting),
-            decision.policy_version,
-            trace_head(keys, block_tokens) if block_tokens < BLOCK_TOKENS else (),
-            record.agent,
-            workflow_digest(fleet_secret, record.workflow_id) if record.workflow_id else "",
-            origin(record) if record.hop is not None else "",
-        )
+    blocks = tuple(keys) if as_they_are else trace_blocks(keys, prompt_tokens, block_tokens)
+    head = trace_head(keys, block_tokens) if block_tokens < BLOCK_TOKENS else ()
+    return pack_row(row_values(record, fleet_secret, blocks, head))
+
+
+def row_values(
+    record: DecisionRecord, fleet_secret: bytes, blocks: tuple[int, ...] = (), head: tuple[int, ...] = ()
+) -> Row:
+    """Return the row's values: this is done for every request, and an object in between would double its cost."""
+    pool, decision, arrived_s = record.pool, record.decision, record.arrived_s
+    first_token_s, finished_s = record.first_token_s, record.finished_s
+    return (
+        _arrived_at(record),
+        pool.entry.pool_id,
+        decision.prompt_tokens,
+        record.output_tokens,
+        blocks,
+        session_digest(fleet_secret, record.session_id) if record.session_id else "",
+        _tenant_digest(fleet_secret, record.tenant_id),
+        record.priority,
+        record.outcome or UNANSWERED,
+        record.late,
+        None if first_token_s is None else first_token_s - arrived_s,
+        None if finished_s is None else finished_s - arrived_s,
+        record.cached_tokens,
+        len(pool.router.view.roster.accepting),
+        decision.policy_version,
+        head,
+        record.agent,
+        session_digest(fleet_secret, _WORKFLOW + record.workflow_id) if record.workflow_id else "",
+        _origin(record) if record.hop is not None else "",
     )
 
 
-def arrived_at(record: DecisionRecord) -> float:
-    """Return when the request arrived, in unix seconds."""
+def _arrived_at(record: DecisionRecord) -> float:
     decision, finished_s = record.decision, record.finished_s
     if decision.engine_id:
         return record.decided_at - decision.queued_s
@@ -56,18 +67,11 @@ def arrived_at(record: DecisionRecord) -> float:
 
 
 @lru_cache(maxsize=16_384)
-def tenant_digest(fleet_secret: bytes, tenant_id: str) -> str:
-    """Return by what a tenant is known in a row."""
+def _tenant_digest(fleet_secret: bytes, tenant_id: str) -> str:
     return session_digest(fleet_secret, _TENANT + tenant_id)
 
 
-def workflow_digest(fleet_secret: bytes, workflow_id: str) -> str:
-    """Return by what a workflow is known in a row; empty: the request belongs to none."""
-    return session_digest(fleet_secret, _WORKFLOW + workflow_id) if workflow_id else ""
-
-
-def origin(record: DecisionRecord) -> str:
-    """Return the region of the request's first contact where that is not the pool's."""
+def _origin(record: DecisionRecord) -> str:
     hop = record.hop
     return hop.origin if hop is not None and hop.origin != record.pool.entry.region else ""
 
