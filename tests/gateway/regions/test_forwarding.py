@@ -68,8 +68,8 @@ async def test_traffic_is_recorded_once_with_the_region_where_it_arrived(regions
     for gateway in regions.gateways.values():
         await gateway.gateway.requests.flush(last=True)
     assert {name: sum(row.pool == name for row in rows) for name in REGIONS} == served
-    assert {row.region for row in rows if row.pool != "us"} == {"us"}
-    assert {row.region for row in rows if row.pool == "us"} <= {""}
+    assert {row.origin for row in rows if row.pool != "us"} == {"us"}
+    assert {row.origin for row in rows if row.pool == "us"} <= {""}
 
 
 async def test_a_forwarded_request_makes_no_second_hop(regions: ThreeRegions) -> None:
