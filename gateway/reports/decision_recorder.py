@@ -158,9 +158,8 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     if record.load_ordered and record.load is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    if record.load is not None:
-        # The index says what the engine held; what it loaded came from elsewhere.
-        reported = max(0, reported - saved_tokens(record))
+    # The index says what the engine held; what it loaded came from elsewhere.
+    reported = max(0, reported - saved_tokens(record))
     counted = record.key_source in COUNTED
     return HitSample(
         decision.decided_s,

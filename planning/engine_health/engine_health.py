@@ -66,14 +66,15 @@ def plan_health(
     judged = [_judge(each, speeds, memory, settings, facts.tbt_slo_s, now_s) for each in active]
     panic = _panics(judged, settings, now_s)
     room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_as_outlier for each in judged)
-    serving = {each.facts.engine_id: each.facts.role for each in judged if each.memory.state != QUARANTINED}
+    serving = Counter(each.facts.role for each in judged if each.memory.state != QUARANTINED)
     moved: dict[str, EngineMemory] = {}
     held_back: dict[str, str] = {}
     for each in judged:
-        alone = not _others_serve(each.facts, serving)
+        role, served = each.facts.role, each.memory.state != QUARANTINED
+        serving[role] -= served
+        alone = not _can_do(role, serving)
         after = _moved(each, settings, now_s, may_eject=room > 0 and not panic and not alone, alone=alone)
-        if after.state == QUARANTINED:
-            serving.pop(each.facts.engine_id, None)
+        serving[role] += served and after.state != QUARANTINED
         if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_as_outlier:
             room -= 1
         elif after.state != QUARANTINED and each.lasting(OUTLIER, now_s) is not None:
@@ -109,10 +110,9 @@ def _judge(
     return _Judged(facts, msgspec.structs.replace(now, signs=shown), tuple(signs))
 
 
-def _others_serve(facts: EngineFacts, serving: Mapping[str, Role]) -> bool:
-    """Return whether others can do this engine's work; `serving` has the roles of those that are not quarantined."""
-    roles = {role for engine_id, role in serving.items() if engine_id != facts.engine_id}
-    return not roles.isdisjoint((facts.role, "mixed")) or (facts.role == "mixed" and len(roles) > 1)
+def _can_do(role: Role, others: Counter[Role]) -> bool:
+    """Return whether so many other engines of each role can do the work of one with this role."""
+    return bool(others["mixed"] or others[role] or (role == "mixed" and others["prefill"] and others["decode"]))
 
 
 def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -> bool:
