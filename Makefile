@@ -13,8 +13,8 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 	tests/kvstore/tiers/test_block_header.py tests/controlplane/platform/api/test_schemathesis.py \
 	tests/controlplane/platform/api/test_schemathesis_gateway.py tests/gateway/formats/test_engine_usage.py \
 	tests/gateway/formats/test_api_prompts.py tests/simulator/regions/test_sovereignty_holds.py
-# Tests often wait for browsers and processes, so use more workers than cores.
-TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
+# Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
+TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 # Without bytecode, programs that tests start would compile all modules again each time.
 unexport PYTHONDONTWRITEBYTECODE

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-PATIENCE_MS = 30_000
-"""How long a page may take on a slow machine, for everything that no promise bounds."""
+from tests.patience import PATIENCE_S
+
+PATIENCE_MS = PATIENCE_S * 1000
 WATCH_TROUBLE = """
 addEventListener('securitypolicyviolation', (event) => {
   console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`);

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
+from tests.patience import PATIENCE_S
 
-_PATIENCE_S = 60.0
-_SETTINGS = RedisBusSettings(wait_s=_PATIENCE_S, link=LinkSettings(connect_s=_PATIENCE_S, answer_s=_PATIENCE_S))
+_SETTINGS = RedisBusSettings(wait_s=PATIENCE_S, link=LinkSettings(connect_s=PATIENCE_S, answer_s=PATIENCE_S))
 
 
 def patient_bus(url: str, secret: bytes) -> RedisBus:

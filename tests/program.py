@@ -23,6 +23,7 @@ import pytest
 
 from bench.live.live_fleet import wait_for
 from bench.live.loopback_ports import free_ports
+from tests.patience import PATIENCE_S
 from web.shell.frame import console_is_built
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ class Program:
 
     def requests(self, outcome: str) -> float:
         """Return how many requests ended so: completed, failed, rejected or cancelled."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         found = re.findall(
             rf'^switchyard_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE
@@ -62,7 +63,7 @@ class Program:
         until_s = time.monotonic() + 60
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
+                with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                     return answer.status, answer.read()
             except urllib.error.HTTPError as error:
                 if error.code != 429 or time.monotonic() > until_s:
@@ -130,9 +131,9 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/ready", 150.0)
+        wait_for(f"http://127.0.0.1:{port}/ready")
         # The gateway may be ready before the console is.
-        wait_for(f"http://127.0.0.1:{port}/login", 150.0)
+        wait_for(f"http://127.0.0.1:{port}/login")
         yield Program(f"http://127.0.0.1:{port}", state_dir, process)
     finally:
         end(process)

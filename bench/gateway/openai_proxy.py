@@ -32,7 +32,6 @@ from bench.report import Target, command_line, write_report
 LITELLM = "litellm[proxy]==1.100.5"
 OURS = "switchyard"
 TARGET = 0.1
-_READY_S = 180.0
 _QUIET = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 
 
@@ -109,7 +108,7 @@ def ways(scratch: Path) -> Iterator[Mapping[str, Way]]:
         ports = {"nginx": plain, OURS: gateway, "sglang_router": routed, "litellm": spread}
         ready = {**dict.fromkeys(ports, "/health"), OURS: "/ready", "litellm": "/health/liveliness"}
         for name, port in ports.items():
-            wait_for(f"http://127.0.0.1:{port}{ready[name]}", _READY_S)
+            wait_for(f"http://127.0.0.1:{port}{ready[name]}")
         yield {name: Way(port, pids[name]) for name, port in ports.items()}
 
 

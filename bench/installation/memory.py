@@ -96,7 +96,7 @@ def measure(minutes: float) -> tuple[list[tuple[float, float]], float]:
 
 
 def _sampled(process: subprocess.Popen[bytes], url: str, minutes: float) -> tuple[list[tuple[float, float]], float]:
-    wait_for(f"{url}/ready", 180)
+    wait_for(f"{url}/ready")
     begun_s = time.monotonic()
     samples = []
     while (at_min := (time.monotonic() - begun_s) / 60) < minutes:

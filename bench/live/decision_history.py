@@ -27,7 +27,7 @@ class AskedDecision(msgspec.Struct, gc=False):
     throttled: int = 0
     """Answers 429 before the last; the gateway cannot keep up at that moment, and the caller asks again as asked to."""
     status: int = 0
-    """0: lost, no gateway answered in PATIENCE_S."""
+    """0: lost, no gateway answered for PATIENCE_S."""
     answered_s: float = 0.0
     decision_id: str = ""
     why: str = ""
@@ -82,12 +82,14 @@ class DecisionHistory:
     async def _decide(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
         headers = {"X-Request-Id": uuid4().hex}
         body = {"model": self._model, "token_ids": [decided.number] * 256, "wait": False}
-        while not decided.status and self.now() - decided.asked_s < PATIENCE_S:
+        heard_s = decided.asked_s
+        while not decided.status and self.now() - heard_s < PATIENCE_S:
             url = (self._up or self._urls)[decided.number % len(self._up or self._urls)]
             try:
                 async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
                     if answer.status == 429:
                         decided.throttled += 1
+                        heard_s = self.now()
                         await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
                         continue
                     decided.decision_id = (await answer.json()).get("decision_id", "")

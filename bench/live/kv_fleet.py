@@ -92,9 +92,9 @@ class KvFleet:
             options += ["--time-scale", str(self.shape.speed)]
             self._processes.append(subprocess.Popen(engine_command(ports, options), env=environment))
         for ports in self._engine_ports:
-            wait_for(f"http://127.0.0.1:{ports[0]}/health", _LIMIT_S)
+            wait_for(f"http://127.0.0.1:{ports[0]}/health")
         for ports in self._node_ports:
-            wait_for(f"http://127.0.0.1:{ports[3]}/metrics", _LIMIT_S)
+            wait_for(f"http://127.0.0.1:{ports[3]}/metrics")
 
     @contextmanager
     def gateway(
@@ -116,7 +116,7 @@ class KvFleet:
         secrets = {"SWITCHYARD_FLEET_SECRET": "a secret of the loopback fleet", SECRET_VARIABLE: _SECRET}
         self._gateway = subprocess.Popen(argv, env={**os.environ, **secrets})
         try:
-            wait_for(f"{self.url}/ready", _LIMIT_S)
+            wait_for(f"{self.url}/ready")
             until = time.monotonic() + _LIMIT_S
             while loads and len(_FOLLOWED.findall(self.metrics())) < self.shape.nodes:
                 if time.monotonic() > until:

@@ -23,7 +23,7 @@ from routing.policy.policy_document import RoutingPolicy
 
 API_KEY = "sy_key_of_a_fleet_on_loopback"
 MODEL = "loopback-8b"
-_START_S = 30.0
+_START_S = 180.0
 
 
 @dataclass(slots=True)
@@ -163,9 +163,9 @@ def _works(process: Path) -> bool:
         return False
 
 
-def wait_for(url: str, limit_s: float = _START_S) -> None:
+def wait_for(url: str) -> None:
     """Return once `url` answers 200; raises TimeoutError."""
-    until = time.monotonic() + limit_s
+    until = time.monotonic() + _START_S
     while time.monotonic() < until:
         try:
             with urlopen(url, timeout=10) as answer:  # noqa: S310 - our own loopback address
@@ -173,4 +173,4 @@ def wait_for(url: str, limit_s: float = _START_S) -> None:
                     return
         except (URLError, OSError):
             time.sleep(0.05)
-    raise TimeoutError(f"{url} did not answer 200 within {limit_s:.0f} s")
+    raise TimeoutError(f"{url} did not answer 200 within {_START_S:.0f} s")

@@ -75,7 +75,7 @@ class LiveProgram:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=self._environment, stdout=output, stderr=output, start_new_session=True
             )
-        wait_for(f"{self.url}/login", 120)
+        wait_for(f"{self.url}/login")
         if not self._api_key:
             self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
 
@@ -87,7 +87,7 @@ class LiveProgram:
         self.engines = [subprocess.Popen(command, cwd=ROOT) for command in self._engine_commands]
         self.engine_urls = [f"http://127.0.0.1:{part[0]}" for part in parts]
         self.shell(_SEED.format(ports=parts, block_tokens=block_tokens))
-        wait_for(f"{self.url}/ready", 60)
+        wait_for(f"{self.url}/ready")
 
     def kill_engine(self, number: int) -> None:
         """End an engine as a crash would."""

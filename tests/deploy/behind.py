@@ -13,8 +13,8 @@ import aiohttp
 
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway
+from tests.patience import PATIENCE_S
 
-PATIENT_S = 180.0
 USAGE = {"input_tokens": 100, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 64}}
 OTHER_APIS: dict[str, tuple[dict[str, Any], bytes | list[bytes]]] = {
     "/v1/responses": (
@@ -36,7 +36,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]
 
 async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, str, Any]:
     """Return status, text and headers of an answer; a 429 of a busy gateway is asked again when it says."""
-    async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         while True:
             data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
             async with client.post(proxy + path, data=data, headers=headers) as answer:
@@ -71,7 +71,7 @@ async def takes_requests_to_ranks(proxy: str, engine: ScriptedEngine) -> None:
 
 async def lists_models(proxy: str) -> None:
     """Check that a client finds the served model and readiness behind the proxy, whatever key it sends."""
-    async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
         async with client.get(proxy + "/v1/models", headers={"authorization": "Bearer client-secret"}) as answer:
             assert (answer.status, [each["id"] for each in (await answer.json())["data"]]) == (200, [MODEL])
         async with client.get(proxy + "/health") as answer:
@@ -80,7 +80,7 @@ async def lists_models(proxy: str) -> None:
 
 async def counted(gateway: ServedGateway, **wanted: float) -> None:
     """Wait until the gateway counts these: completed, failed, cancelled, first_tokens, cached_tokens."""
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while (found := await counts(gateway)) != wanted:
             await asyncio.sleep(0.02)
     assert found == wanted

@@ -25,10 +25,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
 from deploy.envoy.picker import EXT_PROC, Settings, served
-from tests.deploy.behind import CHAT, PATIENT_S, counted, counts
+from tests.deploy.behind import CHAT, counted, counts
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
 from tests.gateway.served_gateway import served as served_gateway
+from tests.patience import PATIENCE_S
 
 DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
 
@@ -46,7 +47,7 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
 
 
 def settings(url: str, *engines: str) -> Settings:
-    return Settings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENT_S)
+    return Settings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S)
 
 
 @asynccontextmanager
@@ -54,7 +55,7 @@ async def picker(chosen: Settings) -> AsyncIterator[Any]:
     """Serve a picker and open a stream as Envoy does for each request; gives the function that opens one."""
     async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = ext_proc_grpc.ExternalProcessorStub(channel)
-        yield lambda: stub.Process(timeout=PATIENT_S)
+        yield lambda: stub.Process(timeout=PATIENCE_S)
 
 
 def headers(subset: list[str] | None = None, **more: Any) -> Any:
@@ -87,7 +88,7 @@ def status(code: int, served_by: str = "") -> Any:
 async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None) -> tuple[Any, Any]:
     """Send one request and return its stream and the first message; what a busy gateway rejects is asked again."""
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             stream = opened()
             await stream.write(headers(subset))
@@ -231,12 +232,12 @@ async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[Sc
             checks = health_pb2_grpc.HealthStub(channel)
             wanted = health_pb2.HealthCheckResponse.SERVING if healthy else health_pb2.HealthCheckResponse.NOT_SERVING
             for service in ("readiness", EXT_PROC, ""):
-                async with asyncio.timeout(PATIENT_S):
+                async with asyncio.timeout(PATIENCE_S):
                     while (await checked(checks, service)) != wanted:
                         await asyncio.sleep(0.02)
             assert await checked(checks, "liveness") == health_pb2.HealthCheckResponse.SERVING
             stub = ext_proc_grpc.ExternalProcessorStub(channel)
-            stream, first = await ask(lambda stub=stub: stub.Process(timeout=PATIENT_S))
+            stream, first = await ask(lambda stub=stub: stub.Process(timeout=PATIENCE_S))
             if healthy:
                 assert set(endpoint_of(first)) == set(addresses(engines))
             else:

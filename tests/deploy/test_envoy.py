@@ -20,9 +20,10 @@ require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import CHAT, ask, counted, serves_other_apis, takes_requests_to_ranks
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -36,7 +37,7 @@ class Envoy:
 
     async def counts(self, name: str, at_least: int) -> None:
         """Wait until one of its own counters has come so far."""
-        async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
             while True:
                 async with client.get(f"{self.admin_url}/stats?filter={name}") as answer:
                     found = re.search(rf"{name}: (\d+)", await answer.text())
@@ -74,7 +75,7 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
 
 
 def settings(url: str) -> Settings:
-    return Settings(url, KEY, "127.0.0.1:0", late_s=PATIENT_S)
+    return Settings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
 
 
 async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(

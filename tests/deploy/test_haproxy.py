@@ -15,11 +15,12 @@ import pytest
 
 from bench.live.loopback_ports import free_port
 from gateway.base.settings import GatewaySettings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import CHAT, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
 from tests.deploy.real_proxy import ROOT, binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -33,7 +34,7 @@ class Haproxy:
 
     async def counts(self, name: str, value: str, at_least: int = 1) -> None:
         """Wait until its script has counted so many."""
-        async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as client:
             while True:
                 async with client.get(self.metrics_url) as answer:
                     text = await answer.text()
@@ -170,7 +171,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
         for each in engines:
             await each.stop()
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while gateway.app._unready() != "No engine is available.":
                 await asyncio.sleep(0.02)
         status, text, headers = await ask(proxy.url, CHAT)

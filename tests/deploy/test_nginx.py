@@ -17,11 +17,12 @@ from aiohttp import web
 from bench.gateway.proxy_run.nginx_folder import nginx_folder
 from bench.live.loopback_ports import free_port
 from deploy.nginx.agent import Agent, Settings
-from tests.deploy.behind import CHAT, PATIENT_S, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import CHAT, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
 from tests.deploy.real_proxy import binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -65,7 +66,7 @@ class Nginx:
 
     async def counts(self, name: str, value: str, at_least: int = 1) -> None:
         """Wait until the agent has counted so many."""
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while self.agent.counts[name, value] < at_least:
                 await asyncio.sleep(0.02)
 
@@ -86,12 +87,12 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
         rest = await stack.enter_async_context(fleet.told())
         agent = Agent(Settings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
         working = asyncio.create_task(agent.run())
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not upstreams.exists():
                 await asyncio.sleep(0.02)
         try:
             await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", SWITCHYARD_API_KEY=KEY))
-            async with asyncio.timeout(PATIENT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 # The agent's first reload may come before nginx or after it.
                 while not agent.counts["reloads", "done"] + agent.counts["reloads", "failed"]:
                     await asyncio.sleep(0.02)
@@ -207,7 +208,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
         for each in engines:
             await each.stop()
-        async with asyncio.timeout(PATIENT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while gateway.app._unready() != "No engine is available.":
                 await asyncio.sleep(0.02)
         status, text, headers = await ask(proxy.url, CHAT)
@@ -254,7 +255,7 @@ async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
             other = next(body for body in bodies if "prompt" in body)
             assert "kv_transfer_params" not in other
             assert all(len(body["cache_salt"]) > 20 for body in bodies)
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         fleet = fleet_of(engines)
         fleet.isolated = True
         async with nginx(tmp_path, f"http://127.0.0.1:{free_port()}", fleet) as proxy:
@@ -278,7 +279,7 @@ async def test_engines_come_and_go_without_a_lost_request(
             fleet.engines = fleet_of(engines[: 1 + (number + 1) % 2]).engines
             await proxy.counts("reloads", "done", reloads + number + 1)
             seen = len(statuses)
-            async with asyncio.timeout(PATIENT_S):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(statuses) < seen + 4:
                     assert not any(each.done() for each in asking), [each for each in asking if each.done()]
                     await asyncio.sleep(0.02)

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
 from tests.browser import PATIENCE_MS, sign_in, watched_page
+from tests.patience import PATIENCE_S
 from tests.program import Program, running_program
 
 pytestmark = [pytest.mark.browser, pytest.mark.thorough]
@@ -38,7 +39,7 @@ def called(program: Program, method: str, path: str, body: object = None) -> Any
     until_s = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code not in (429, 503) or time.monotonic() > until_s:
@@ -115,7 +116,7 @@ def test_typing_moves_the_sessions_kv_before_the_request(
 
 def useful(program: Program) -> bool:
     """Return whether the gateway has counted a useful advisory."""
-    with urllib.request.urlopen(f"{program.url}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"{program.url}/metrics", timeout=PATIENCE_S) as answer:
         text = str(answer.read(), "utf-8")
     return (
         re.search(r'^switchyard_advisories_total\{[^}]*outcome="useful"[^}]*\} [1-9]', text, re.MULTILINE) is not None

@@ -21,10 +21,10 @@ import pytest
 from bench.live.live_fleet import wait_for
 from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
+from tests.patience import PATIENCE_S
 from tests.program import ROOT, end
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def switchyard(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterat
     command = [sys.executable, "manage.py", "up", "--port", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        wait_for(f"http://127.0.0.1:{port}/live", 150.0)
+        wait_for(f"http://127.0.0.1:{port}/live")
         yield port, environment
     finally:
         end(process)
@@ -85,7 +85,7 @@ class Client:
         while True:
             try:
                 with urllib.request.urlopen(
-                    urllib.request.Request(self._url + path, data, self._headers), timeout=60
+                    urllib.request.Request(self._url + path, data, self._headers), timeout=PATIENCE_S
                 ) as answer:
                     return json.load(answer), answer.headers["x-switchyard-decision"] or ""
             except urllib.error.HTTPError as error:
@@ -194,7 +194,7 @@ def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_
 
 
 def _serving(port: int) -> set[str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     return set(re.findall(r'^switchyard_engine_state\{engine="([^"]+)",state="serving"\} 1', text, re.MULTILINE))
 

@@ -63,11 +63,11 @@ def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, p
 
 
 @pytest.mark.thorough
-def test_a_session_that_ends_ends_the_watch_within_seconds(page: Page, program: Program) -> None:
+def test_a_session_that_ends_ends_the_watch(page: Page, program: Program) -> None:
     expect(page.locator("#live-words")).to_have_text("Live")
     other = page.context.new_page()
     other.goto(f"{program.url}/topology")
     other.click("#person-menu > summary")
     other.click("text=Sign out")
     other.wait_for_url(f"{program.url}/login")
-    expect(page.locator("#live-words")).to_have_text("Signed out, sign in again", timeout=8_000)
+    expect(page.locator("#live-words")).to_have_text("Signed out, sign in again")

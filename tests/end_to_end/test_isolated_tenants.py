@@ -14,9 +14,9 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.gateway.engines.test_engine_processes import BLOCK, PROMPT, EngineProcess, wait_for_port
-from tests.gateway.fake_engine import until
 from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway, served
 from tests.gateway.served_gateway import snapshot as served_snapshot
+from tests.patience import until
 
 pytestmark = pytest.mark.processes
 BODY = {"model": "m", "prompt": PROMPT, "max_tokens": 2}

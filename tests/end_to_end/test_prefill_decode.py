@@ -11,6 +11,7 @@ import pytest
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from routing.policy.policy_document import RoutingPolicy
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -46,7 +47,7 @@ async def set_fault(session: aiohttp.ClientSession, fleet: LiveFleet, positions:
 
 
 def handoffs(fleet: LiveFleet) -> dict[str, int]:
-    with urlopen(f"{fleet.url}/metrics", timeout=5) as answer:
+    with urlopen(f"{fleet.url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     counted = [line for line in lines if line.startswith("switchyard_handoffs_total{")]
     return {line.split('outcome="')[1].split('"')[0]: int(float(line.rpartition(" ")[2])) for line in counted}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from controlplane.publication.continued_versions import VERB
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.hard_edges.gateway_fleet import version_of
 from tests.hard_edges.test_grown import Grown
-from tests.hard_edges.test_grown import until as until_within
+from tests.patience import PATIENCE_S, wait_until
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 from tests.program import ROOT, end
@@ -50,10 +50,6 @@ publish_version(draft(policy, document, actor=program("tests")), instead_of=1, a
 """
 
 
-def until(holds: Callable[[], bool]) -> None:
-    until_within(holds, 300.0)
-
-
 @pytest.fixture(scope="module")
 def engine() -> Iterator[SimulatedEngine]:
     """An engine that outlives every machine of Switchyard."""
@@ -70,7 +66,7 @@ def decided(url: str, key: str) -> tuple[int, int]:
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{url}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.load(answer)["policy_version"]
     except urllib.error.HTTPError as error:
         return error.code, 0
@@ -93,7 +89,7 @@ class Machine:
             command, cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL, start_new_session=True
         )
         try:
-            wait_for(f"{self.url}/live", 300.0)
+            wait_for(f"{self.url}/live")
             yield
         finally:
             end(process)
@@ -114,7 +110,7 @@ class Machine:
     def new_key(self, name: str) -> str:
         """Create an API key and return it once the gateway accepts it."""
         key = self.manage("create_api_key", "--name", name, "--scopes", "route").split()[0]
-        until(lambda: decided(self.url, key)[0] == 200)
+        wait_until(lambda: decided(self.url, key)[0] == 200)
         return key
 
     def restore(self, backup: Path) -> None:
@@ -136,14 +132,14 @@ def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: Simula
         key = re.search(r"\(shown once\): (\S+)", old.manage("connect", engine.url, "--port", str(old.port)))
         assert key is not None
         old.manage("shell", "--no-imports", "-c", PUBLISH)
-        until(lambda: decided(old.url, key[1]) == (200, 2))
+        wait_until(lambda: decided(old.url, key[1]) == (200, 2))
         old.manage("backup", str(backup))
         later = [old.new_key(f"later {number}") for number in range(3)]
         seen = version_of(old.url)
 
     new.restore(backup)
     with new.running():
-        until(lambda: decided(new.url, key[1]) == (200, 2))
+        wait_until(lambda: decided(new.url, key[1]) == (200, 2))
         assert decided(new.url, later[0])[0] == 401
         _same(stored(new.state / "switchyard.sqlite3"), stored(backup / "switchyard.sqlite3"))
 
@@ -151,7 +147,7 @@ def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: Simula
         file.unlink()
     old.restore(backup)
     with old.running():
-        until(lambda: decided(old.url, key[1]) == (200, 2))
+        wait_until(lambda: decided(old.url, key[1]) == (200, 2))
         assert version_of(old.url) > seen
         assert decided(old.url, later[0])[0] == 401
         changed = old.new_key("after the restore")
@@ -189,11 +185,11 @@ def test_postgresql_comes_back_and_running_gateways_follow_no_older_version(
             assert key is not None
             grown.manage("shell", "--no-imports", "-c", PUBLISH)
             for url in (gateway, other):
-                until(lambda url=url: decided(url, key[1]) == (200, 2))  # type: ignore[misc]
+                wait_until(lambda url=url: decided(url, key[1]) == (200, 2))  # type: ignore[misc]
             subprocess.run(["pg_dump", "--format=custom", f"--file={tmp_path / 'dump'}", database], check=True)
             kept = {name: grown.rows(query) for name, query in KEPT.items()}
             later = grown.manage("create_api_key", "--name", "later", "--scopes", "route").split()[0]
-            until(lambda: decided(gateway, later)[0] == decided(other, later)[0] == 200)
+            wait_until(lambda: decided(gateway, later)[0] == decided(other, later)[0] == 200)
             seen = version_of(gateway)
 
             # The database, Redis and every process but one gateway are lost; one gateway starts again from its disk.
@@ -205,7 +201,7 @@ def test_postgresql_comes_back_and_running_gateways_follow_no_older_version(
                 connection.execute(f'CREATE DATABASE "{database.rpartition("/")[2]}_restored"')  # type: ignore[call-overload]
             subprocess.run(["pg_restore", f"--dbname={database}_restored", tmp_path / "dump"], check=True)
             grown.start("other", *_gateway(grown, "other", other_port))
-            wait_for(f"{other}/live", 150)
+            wait_for(f"{other}/live")
             assert version_of(other) >= seen
 
             machine.start_web("web", new_port)
@@ -216,11 +212,11 @@ def test_postgresql_comes_back_and_running_gateways_follow_no_older_version(
                 versions.append(version_of(gateway))
                 return min(versions[-1], version_of(other)) > seen
 
-            until(both_follow)
+            wait_until(both_follow)
             assert versions == sorted(versions)
             for url in (gateway, other):
-                until(lambda url=url: decided(url, key[1]) == (200, 2))  # type: ignore[misc]
-                until(lambda url=url: decided(url, later)[0] == 401)  # type: ignore[misc]
+                wait_until(lambda url=url: decided(url, key[1]) == (200, 2))  # type: ignore[misc]
+                wait_until(lambda url=url: decided(url, later)[0] == 401)  # type: ignore[misc]
             restored = {name: machine.rows(query) for name, query in KEPT.items()}
             _same(restored, kept)
             assert VERB in {verb for _, _, verb, _ in restored["audit"]}

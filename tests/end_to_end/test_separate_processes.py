@@ -10,7 +10,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,11 +19,11 @@ import pytest
 
 from bench.live.decision_history import DecisionHistory
 from controlplane.project.first_run.demo_names import SERVED_MODEL
+from tests.patience import PATIENCE_S, until
 from tests.program import Program, running_program
 
 pytestmark = pytest.mark.processes
 CALLERS = 4
-LIMIT_S = 60.0
 SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 """Each kills every process at other moments."""
 
@@ -32,13 +32,6 @@ SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1,2").split(",")))
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     with running_program(tmp_path_factory.mktemp("program") / "var") as running:
         yield running
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -112,7 +105,7 @@ async def test_killed_web_costs_no_decision_and_pages_say_so_until_they_are_back
     async with deciding(program) as history, aiohttp.ClientSession(headers={"accept": "text/html"}) as client:
         await kill(program, "web", seed)
         assert await status_of(client, f"{program.url}/login") == 503
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while await status_of(client, f"{program.url}/login") != 200:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)

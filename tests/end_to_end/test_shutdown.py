@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,11 +23,11 @@ from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, snapshot
+from tests.patience import PATIENCE_S, until
 from tests.program import Program, running_program
 
 pytestmark = pytest.mark.processes
 CHAT = "/v1/chat/completions"
-LIMIT_S = 60.0
 
 
 @asynccontextmanager
@@ -41,23 +41,16 @@ async def gateway(
     command = [sys.executable, "-m", "gateway", "--state-dir", str(directory), "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
     try:
-        await asyncio.to_thread(wait_for, f"http://127.0.0.1:{port}/ready", LIMIT_S)
+        await asyncio.to_thread(wait_for, f"http://127.0.0.1:{port}/ready", PATIENCE_S)
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.kill()
         process.wait()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.05)
-
-
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -71,7 +64,7 @@ async def answered(client: aiohttp.ClientSession, url: str) -> int:
 
 
 async def ended(process: subprocess.Popen[bytes]) -> int:
-    return await asyncio.to_thread(process.wait, LIMIT_S)
+    return await asyncio.to_thread(process.wait, PATIENCE_S)
 
 
 async def test_a_gateway_drains_its_streams_under_sigterm_and_sends_new_work_elsewhere(tmp_path: Path) -> None:

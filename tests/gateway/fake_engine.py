@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import zmq
 import zmq.asyncio
@@ -140,10 +139,3 @@ class FakePublisher:
         await asyncio.gather(self._task, return_exceptions=True)
         self._pub.close(linger=0)
         self._router.close(linger=0)
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
-    """Return once the condition holds; fails the test where it does not in time."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.01)

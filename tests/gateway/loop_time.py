@@ -15,6 +15,7 @@ import msgspec
 
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
+from tests.patience import PATIENCE_S
 
 TURN_S = 0.02
 _UNIT = msgspec.json.encode("語" * (1 << 18)).replace("語".encode(), b"\\u8a9e")
@@ -70,7 +71,7 @@ async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tup
     """Send the body without taking time from the loop; return status and answer."""
 
     def post() -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
+        connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=PATIENCE_S)
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
         try:
             connection.request("POST", way, body, headers)

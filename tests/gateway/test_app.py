@@ -14,6 +14,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 
 def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
@@ -64,7 +65,7 @@ async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         assert (await gateway.get("/ready", key=None))[0] == 200
         await engine.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while (await gateway.get("/ready", key=None))[0] == 200:
                 await asyncio.sleep(0.05)
         for path in ("/ready", "/health"):

@@ -17,8 +17,9 @@ from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.trials.arms import CANARY, ArmEntry
 from routing.values.decision import Dispatched, Rejected
-from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.fake_engine import fake_engine
 from tests.gateway.live_gateway import SETTINGS, LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
+from tests.patience import PATIENCE_S, until
 
 KEY = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
 
@@ -159,7 +160,7 @@ async def test_removing_a_pool_rejects_its_waiting_requests(tmp_path: Path) -> N
         waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
         await asyncio.sleep(0.02)
         live.publish(Snapshot(version=2, published_at=2.0))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert isinstance(await waiting, Rejected)
         assert live.gateway.pools == {}
 

@@ -14,10 +14,11 @@ from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
 from routing.values.decision import Decision, Dispatched
-from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.fake_engine import fake_engine
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.patience import until
 
 
 async def chat(gateway: ServedGateway, text: str) -> int:

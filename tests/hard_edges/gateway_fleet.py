@@ -18,6 +18,7 @@ from bench.live.loopback_ports import free_ports
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
+from tests.patience import PATIENCE_S
 
 SECRET = "a secret of gateways that follow"
 API_KEY = "sy_key_of_gateways_that_follow"
@@ -97,7 +98,7 @@ class GatewayFleet:
 
 def metrics_of(url: str) -> str:
     """Return one gateway's metrics."""
-    with urlopen(f"{url}/metrics", timeout=5) as answer:
+    with urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
         return str(answer.read().decode())
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.live.live_program import LiveProgram, live_program
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -49,7 +50,7 @@ class Watch:
 def send(running: LiveProgram, head: bytes, pieces: Iterator[bytes]) -> tuple[int, int]:
     """Send until the server answers or closes; return the answer's status and the bytes that were sent."""
     sent = 0
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_S) as connection:
         connection.sendall(head)
         try:
             for piece in pieces:

@@ -18,10 +18,10 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.engines.prober import probe_engines
 from gateway.gateway import SNAPSHOT_TOPIC
-from tests.gateway.fake_engine import until
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, served, snapshot
+from tests.patience import until
 
 BEARER = "engine-bearer-4f1c"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 40}], "max_tokens": 2}

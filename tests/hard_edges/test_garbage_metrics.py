@@ -10,7 +10,8 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.prober import probe_engines
-from tests.gateway.fake_engine import METRICS, fake_engine, until
+from tests.gateway.fake_engine import METRICS, fake_engine
+from tests.patience import until
 
 GARBAGE = {
     "not a number": b"vllm:num_requests_running NaN\n",

@@ -17,7 +17,7 @@ from bench.live.live_fleet import MODEL
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gateway_fleet
-from tests.hard_edges.test_redis_loss import until
+from tests.patience import until, wait_until
 from tests.private_redis import private_redis
 
 pytestmark = pytest.mark.processes
@@ -76,7 +76,7 @@ async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: P
             await until(lambda: newcomer.latest(SNAPSHOT_TOPIC) is not None)
             newcomer.close()
             fleet.publish(2)
-            await until(lambda: fleet.versions() == [2, 2])
+            await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])
         found = figures(history.decided, [])
         assert found["decisions_lost"] == found["decisions_refused"] == found["decisions_asked_again"] == 0
         assert found["reports_not_taken"] == 0
@@ -105,7 +105,7 @@ async def test_policies_published_200_times_a_minute_reach_all_gateways_within_t
                     seen[position] = decided
                     if decided < version - WITHIN:
                         stale.append((version, decided))
-            await until(lambda: fleet.versions() == [39, 39])
+            await asyncio.to_thread(wait_until, lambda: fleet.versions() == [39, 39])
     assert stale == []
     found = figures(history.decided, [])
     assert [each.why for each in history.decided if each.why] == []

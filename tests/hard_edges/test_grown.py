@@ -22,6 +22,7 @@ from bench.live.loopback_ports import free_ports
 from gateway.bus.wake_up_age import NAME
 from tests.controlplane.automation.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
+from tests.patience import PATIENCE_S, wait_until
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 
@@ -60,7 +61,7 @@ class Grown:
     def start_web(self, name: str, port: int) -> subprocess.Popen[bytes]:
         """Start a web process, which prepares the database where it is empty, and return when it answers."""
         web = self.start(name, "manage.py", "up", "--port", str(port))
-        wait_for(f"http://127.0.0.1:{port}/live", 150)
+        wait_for(f"http://127.0.0.1:{port}/live")
         return web
 
     def state(self, name: str) -> Path:
@@ -110,14 +111,6 @@ class Grown:
             process.wait()
 
 
-def until(holds: Callable[[], bool], limit_s: float = 120.0) -> float:
-    start = time.monotonic()
-    while not holds():
-        assert time.monotonic() - start < limit_s, "it did not come about"
-        time.sleep(0.05)
-    return time.monotonic() - start
-
-
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
     directory = tmp_path_factory.mktemp("grown")
@@ -135,31 +128,31 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     web = grown.start("web", "manage.py", "up", "--port", str(web_port))
     other = grown.start("web-other", "manage.py", "up", "--port", str(other_port))
     for port in (web_port, other_port):
-        wait_for(f"http://127.0.0.1:{port}/live", 150)
+        wait_for(f"http://127.0.0.1:{port}/live")
     other.kill()
     workers = [grown.start(f"worker-{number}", "manage.py", "worker") for number in (1, 2)]
-    until(lambda: grown.probe_lease()[1])
+    wait_until(lambda: grown.probe_lease()[1])
     token, _, owner = grown.probe_lease()
     holder = next(worker for worker in workers if f":{worker.pid}:" in owner)
     holder.kill()
-    until(lambda: grown.probe_lease()[0] > token and grown.probe_lease()[1])
+    wait_until(lambda: grown.probe_lease()[0] > token and grown.probe_lease()[1])
     assert f":{holder.pid}:" not in grown.probe_lease()[2]
 
     state_dir = str(grown.state("gateway"))
     grown.start("gateway", "-m", "gateway", "--port", str(gateway_port), "--state-dir", state_dir)
     gateway = f"http://127.0.0.1:{gateway_port}"
-    wait_for(f"{gateway}/live", 150)
+    wait_for(f"{gateway}/live")
     before = version_of(gateway)
     assert before == version_of(f"http://127.0.0.1:{web_port}") > 0
     assert "switchyard_bus_connected 1.0" in metrics_of(f"http://127.0.0.1:{web_port}")
     assert grown.manage("create_api_key", "--name", "made elsewhere").startswith("sy_")
-    until(lambda: version_of(gateway) > before)
+    wait_until(lambda: version_of(gateway) > before)
 
     # The console's process goes; the gateway serves on what it knows.
     web.kill()
     web.wait()
     assert version_of(gateway) > before
-    wait_for(f"{gateway}/live", 150)
+    wait_for(f"{gateway}/live")
 
 
 SERVE = """
@@ -179,7 +172,7 @@ def decide(gateway: str, key: str) -> int:
     body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
     request = urllib.request.Request(f"{gateway}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -191,14 +184,14 @@ def test_no_decision_fails_while_the_web_process_is_killed(grown: Grown) -> None
     try:
         web = grown.start_web("web-2", web_port)
         grown.start("worker-2", "manage.py", "worker")
-        wait_for(f"http://127.0.0.1:{engine_ports[0]}/health", 60)
+        wait_for(f"http://127.0.0.1:{engine_ports[0]}/health")
         key = grown.manage("create_api_key", "--name", "load", "--scopes", "infer", "route").strip()
         grown.manage("shell", "-c", SERVE.replace("URL", f"http://127.0.0.1:{engine_ports[0]}").replace("MODEL", MODEL))
         gateway = f"http://127.0.0.1:{gateway_port}"
         state_dir = str(grown.state("gateway-2"))
         grown.start("gateway-2", "-m", "gateway", "--port", str(gateway_port), "--state-dir", state_dir)
-        wait_for(f"{gateway}/ready", 120)
-        until(lambda: decide(gateway, key) == 200)
+        wait_for(f"{gateway}/ready")
+        wait_until(lambda: decide(gateway, key) == 200)
         statuses = [decide(gateway, key) for _ in range(50)]
         web.kill()
         statuses += [decide(gateway, key) for _ in range(300)]
@@ -228,16 +221,16 @@ def test_a_second_beat_goes_on_when_the_first_is_killed(grown: Grown) -> None:
         process.kill()
         process.wait()
     # Without them the age grows.
-    until(lambda: age_s() > 5.0)
+    wait_until(lambda: age_s() > 5.0)
     grown.start("jobs", "manage.py", "worker", "--only", "jobs")
     first, second = (grown.start(f"beat-{number}", "manage.py", "worker", "--only", "beat") for number in (1, 2))
-    until(lambda: all("is running" in grown.log(f"beat-{number}") for number in (1, 2)))
+    wait_until(lambda: all("is running" in grown.log(f"beat-{number}") for number in (1, 2)))
     first.kill()
     first.wait()
-    until(woken_from_now_on())
+    wait_until(woken_from_now_on())
     second.kill()
     second.wait()
-    until(lambda: age_s() > 5.0)
+    wait_until(lambda: age_s() > 5.0)
 
 
 ASK_FOR_TWO = """
@@ -281,7 +274,7 @@ def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Gro
     )
     with http_server(answer) as (url, _asked):
         grown.manage("shell", "-c", ASK_FOR_TWO.replace("URL", url).replace("SLUG", slug))
-        until(lambda: len(grown.rows(engines, slug)) == 2)
+        wait_until(lambda: len(grown.rows(engines, slug)) == 2)
         orders = [key for (key,) in grown.rows(ours, slug)]
     assert keys.count(keys[0]) >= 2
     assert sorted(orders) == sorted(set(keys))

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.private_postgresql import own_database, postgresql
 from web.access.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 
@@ -133,7 +134,7 @@ def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str,
             for process in racing:
                 assert process.stdout is not None
                 assert process.stdout.readline() == "ready\n"
-            told = [process.communicate("go\n", timeout=120) for process in racing]
+            told = [process.communicate("go\n", timeout=PATIENCE_S) for process in racing]
         finally:
             for process in racing:
                 process.kill()

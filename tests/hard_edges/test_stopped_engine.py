@@ -26,8 +26,8 @@ from gateway.base.settings import BreakerSettings
 from gateway.engines.breaker import Breaker
 from tests.gateway.engines.test_engine_processes import BLOCK, EngineProcess, probed_gateway
 from tests.gateway.engines.test_engine_processes import engines as engine_processes
-from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import LiveGateway
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 engines = engine_processes
@@ -75,7 +75,7 @@ def judged(live: LiveGateway, observed: FleetObservation) -> str:
 
 
 async def verdict_until(wanted: str, live: LiveGateway, observed: FleetObservation) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while await sync_to_async(judged)(live, observed) != wanted:
             await asyncio.sleep(0.2)
 
@@ -105,7 +105,7 @@ async def test_a_stopped_engine_leaves_rotation_and_returns_with_a_growing_share
                 shares.append(next(each.speed for each in live.pool._facts if each.engine_id == "a"))
                 return shares[-1] > shares[0]
 
-            await until(grown, timeout_s=30.0)
+            await until(grown)
             assert shares[0] < 1.0, "it begins with less than its load"
             assert next(each.speed for each in live.pool._facts if each.engine_id == "b") == 1.0
         finally:

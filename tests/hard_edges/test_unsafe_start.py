@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.live.loopback_ports import free_ports
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -37,7 +38,13 @@ MIXES = {
 def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
 
 

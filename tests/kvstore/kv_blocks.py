@@ -92,13 +92,6 @@ def address(manager: NodeManager) -> str:
     return f"127.0.0.1:{manager.port}"
 
 
-def wait_until(condition: Any, seconds: float = 10.0) -> None:
-    ends_at = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends_at, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def on_ssd(manager: NodeManager, *names: object) -> bool:
     records = [manager.store.catalog.find(key(name)) for name in names]
     return all(record is not None and SSD in record.slots for record in records)

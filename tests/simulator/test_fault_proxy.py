@@ -11,6 +11,7 @@ import pytest
 
 from simulator.fault_proxy import Link
 from tests.gateway.ports import listen
+from tests.patience import PATIENCE_S
 
 
 @asynccontextmanager
@@ -34,7 +35,7 @@ async def echoing() -> AsyncIterator[tuple[Link, asyncio.Server]]:
 
 
 async def connected(link: Link) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await asyncio.open_connection("127.0.0.1", link.port)
@@ -46,7 +47,7 @@ async def test_bytes_pass_in_order_and_a_stall_loses_none() -> None:
     async with echoing() as (link, _):
         reader, writer = await connected(link)
         writer.write(b"one ")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await reader.readexactly(4) == b"one "
         link.there.stall(True)
         writer.write(b"two ")
@@ -55,7 +56,7 @@ async def test_bytes_pass_in_order_and_a_stall_loses_none() -> None:
                 await reader.readexactly(1)
         writer.write(b"three")
         link.there.stall(False)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await reader.readexactly(9) == b"two three"
         writer.close()
 
@@ -64,7 +65,7 @@ async def test_a_reset_ends_open_connections() -> None:
     async with echoing() as (link, _):
         reader, writer = await connected(link)
         writer.write(b"x")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.readexactly(1)
             link.reset()
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -76,7 +77,7 @@ async def test_it_rejects_where_nobody_listens() -> None:
     async with echoing() as (link, server):
         (await connected(link))[1].close()
         server.close()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", link.port)

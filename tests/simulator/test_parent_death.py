@@ -10,6 +10,7 @@ import pytest
 
 from simulator import parent_death
 from simulator.parent_death import die_with_parent
+from tests.patience import PATIENCE_S
 
 _CHILD = (
     "import os, sys, time; from simulator.parent_death import die_with_parent; "
@@ -38,7 +39,7 @@ def test_a_killed_parent_takes_its_child_along() -> None:
         child = int(parent.stdout.readline())
         assert _alive(child)
         parent.send_signal(signal.SIGKILL)
-        parent.wait(timeout=5)
+        parent.wait(timeout=PATIENCE_S)
     deadline = time.monotonic() + 5
     while _alive(child) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -47,7 +48,7 @@ def test_a_killed_parent_takes_its_child_along() -> None:
 
 @pytest.mark.processes
 def test_a_child_that_comes_too_late_ends_at_once() -> None:
-    ended = subprocess.run([sys.executable, "-c", _CHILD, "1"], capture_output=True, timeout=10, check=False)
+    ended = subprocess.run([sys.executable, "-c", _CHILD, "1"], capture_output=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, ended.stdout) == (1, b"")
     assert b"is gone" in ended.stderr
 

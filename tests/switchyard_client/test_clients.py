@@ -22,10 +22,9 @@ from tests.deploy.behind import OTHER_APIS
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]}
-PATIENT_S = 60.0
-"""An answer may take this long on a busy machine."""
 
 
 @pytest.fixture
@@ -45,16 +44,16 @@ async def outcomes(gateway: ServedGateway, **ended: int) -> AsyncIterator[None]:
     """Wait at the end of the block until so many requests ended in each way."""
     yield
     wanted = [f'switchyard_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not set(wanted) <= set((await gateway.metrics()).splitlines()):
             await asyncio.sleep(0.02)
 
 
 async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine: ScriptedEngine) -> None:
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
     async with outcomes(gateway, completed=1, failed=1, cancelled=1), aclosing(switchyard) as client:
         for verb in ("complete", "fail", "cancel"):
-            route = await client.decide(CHAT, patience_s=PATIENT_S)
+            route = await client.decide(CHAT, patience_s=PATIENCE_S)
             assert route.engine_url == engine.url
             await client.report(route, "first_token")
             await client.report(route, verb, {"cached_tokens": 16})
@@ -91,7 +90,7 @@ async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest
 
 async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     def ask() -> tuple[str, list[str]]:
-        with closing(Switchyard(gateway.url, KEY, late_s=PATIENT_S)) as switchyard:
+        with closing(Switchyard(gateway.url, KEY, late_s=PATIENCE_S)) as switchyard:
             http = httpx2.Client(transport=SwitchyardTransport(switchyard, "engine-key"))
             with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, http_client=http, max_retries=20) as client:
                 whole = client.chat.completions.create(**CHAT).choices[0].message.content
@@ -112,7 +111,7 @@ async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, 
 async def test_the_asynchronous_openai_client_tells_a_failed_engine_from_a_wrong_request(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
     http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard))
     async with (
         outcomes(gateway, completed=1, failed=1, cancelled=1),
@@ -142,8 +141,8 @@ async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
-    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENT_S)
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
+    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENCE_S)
     async with outcomes(gateway, completed=3), aclosing(switchyard), aclosing(http):
         for path, (body, _) in OTHER_APIS.items():
             assert (await http.post(gateway.url + path, json={"model": MODEL, **body})).status_code == 200
@@ -155,8 +154,8 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     async with served([engine.url, engine.url], tmp_path / "ranks", ranks=(0, 1)) as gateway:
-        switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
-        http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENT_S)
+        switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
+        http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENCE_S)
         async with aclosing(switchyard), aclosing(http):
             for number in range(8):
                 body = {**CHAT, "messages": [{"role": "user", "content": f"{number} " * 20}]}
@@ -168,7 +167,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
 
 
 async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGateway) -> None:
-    async with aclosing(AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)) as client:
+    async with aclosing(AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)) as client:
         assert await client.advise("a session", expected_arrival_s=5) == "unknown"
         await client.withdraw("a session")
         assert (await client.advisory_token("a session")).startswith("at_")

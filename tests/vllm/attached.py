@@ -18,10 +18,9 @@ from typing import Any
 
 from bench.live.live_fleet import wait_for
 from bench.live.loopback_ports import free_ports
+from tests.patience import PATIENCE_S
 from tests.program import ROOT, end
 from tests.vllm.real_engine import MODEL, RealEngine
-
-PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def running_switchyard(state_dir: Path, *options: str, **variables: str) -> Iter
     command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}/live", 150.0)
+        wait_for(f"http://127.0.0.1:{port}/live")
         yield Switchyard(port, environment)
     finally:
         end(process)

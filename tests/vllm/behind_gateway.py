@@ -21,12 +21,12 @@ from gateway.reports.decision_recorder import as_it_stands
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from tests.gateway.served_gateway import ServedGateway, served, snapshot
+from tests.patience import PATIENCE_S
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 from tests.vllm.stored_blocks import SECRET, StoreProcess
 from tests.vllm.storing_engine import storing_engine
 
 CHAT = "/v1/chat/completions"
-PATIENCE_S = 300.0
 DEAR = PrefillCostDocument(base_s=0.0, per_token_s=0.01, per_token_squared_s=0.0)
 """The gateway takes computing for so slow that loading pays."""
 LOADING = RoutingPolicy(placement=Stage(name="mooncake"), prefill_cost=DEAR)

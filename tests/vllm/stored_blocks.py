@@ -21,10 +21,10 @@ from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done, Page, PageOf
 from kvstore.transfer.transfer_client import TransferClient, Wanted
+from tests.patience import PATIENCE_S
 from tests.program import ROOT
 
 SECRET = "the secret of real engines"
-PATIENCE_S = 120.0
 
 
 class StoreProcess:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from web.live.frames import encode_column, encode_keyframe
 from web.live.history import FleetHistory, ScopedHistory
@@ -53,7 +54,7 @@ def node() -> str:
 
 
 def run(node: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([node, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([node, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_the_scripts_own_tests_pass(node: str) -> None:

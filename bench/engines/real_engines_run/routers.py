@@ -22,10 +22,10 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from routing.policy.policy_document import RoutingPolicy
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 
+_READY_S = 300.0
 VLLM_ROUTER = "vllm-router==0.1.17"
 OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
-_READY_S = 300.0
 
 
 def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> None:
@@ -83,7 +83,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
             "--port", str(ports["vllm_router"]), "--prometheus-port", str(metrics[1]),
         ])  # fmt: skip
         for name, port in ports.items():
-            wait_for(f"http://127.0.0.1:{port}/{'health' if name in RIVALS else 'ready'}", _READY_S)
+            wait_for(f"http://127.0.0.1:{port}/{'health' if name in RIVALS else 'ready'}")
         register(f"http://127.0.0.1:{ports['sglang_router']}/workers", urls)
         yield {ROUND_ROBIN: urls, **{name: [f"http://127.0.0.1:{port}"] for name, port in ports.items()}}
 

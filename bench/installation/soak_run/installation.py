@@ -80,7 +80,7 @@ class Installation:
     def start_all(self, hook: str) -> str:
         """Start everything, register engines and the pool of `hook`; returns a client's API key."""
         self.start("web-0")
-        wait_for(f"{self.web_urls[0]}/live", 180)
+        wait_for(f"{self.web_urls[0]}/live")
         for name in self._commands:
             if name != "web-0":
                 self.start(name)
@@ -117,9 +117,9 @@ class Installation:
             self._wait_until_it_serves(urls[int(number)])
 
     def _wait_until_it_serves(self, url: str) -> None:
-        wait_for(f"{url}/ready", 120)
+        wait_for(f"{url}/ready")
         if url in self.web_urls:
-            wait_for(f"{url}{_PAGE}", 120)
+            wait_for(f"{url}{_PAGE}")
 
     def names(self, kind: str) -> list[str]:
         """Return the processes of a kind: web, worker, beat, gateway or engine."""

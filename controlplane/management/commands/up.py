@@ -7,6 +7,7 @@ import asyncio
 import logging.config
 import os
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,13 +135,14 @@ class Command(BaseCommand):
             with_jobs=not settings.REDIS_URL,
             kv_secret=kv_secret,
             on_ready=lambda: self._greet(options, secrets, log_dir, children),
+            on_failure=lambda: self.stderr.write(f"The server could not start; see {log_dir}."),
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
         # The standard loop, for uvloop starts no process groups.
         served = asyncio.run(serve(serving, end))
         if not served:
-            raise CommandError(f"The server could not start; see {log_dir}.")
+            sys.exit(1)
         if end.status:
             raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
 

@@ -53,6 +53,8 @@ class Serving:
     """Keeps engine processes as the topology says until it is cancelled."""
     on_ready: Callable[[], None]
     """Called once gateway and web answer."""
+    on_failure: Callable[[], None]
+    """Called where one of them cannot start, before the others are ended."""
     kv_secret: str = ""
     """What the demo's node managers share with the gateway, which asks them what they hold; empty: there are none."""
 
@@ -88,6 +90,8 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
     ready = False
     try:
         ready = await _ready(serving, end)
+        if not ready and not end.asked:
+            serving.on_failure()
         if ready:
             serving.on_ready()
             supervisor.start(serving.children)

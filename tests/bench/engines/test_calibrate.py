@@ -36,7 +36,7 @@ def engine_url(tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "manage.py", "simengine", "--port", str(port), "--profile", str(profile)]
     process = subprocess.Popen(command, cwd=_ROOT)
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", 30)
+        wait_for(f"http://127.0.0.1:{port}/health")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

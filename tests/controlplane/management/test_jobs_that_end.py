@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,7 +51,9 @@ def run(state_dir: Path, script: str, *arguments: str, **variables: str) -> subp
         **variables,
     }
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 def test_a_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from controlplane.project.pre_release import remedy
+from tests.patience import PATIENCE_S
 from tests.program import ROOT
 
 LAST = "0019_engine_keys"
@@ -32,7 +33,7 @@ def database(tmp_path: Path) -> Path:
 def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir)}
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 

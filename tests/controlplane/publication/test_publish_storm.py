@@ -19,8 +19,9 @@ from gateway.gateway import Gateway
 from gateway.pool.live_pool import LivePool
 from routing.values.decision import Decision, Dispatched
 from routing.values.observation import Completed
-from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.fake_engine import fake_engine
 from tests.gateway.live_gateway import SECRET, SETTINGS, request
+from tests.patience import until
 
 PUBLISHES = 200
 ACTOR = program("test")

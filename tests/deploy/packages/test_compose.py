@@ -30,6 +30,7 @@ from gateway.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed
 from tests.deploy.real_proxy import binary
+from tests.patience import PATIENCE_S
 from tests.private_postgresql import own_database, postgresql
 from tests.program import end
 
@@ -225,7 +226,7 @@ def asked(url: str, body: dict[str, Any] | None = None, key: str = "") -> tuple[
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers)
     try:
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -22,6 +22,7 @@ from bench.live.loopback_ports import free_ports
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, tool
 from tests.house.test_pins import pins
+from tests.patience import PATIENCE_S
 from tests.program import end
 
 ROOT = DEPLOY.parent
@@ -147,7 +148,7 @@ def started(image: Image, port: int) -> Iterator[None]:
     command[command.index("8000")] = str(port)
     process = subprocess.Popen(image.program(command))
     try:
-        wait_for(f"http://127.0.0.1:{port}/live", LIMIT_S)
+        wait_for(f"http://127.0.0.1:{port}/live")
         yield
     finally:
         end(process)
@@ -155,7 +156,7 @@ def started(image: Image, port: int) -> Iterator[None]:
 
 def status(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -180,8 +181,8 @@ def test_the_program_in_the_image_gets_ready(image: Image) -> None:
                 assert time.monotonic() < until_s
                 time.sleep(0.5)
             assert status(f"{url}/ready") == 200
-            wait_for(f"{url}/login", LIMIT_S)
-            with urllib.request.urlopen(f"{url}/login", timeout=30) as page:
+            wait_for(f"{url}/login")
+            with urllib.request.urlopen(f"{url}/login", timeout=PATIENCE_S) as page:
                 scripts = re.findall(r'src="(/static/dist/[^"]+)"', page.read().decode())
             assert scripts
             assert {status(url + each) for each in scripts} == {200}

@@ -11,9 +11,10 @@ from gateway.access.isolation_domains import SHARED, IsolationDomains, cache_sal
 from gateway.events.event_salts import ENOUGH
 from kvstore.keys.block_keys import token_block_keys
 from routing.values.observation import Completed, FirstToken
-from tests.gateway.fake_engine import FakePublisher, fake_engine, until
+from tests.gateway.fake_engine import FakePublisher, fake_engine
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
 from tests.gateway.pool.test_live_pool import held_blocks, stored
+from tests.patience import until
 
 
 def domains(**pool: Any) -> IsolationDomains:

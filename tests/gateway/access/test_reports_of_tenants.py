@@ -18,9 +18,9 @@ from gateway.http.openai_error import ApiError
 from gateway.pool.health_watch import judge_hits
 from routing.policy.policy_document import Stage
 from routing.trials.arms import CANARY, ArmEntry
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
+from tests.patience import until
 
 ROUTE = "/api/v1/route"
 PROMPT = "shared system prompt of everybody " * 40

@@ -14,9 +14,9 @@ from gateway.api.untracked_requests import FEW
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
+from tests.patience import until
 
 ROUTE = "/api/v1/route"
 FLOOD = 300

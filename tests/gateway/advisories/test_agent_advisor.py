@@ -12,8 +12,8 @@ from gateway.contracts.stored_decision import StoredDecision
 from gateway.reports.decision_recorder import as_it_stands
 from routing.advisories.call_graph import CallGraph, NextAgent
 from tests.gateway.advisories.test_advisories_end_to_end import outcomes, policy
-from tests.gateway.fake_engine import until
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, CHAT, Fleet, a_node, body, serving
+from tests.patience import until
 
 GRAPH = CallGraph(
     agents={

@@ -41,8 +41,8 @@ from routing.router import Router
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed
-from tests.gateway.fake_engine import until
 from tests.kvstore.kv_blocks import catalog, key
+from tests.patience import until
 from tests.routing.advisories.test_advised_routing import DEAR
 from tests.routing.pools import engines
 

@@ -21,12 +21,12 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.values import reasons
 from tests.gateway.advisories.test_advisories_end_to_end import advise, asked, policy
-from tests.gateway.fake_engine import until
 from tests.gateway.kv_nodes.loading_engine import LoadingEngine
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, Fleet, a_node
 from tests.gateway.owners.shared_fleet import Clock, kill, owners, settled, split
 from tests.gateway.served_gateway import served, snapshot
 from tests.kvstore.kv_blocks import SECRET
+from tests.patience import until
 
 OWNER, OTHER = 0, 1
 SESSION = Advisory(tenant_id="tenant-a", session_id="s-1", source="ka")

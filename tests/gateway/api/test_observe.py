@@ -18,9 +18,9 @@ from gateway.contracts.snapshot import ShadowEntry
 from gateway.formats.prompt import HashedPrompt
 from gateway.http.json_body import BadBodyError
 from routing.policy.policy_document import RoutingPolicy, Stage
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.patience import until
 
 OBSERVE = "/api/v1/observe"
 POLICY = RoutingPolicy(placement=Stage(name="min_ttft"))

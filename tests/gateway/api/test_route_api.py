@@ -14,10 +14,10 @@ from gateway.access.isolation_domains import cache_salt
 from gateway.api.route_request import MAX_BATCH, RouteRequest, prompt_of, read, read_flat
 from gateway.http.json_body import BadBodyError
 from routing.policy.policy_document import RoutingPolicy
-from tests.gateway.fake_engine import until
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.patience import PATIENCE_S, until
 
 ROUTE = "/api/v1/route"
 CHAT = [{"role": "user", "content": "x" * 40}]
@@ -231,7 +231,7 @@ async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: 
         await until(lambda: gateway.pool.router.waiting, 60.0)
         assert not second.done()
         await gateway.post(f"/api/v1/requests/{first['decision_id']}/first_token", {})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             status, answer, _ = await second
     assert status == 200
     assert answer["queued_s"] > 0.0

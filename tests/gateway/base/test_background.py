@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gateway.base import background
-from tests.gateway.fake_engine import until
+from tests.patience import until
 
 
 async def test_a_failure_is_logged_and_the_task_starts_again(

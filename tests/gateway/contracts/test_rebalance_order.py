@@ -12,8 +12,9 @@ import pytest
 from gateway.contracts.rebalance_order import GOOD_S, MAX_MOVES, MoveOrder, RebalanceOrder, decode_order, encode_order
 from gateway.contracts.wire import UnreadableMessageError
 from routing.policy.policy_document import RoutingPolicy, Stage
-from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.fake_engine import fake_engine
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+from tests.patience import until
 
 DUAL = RoutingPolicy(placement=Stage(name="dual_map"), order=Stage(name="fifo"))
 KEY = 0xABCDEF

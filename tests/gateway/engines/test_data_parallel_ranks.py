@@ -24,9 +24,9 @@ from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+from tests.patience import until
 
 BLOCK = 16
-PATIENCE_S = 60.0
 CONVERSATIONS = [f"Conversation {number} about its own things. " * 8 for number in range(8)]
 
 
@@ -108,12 +108,6 @@ async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[
     engine = told["decision"]["engine_id"]
     sent[engine] += answer["usage"]["prompt_tokens"]
     return engine, told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-async def until(there: Any) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not there():
-            await asyncio.sleep(0.02)
 
 
 async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.prober import probe_engines
 from kvstore.keys.block_keys import token_block_keys
 from routing.values.decision import Dispatched
-from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
 
@@ -93,7 +93,7 @@ def engines() -> Iterator[list[EngineProcess]]:
 
 
 def wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -161,10 +161,8 @@ async def test_a_killed_engine_is_lost_with_a_reason_and_comes_back_empty(
         keys = await prompt_keys(live, "a")
         await until(lambda: held(live, "a", keys) == len(keys))
         await until(lambda: live.shown("a").report_age_s is not None)
-        killed = time.monotonic()
         engines[0].send(signal.SIGKILL)
         await until(lambda: live.shown("a").state == "lost")
-        assert time.monotonic() - killed < 3.0
         assert live.shown("a").reason
         assert live.shown("b").state == "serving"
         for number in range(4):

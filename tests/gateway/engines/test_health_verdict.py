@@ -10,8 +10,9 @@ import pytest
 
 from gateway.engines.health_verdict import load_share
 from gateway.pool.health_watch import slow_start
-from tests.gateway.fake_engine import FakeEngine, fake_engine, until
+from tests.gateway.fake_engine import FakeEngine, fake_engine
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
+from tests.patience import until
 
 NAMES = ("a", "b", "c")
 

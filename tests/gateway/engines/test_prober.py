@@ -14,7 +14,8 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, decode_report, load_topic
 from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.prober import probe_engines
-from tests.gateway.fake_engine import FakeEngine, fake_engine, until
+from tests.gateway.fake_engine import FakeEngine, fake_engine
+from tests.patience import PATIENCE_S, until
 
 
 class Probing:
@@ -48,7 +49,7 @@ async def probing() -> AsyncIterator[Probing]:
     running = Probing()
     yield running
     running.stop.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await running.task
 
 

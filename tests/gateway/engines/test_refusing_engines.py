@@ -11,10 +11,10 @@ import pytest
 
 from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
 from routing.policy.policy_document import RoutingPolicy, Stage
-from tests.gateway.fake_engine import until
 from tests.gateway.proxy.test_handoff import serving
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import until
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
+from tests.patience import until
 
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "stream": True}
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
@@ -42,12 +43,6 @@ async def ask(gateway: ServedGateway) -> bytes:
     async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json=BODY, headers=headers) as answer:
         assert answer.status == 200, await answer.read()
         return await answer.read()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 async def test_requests_on_a_hung_engine_move_and_it_returns_when_it_answers_one(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from gateway.http.connection_limit import ConnectionLimit, source_of
 from gateway.http.edge import Edge
 from tests.gateway.http.test_edge import Echo
 from tests.gateway.raw_http import RawConnection, served_app
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ async def test_a_connection_too_many_is_told_to_come_back(url: str) -> None:
     held = [await RawConnection.open(url) for _ in range(3)]
     await asyncio.sleep(0.05)
     one_more = await RawConnection.open(url)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         status, headers, _ = await one_more.answer()
         assert (status, headers["retry-after"]) == (503, "1")
         assert await one_more.closed()
@@ -65,7 +66,7 @@ async def test_a_connection_too_many_is_told_to_come_back(url: str) -> None:
     await asyncio.sleep(0.05)
     again = await RawConnection.open(url)
     await again.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await again.answer())[0] == 200
     for connection in (*held[1:], one_more, again):
         await connection.close()

@@ -11,6 +11,7 @@ import pytest
 from gateway.base.asgi_types import Message, Receive, Scope, Send
 from gateway.http.edge import Edge, EdgeSettings
 from gateway.http.request_head import SCOPE_KEY
+from tests.patience import PATIENCE_S
 
 LIMIT = 1000
 
@@ -192,7 +193,7 @@ async def test_a_body_that_drips_is_answered_with_408() -> None:
 
     edge = Edge(Echo(), EdgeSettings(stall_s=1.2))
     drip = Drip([])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await edge(_scope(), drip.receive, drip.send)
     assert drip.status == 408
 

@@ -19,6 +19,7 @@ from gateway.http.sync_fast_path import MAX_BODY_BYTES, Admission
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 AUTHORIZED = f"Authorization: Bearer {KEY}"
 QUESTION = json.dumps({"model": MODEL, "block_hashes": [1, 2, 3], "wait": False}).encode()
@@ -40,7 +41,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_half_open_head_is_answered_with_408_and_closed(gateway: ServedGateway, begin: bytes) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(begin)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         status, _, _ = await connection.answer()
         assert status == 408
         assert await connection.closed()
@@ -53,7 +54,7 @@ async def test_a_second_half_open_head_is_closed_too(gateway: ServedGateway) -> 
     await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert (await connection.answer())[0] == 200
     await connection.send(b"GET /live HTTP/1.1\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == 408
     await connection.close()
 
@@ -62,7 +63,7 @@ async def test_a_second_half_open_head_is_closed_too(gateway: ServedGateway) -> 
 async def test_a_stalling_body_on_the_fast_lane_is_answered_with_408(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED)[:-5])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == 408
     await connection.close()
 
@@ -73,7 +74,7 @@ async def test_blank_lines_do_not_keep_an_idle_connection(gateway: ServedGateway
     await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert (await connection.answer())[0] == 200
     await connection.send(b"\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == 408
         assert await connection.closed()
     await connection.close()
@@ -93,7 +94,7 @@ async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
             await asyncio.sleep(0.05)
 
     dribbling = asyncio.create_task(dribble())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert await connection.closed()
     dribbling.cancel()
     await asyncio.gather(dribbling, return_exceptions=True)
@@ -120,7 +121,7 @@ async def test_slow_heads_do_not_disturb_others(gateway: ServedGateway) -> None:
     for connection in slow:
         await connection.send(b"GET /live HTTP/1.1\r\n")
     assert (await gateway.get("/live"))[0] == 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert all([(await connection.answer())[0] == 408 for connection in slow])
     for connection in slow:
         await connection.close()
@@ -129,7 +130,7 @@ async def test_slow_heads_do_not_disturb_others(gateway: ServedGateway) -> None:
 async def test_an_endless_head_is_cut_off(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             for number in range(40):
                 await connection.send(b"X-Filler-%d: " % number + b"y" * 8000 + b"\r\n")
@@ -216,7 +217,7 @@ async def test_a_large_chunked_body_gets_its_413_without_a_reset(gateway: Served
         f"POST /api/v1/route HTTP/1.1\r\nHost: 127.0.0.1\r\n{AUTHORIZED}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     )
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(40):
             await connection.send(chunk)
         status, _, body = await connection.answer()
@@ -229,7 +230,7 @@ async def ask(connection: RawConnection, *pieces: bytes) -> int:
     for piece in pieces:
         await connection.send(piece)
         await asyncio.sleep(0.02)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         return (await connection.answer())[0]
 
 
@@ -270,12 +271,12 @@ async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
     assert await ask(connection, question) == 200
     assert await ask(connection, question[:50], question[50:]) == 200
     assert await ask(connection, question + question) == 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == 200
     assert b"".join(parsed) == question * 4
     # The end of one request and the whole of the next come in one chunk: the parser is in the middle.
     assert await ask(connection, question[:-1], question[-1:] + question) == 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == 200
     assert b"".join(parsed) == question * 6
     await connection.close()
@@ -360,6 +361,6 @@ async def test_an_idle_connection_is_closed_though_its_last_requests_passed_the_
     for _ in range(6):
         assert await ask(connection, question) == 200
         await asyncio.sleep(0.15)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert await connection.closed()
     await connection.close()

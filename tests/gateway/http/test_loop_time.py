@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.hostile_bodies import BAD, GOOD
 from tests.gateway.loop_time import TURN_S, engine_of_another_thread, post_from_thread, turn_limit_s, watched
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 TRIES = 3
 
@@ -30,7 +31,7 @@ async def longest_turn_s(gateway: ServedGateway, way: str, body: bytes) -> tuple
     """
     longest_s = TURN_S
     for _ in range(TRIES):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 with watched() as seen:
                     status, answer = await post_from_thread(gateway, way, body)

@@ -21,6 +21,7 @@ from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.http.pages_relay import PagesRelay
 from tests.gateway.ports import listen
 from tests.gateway.raw_http import RawConnection
+from tests.patience import PATIENCE_S
 
 BODY_LIMIT = 100_000
 
@@ -236,7 +237,7 @@ async def test_a_websocket_is_relayed_both_ways_with_its_codes(relayed: Relayed)
 async def test_a_client_that_leaves_ends_the_websocket_behind_the_relay(relayed: Relayed) -> None:
     async with relayed.client.ws_connect(relayed.url + "/ws/fleet"):
         pass
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await relayed.pages.left.wait()
 
 

@@ -14,6 +14,7 @@ from gateway.http.http_protocol import MAX_HEAD_BYTES, MAX_TRAILER_BYTES, Guarde
 from tests.gateway.raw_http import RawConnection, served_app
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 AUTHORIZED = f"Authorization: Bearer {KEY}".encode()
 QUESTION = f'{{"model":"{MODEL}","block_hashes":[1,2,3],"wait":false}}'.encode()
@@ -38,7 +39,7 @@ async def status_of(url: str, request: bytes) -> int:
     connection = await RawConnection.open(url)
     try:
         await connection.send(request)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             return (await connection.answer())[0]
     finally:
         await connection.close()
@@ -63,7 +64,7 @@ async def test_endless_trailers_end_the_connection(gateway: ServedGateway, way: 
     connection = await RawConnection.open(gateway.url)
     begin = chunked(way, b"", (b"x: ",), AUTHORIZED)[:-4]
     sent = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await connection.send(begin)
         try:
             while sent < 64 << 20 and not connection.ended:
@@ -116,7 +117,7 @@ async def test_a_head_is_read_up_to_its_limit(
     for start in range(0, len(request), piece):
         await connection.send(request[start : start + piece])
         await asyncio.sleep(0.02)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await connection.answer())[0] == status
     await connection.close()
 
@@ -127,7 +128,7 @@ async def test_a_head_after_a_long_body_in_one_piece_is_not_taken_for_a_long_hea
     connection = await RawConnection.open(gateway.url)
     await connection.send(request + b"GET /live HTTP/1.1\r\nHost: 127")
     await connection.send(b".0.0.1\r\n\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert [(await connection.answer())[0] for _ in range(2)] == [404, 200]
     await connection.close()
 
@@ -145,7 +146,7 @@ async def test_dribbling_trailers_are_a_slow_body(tmp_path: Path, way: str, monk
                 await asyncio.sleep(0.1)
 
         dribbling = asyncio.create_task(dribble())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await connection.answer())[0] == 408
         dribbling.cancel()
         await asyncio.gather(dribbling, return_exceptions=True)

@@ -19,9 +19,9 @@ from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
 from gateway.kv_orders.block_mover import BlockMover
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from tests.gateway.fake_engine import until
 from tests.kvstore.kv_blocks import a_client, address, block, node
 from tests.kvstore.transfer.test_transfer import certificates
+from tests.patience import until
 
 SECRET = b"the secret of the tests"
 

@@ -22,10 +22,10 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
-from tests.gateway.fake_engine import until
 from tests.gateway.kv_nodes.loading_engine import BLOCK_BYTES, LoadingEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.kvstore.kv_blocks import SECRET, address, node
+from tests.patience import until
 
 CHAT = "/v1/chat/completions"
 PROMPT = "the quick brown fox jumps over the lazy dog; " * 8

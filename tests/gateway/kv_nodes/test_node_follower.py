@@ -26,7 +26,8 @@ from kvstore.transfer.frames import Page, PageOf, Purge
 from kvstore.transfer.transfer_client import TransferClient
 from tests.gateway.kv_nodes.loading_engine import block_of
 from tests.gateway.ports import listen
-from tests.kvstore.kv_blocks import SECRET, a_client, address, key, node, wait_until
+from tests.kvstore.kv_blocks import SECRET, a_client, address, key, node
+from tests.patience import wait_until
 
 QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s=0.1)
 

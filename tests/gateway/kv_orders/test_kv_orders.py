@@ -22,7 +22,7 @@ from kvstore.transfer.shared_secret import NodeAccess
 from planning.kv_orders.kv_move import ADVISORY, PREFETCH, REPLICATE, SHRINK, KvMove, Planner
 from planning.kv_orders.planner_trust import TRIAL_S
 from planning.kv_orders.replica_count import COLD_S
-from tests.gateway.fake_engine import until
+from tests.patience import until
 
 BLOCK = 1000
 

@@ -14,9 +14,9 @@ from gateway.kv_orders import block_mover
 from planning.kv_orders import replica_count
 from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
-from tests.gateway.fake_engine import until
 from tests.gateway.kv_nodes.loading_engine import BLOCK_BYTES
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, Fleet, a_node, serving
+from tests.patience import until
 
 ONE_AT_A_TIME = RoutingPolicy(
     placement=Stage(name="mooncake"),

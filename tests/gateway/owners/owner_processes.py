@@ -29,12 +29,12 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.owners.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
 from tests.gateway.scripted_engine import ScriptedEngine
+from tests.patience import PATIENCE_S
 from tests.private_hub import private_hub
 
 SECRET = "a secret of gateways that share a pool"
 KEY = "sy_key_of_gateways_that_share_a_pool"
 MODEL = "tiny"
-PATIENCE_S = 120.0
 STAYS = "stays"
 
 

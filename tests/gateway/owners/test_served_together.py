@@ -14,10 +14,10 @@ from gateway.bus.bus import InProcessBus
 from gateway.bus.follower_bus import FollowerBus
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from tests.gateway.fake_engine import until
 from tests.gateway.owners.shared_fleet import Clock, owners, settled, split
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+from tests.patience import until
 
 ASKED = {"model": MODEL, "token_ids": list(range(160)), "wait": False}
 

@@ -13,10 +13,10 @@ from gateway.pool.live_pool import LivePool
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
-from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import engine_entry, request, snapshot
 from tests.gateway.owners.shared_fleet import fleet, shared, split
 from tests.gateway.scripted_engine import ScriptedEngine
+from tests.patience import until
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.request_head import TaggedIds, tag_of
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.patience import until
 from tests.patient_bus import patient_bus
 from tests.private_redis import PrivateRedis, private_redis
 

@@ -18,6 +18,7 @@ from gateway.peers.peer_link import (
     PeerProof,
     PeerSilentError,
 )
+from tests.patience import PATIENCE_S
 
 SECRET = b"the secret of a fleet of gateways"
 
@@ -37,7 +38,7 @@ async def linked(secret: bytes = SECRET) -> AsyncIterator[tuple[PeerLinks, PeerL
 
 
 async def connected(links: PeerLinks) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not links.connected("eu"):
             await asyncio.sleep(0.01)
 
@@ -59,7 +60,7 @@ async def test_a_notice_is_heard() -> None:
         answering.on_notice("load", lambda peer, body: heard.set_result((peer.tag, body)))
         await connected(asking)
         assert asking.tell("eu", "load", b"7")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await heard == ("aaaaaaaa", b"7")
 
 
@@ -93,7 +94,7 @@ async def test_who_hangs_is_silent_and_who_has_ended_is_gone() -> None:
         await answering.stop()
         with pytest.raises(PeerSilentError):
             await waits
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not asking.refused("eu"):
                 await asyncio.sleep(0.01)
         with pytest.raises(PeerGoneError):

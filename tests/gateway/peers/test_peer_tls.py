@@ -19,6 +19,7 @@ from tests.gateway.live_gateway import engine_entry, request, snapshot
 from tests.gateway.owners.shared_fleet import fleet, split
 from tests.gateway.regions.three_regions import three_regions
 from tests.gateway.scripted_engine import ScriptedEngine
+from tests.patience import PATIENCE_S
 
 SECRET = b"the secret of a fleet of gateways"
 
@@ -90,7 +91,7 @@ async def test_a_request_is_forwarded_over_tls(files: TlsFiles, tmp_path: Path) 
     async with three_regions(tmp_path, tls=files) as regions:
         regions.engines["us"].stall = True
         stays = asyncio.create_task(regions.chat("us", "stays"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await regions.engines["us"].received.wait()
             status, _, decision_id = await regions.chat("us", "goes", stream=True)
         assert status == 200

@@ -18,8 +18,9 @@ from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import Completed, FirstToken
-from tests.gateway.fake_engine import FakePublisher, fake_engine, until
+from tests.gateway.fake_engine import FakePublisher, fake_engine
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
+from tests.patience import PATIENCE_S, until
 
 
 def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
@@ -59,7 +60,7 @@ async def test_a_waiting_request_goes_as_soon_as_an_engine_answers(tmp_path: Pat
             await asyncio.sleep(0.05)
             assert not waiting.done()
             one.set("/health", 200, b"")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 assert isinstance(await waiting, Dispatched)
 
 

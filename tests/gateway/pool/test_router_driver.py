@@ -18,6 +18,7 @@ from routing.router import Router
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
+from tests.patience import PATIENCE_S
 
 POLICY = RoutingPolicy(grant_tokens=1000, grant_lookahead_s=0.0, max_wait_s=0.2)
 NONE: frozenset[str] = frozenset()
@@ -104,7 +105,7 @@ async def test_cancelling_in_the_moment_of_the_grant_releases_the_reservation() 
 async def test_time_alone_rejects_a_queued_request_that_waits_too_long() -> None:
     driven = driver()
     await driven.place(request("r1", 100_000), hold=True, excluded=NONE)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         outcome = await driven.place(request("r2"), hold=True, excluded=NONE)
     assert outcome == Rejected("r2", "wait_expired", outcome.retry_after_s)  # type: ignore[union-attr]
     driven.stop()

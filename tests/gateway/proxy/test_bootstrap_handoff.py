@@ -16,9 +16,9 @@ from gateway.proxy.attempt import RelaySettings
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import until
 
 CHAT = "/v1/chat/completions"
 BODY = {

@@ -13,9 +13,9 @@ import pytest
 from gateway.access.isolation_domains import cache_salt
 from gateway.formats.endpoints import ENDPOINTS
 from routing.policy.policy_document import RoutingPolicy, Stage
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.patience import until
 
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 CHAT = [{"role": "user", "content": "x" * 40}]

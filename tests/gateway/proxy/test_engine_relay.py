@@ -16,6 +16,7 @@ from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
@@ -85,7 +86,7 @@ async def test_a_killed_engine_costs_no_request_that_had_no_first_byte(tmp_path:
     ):
         one.stall = True
         calls = [asyncio.create_task(gateway.post(CHAT, {**BODY, "seed": number})) for number in range(12)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await one.received.wait()
             await asyncio.sleep(0.1)
         await one.stop()
@@ -145,7 +146,7 @@ async def test_engines_that_cannot_be_reached_end_in_503_with_retry_after(tmp_pa
     policy = RoutingPolicy(max_wait_s=0.3)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         await engine.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             status, answer, headers = await gateway.post(CHAT, BODY)
     assert status in {429, 503}
     assert answer["error"]["code"] in {"engine_unreachable", "no_engine", "wait_expired"}
@@ -156,7 +157,7 @@ async def test_an_engine_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     settings = AppSettings(relay=RelaySettings(first_byte_s=0.5))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
         engine.stall = True
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             status, answer, _ = await gateway.post(CHAT, BODY)
         assert (status, answer["error"]["code"]) == (504, "engine_timeout")
         assert _idle(gateway)
@@ -167,7 +168,7 @@ async def test_a_stream_that_falls_silent_ends_with_an_error(tmp_path: Path) -> 
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
         engine.chunks = ["a", "b"]
         engine.pause_s = 30.0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             chunks, _ = await _stream(gateway)
         assert b"broken_stream" in chunks[-1]
         assert _idle(gateway)

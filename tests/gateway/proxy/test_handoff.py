@@ -14,9 +14,9 @@ import pytest
 from gateway.app import AppSettings
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
-from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import until
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 9}

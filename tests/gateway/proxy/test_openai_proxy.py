@@ -17,6 +17,7 @@ from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.patience import PATIENCE_S
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
@@ -238,7 +239,7 @@ async def test_a_client_that_leaves_cancels_its_request_at_the_engine(
     engine.pause_s = 0.3
     connection = await RawConnection.open(gateway.url)
     await connection.send(post(CHAT, json.dumps(body).encode(), f"Authorization: Bearer {KEY}"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await engine.received.wait()
         await asyncio.sleep(0.05)
         assert not _idle(gateway)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.gateway.owners.shared_fleet import Clock, owners
 from tests.gateway.regions.three_regions import three_pools
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+from tests.patience import PATIENCE_S, until
 
 
 class OwnedRegion:
@@ -36,7 +37,7 @@ class OwnedRegion:
     async def send(self, gateway: ServedGateway, text: str) -> str:
         """Send a request and return its decision id; one that is rejected as busy (429) is sent again."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 status, answer, headers = await gateway.post("/v1/chat/completions", body, key=KEY)
                 if status != 429:
@@ -92,13 +93,6 @@ async def owned_region(state_dir: Path, *, knows_owner: bool = True) -> AsyncIte
         fleet.eu = await start("eu", "eu", addresses, fleet.end_eu)
         await until(lambda: all(_knows(each, "eu") for each in both) and _knows(fleet.eu, "us"))
         yield fleet
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Return once the condition holds."""
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def _tick(clock: Clock) -> None:

@@ -26,6 +26,7 @@ from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.proxy.test_tracing import PARENT, TRACE, TRACEPARENT, Receiver, receiver
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
+from tests.patience import PATIENCE_S
 
 CHAT = BY_PATH["/v1/chat/completions"]
 BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
@@ -97,7 +98,7 @@ async def test_the_other_regions_spans_continue_those_of_the_first_contact(recei
     async with three_regions(tmp_path, settings=AppSettings(tracing=receiver.tracing)) as regions:
         regions.engines["us"].stall = True
         stays = asyncio.create_task(regions.chat("us", "stays"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await regions.engines["us"].received.wait()
             headers = {"traceparent": TRACEPARENT}
             assert (await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers))[0] == 200
@@ -112,7 +113,7 @@ async def test_the_other_regions_spans_continue_those_of_the_first_contact(recei
 async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regions: ThreeRegions) -> None:
     regions.engines["us"].stall = True
     stays = asyncio.create_task(regions.chat("us", "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
         headers = {"x-agent": "planner", "x-workflow-id": "w7"}
         status, _, told = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)

@@ -12,6 +12,7 @@ from gateway.contracts.request_batch import TOPIC as REQUESTS
 from gateway.contracts.request_batch import decode_batch, decode_rows
 from gateway.contracts.traffic_row import TrafficRow
 from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ async def test_who_leaves_ends_the_work_in_the_other_region(regions: ThreeRegion
     regions.engines["us"].stall = True
     regions.engines["eu"].stall = regions.engines["asia"].stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
         second = asyncio.create_task(regions.chat("us", "goes"))
         others = [regions.engines[name] for name in ("eu", "asia")]
@@ -112,7 +113,7 @@ async def test_a_region_that_fails_before_the_first_byte_is_replaced(regions: Th
 async def test_a_stream_that_breaks_off_ends_with_an_error_at_once(regions: ThreeRegions) -> None:
     regions.engines["us"].stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
     for name in ("eu", "asia"):
         regions.engines[name].die_after_chunks = 1

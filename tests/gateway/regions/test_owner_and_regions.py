@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.owners.ownership import ASKS, OWNER
-from tests.gateway.regions.owned_region import OwnedRegion, owned_region, regions_of, role, until
+from tests.gateway.regions.owned_region import OwnedRegion, owned_region, regions_of, role
 from tests.gateway.served_gateway import MODEL, ServedGateway
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ async def occupy(fleet: OwnedRegion, region: str, gateway: ServedGateway) -> asy
     """Give a region's only engine a request that stays, through this gateway."""
     fleet.engines[region].stall = True
     stays = asyncio.create_task(fleet.send(gateway, "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await fleet.engines[region].received.wait()
     fleet.engines[region].stall = False
     return stays

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +11,13 @@ import pytest
 from gateway.regions.work_lease import SILENCE_S
 from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
+from tests.patience import until
 
 
 @pytest.fixture
 async def regions(tmp_path: Path) -> AsyncIterator[ThreeRegions]:
     async with three_regions(tmp_path, behind_proxy=True) as running:
         yield running
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 def reached(regions: ThreeRegions, region: str) -> set[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
+from tests.patience import PATIENCE_S
 
 GOES = "goes to the engine of a dead region, " * 20
 """Several blocks, which that engine holds from then on."""
@@ -31,7 +32,7 @@ def holders(regions: ThreeRegions, region: str) -> set[str]:
 
 
 async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not holders(regions, region) & set(names) or len(holders(regions, region)) != 1:
             await asyncio.sleep(0.02)
 
@@ -40,7 +41,7 @@ async def fill(regions: ThreeRegions, region: str) -> asyncio.Task[tuple[int, st
     """Give a region's engine a request that never ends."""
     regions.engines[region].stall = True
     stays = asyncio.create_task(regions.chat(region, "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines[region].received.wait()
     return stays
 
@@ -51,12 +52,12 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     holder = next(iter(holders(regions, "eu")))
     other = ({"us", "asia"} - {holder}).pop()
     stays = [await fill(regions, name) for name in (holder, other)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while regions.facts(holder, other).available:
             await asyncio.sleep(0.02)
     regions.engines["eu"].pause_s = 3.0
     goes = asyncio.create_task(regions.chat(holder, GOES))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines["eu"].received.wait()
         while not any("eu" in each.held for each in regions.peers(other).of_region(holder)):
             await asyncio.sleep(0.02)
@@ -64,12 +65,12 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     await until_held_by(regions, "eu", "eu")
     epoch = regions.epoch("eu", "eu")
     assert epoch.number >= 3, "taken over by the second, taken back by the third"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while regions.epoch(holder, "eu") != epoch:
             await asyncio.sleep(0.02)
     assert not regions.gateways[holder].gateway.pools["eu"].engines
     held = regions.peers(other).of_region(holder)[0].held
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while "eu" in held:
             await asyncio.sleep(0.02)
             held = regions.peers(other).of_region(holder)[0].held

@@ -22,6 +22,7 @@ from gateway.regions.work_lease import SILENCE_S, WorkLease
 from simulator.fault_proxy import Link
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
+from tests.patience import PATIENCE_S
 
 # Connections that a test breaks on purpose may still be closing when its loop ends.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -62,7 +63,7 @@ async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.T
     for engine in regions.engines.values():
         engine.stall = True
     first = asyncio.create_task(regions.chat("us", "stays"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
         second = asyncio.create_task(regions.chat("us", "goes"))
         while not any(regions.engines[name].received.is_set() for name in ("eu", "asia")):
@@ -83,7 +84,7 @@ def break_our_end(link: Link) -> None:
 
 
 async def answered_elsewhere(regions: ThreeRegions, second: asyncio.Task[Any], where: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         status, _, _ = await second
         await regions.engines[where].disconnected.wait()
     assert status == 200
@@ -139,7 +140,7 @@ async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
 
     forwarded = asyncio.create_task(forward())
     pool = regions.gateways["eu"].gateway.pools["eu"]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not pool.driver._waiting:
             await asyncio.sleep(0.01)
     # A process that is held up neither hears anything nor ends what is overdue.
@@ -177,5 +178,5 @@ async def test_a_word_that_comes_after_the_lease_was_over_saves_no_earlier_work(
 async def test_a_gateway_that_is_gone_is_not_waited_for(regions: ThreeRegions) -> None:
     gateway, client = to(regions, "eu"), served(regions, "us").client
     await regions.stop("eu")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await client.settle(gateway, "d-1")

@@ -16,8 +16,9 @@ from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import FirstToken
 from tests.gateway.decision_records import ended_record
-from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.fake_engine import fake_engine
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+from tests.patience import until
 
 
 async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from tests.kvstore.kv_blocks import wait_until
+from tests.patience import wait_until
 
 PROGRAM = os.environ.get("MOONCAKE_MASTER", "")
 SEGMENT_BYTES = 64 << 20

@@ -13,7 +13,8 @@ from kvstore.connector.node_lookup import NodeLookup
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from tests.kvstore.connector.engine_blocks import FORMAT, TOKENS, chain
-from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload, wait_until
+from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload
+from tests.patience import wait_until
 
 GONE = "127.0.0.1:1"
 

@@ -17,7 +17,8 @@ from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, chain, settings
-from tests.kvstore.kv_blocks import SECRET, address, node, wait_until
+from tests.kvstore.kv_blocks import SECRET, address, node
+from tests.patience import wait_until
 
 GONE = "127.0.0.1:1"
 

@@ -18,8 +18,9 @@ from bench.live.loopback_ports import free_ports
 from kvstore.node.command_line import main, secret_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Lookup
-from tests.kvstore.kv_blocks import SECRET, a_client, block, key, payload, wait_until
+from tests.kvstore.kv_blocks import SECRET, a_client, block, key, payload
 from tests.kvstore.transfer.test_transfer import contents
+from tests.patience import wait_until
 
 ROOT = Path(__file__).parents[3]
 

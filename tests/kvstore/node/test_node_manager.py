@@ -23,20 +23,10 @@ from kvstore.node.node_report import NodeReport
 from kvstore.transfer.connection import Connection
 from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
 from kvstore.transfer.transfer_client import Wanted
-from tests.kvstore.kv_blocks import (
-    SECRET,
-    a_client,
-    address,
-    block,
-    facts,
-    key,
-    node,
-    on_ssd,
-    payload,
-    wait_until,
-)
+from tests.kvstore.kv_blocks import SECRET, a_client, address, block, facts, key, node, on_ssd, payload
 from tests.kvstore.node.registry import registry
 from tests.kvstore.transfer.test_transfer import contents, put
+from tests.patience import wait_until
 
 BATCH = msgspec.msgpack.Decoder(EventBatch)
 

@@ -9,8 +9,9 @@ import pytest
 
 from kvstore.tiers.block_facts import SSD
 from kvstore.transfer.frames import Done, Purge, Refused
-from tests.kvstore.kv_blocks import a_client, address, block, failing, key, node, on_ssd, payload, wait_until
+from tests.kvstore.kv_blocks import a_client, address, block, failing, key, node, on_ssd, payload
 from tests.kvstore.transfer.test_transfer import contents, put
+from tests.patience import wait_until
 
 
 def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:

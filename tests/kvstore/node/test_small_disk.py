@@ -16,8 +16,9 @@ from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD
 from kvstore.tiers.free_slots import FreeSlots
 from kvstore.tiers.slot_file import SlotFile
-from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node, payload, wait_until
+from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node, payload
 from tests.kvstore.transfer.test_transfer import contents, put
+from tests.patience import wait_until
 
 _WITHHELD = 'switchyard_kv_slots_withheld{medium="STORAGE"}'
 

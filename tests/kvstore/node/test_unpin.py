@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from kvstore.node.node_report import NodeReport
-from tests.kvstore.kv_blocks import a_client, address, block, key, node, on_ssd, wait_until
+from tests.kvstore.kv_blocks import a_client, address, block, key, node, on_ssd
 from tests.kvstore.node.registry import registry
+from tests.patience import wait_until
 
 
 def all_pins(entry: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from kvstore.transfer.flow_control import FlowControl, Priority, TransferQueue
-from tests.kvstore.kv_blocks import wait_until
+from tests.patience import wait_until
 
 
 def test_the_more_urgent_goes_first_and_equals_in_their_order() -> None:

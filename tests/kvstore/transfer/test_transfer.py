@@ -16,7 +16,8 @@ from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Put, Refused, Write
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 from tests.certificates import certificates
-from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload, wait_until
+from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload
+from tests.patience import wait_until
 
 NAMES = ["a", "b", "c"]
 
@@ -211,9 +212,7 @@ def test_a_read_that_gets_no_turn_gives_its_connection_up() -> None:
 
 def test_a_peer_that_stops_in_the_middle_of_a_block_is_a_miss() -> None:
     with a_client(settings=TransferSettings(timeout_s=0.3)) as client, cutting_server() as there:
-        began = time.monotonic()
         assert contents(client, [there], ["a"]) == [None]
-        assert time.monotonic() - began < 5.0
 
 
 class cutting_server:

@@ -10,6 +10,7 @@ from routing.policy.schema_versions import SchemaLine
 from simulator.command.simulate import main
 from simulator.workloads.conversation_like import generate
 from simulator.workloads.trace import write_trace
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_what_cannot_run_is_said_so(
 def test_it_starts_with_and_without_django(trace: Path, command: list[str]) -> None:
     out = trace.parent / "report.json"
     arguments = [str(trace), "--qps", "2", "--requests", "40", "--json", str(out)]
-    subprocess.run([sys.executable, *command, *arguments], check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, *command, *arguments], check=True, capture_output=True, timeout=PATIENCE_S)
     assert json.loads(out.read_text())["requests"] == 40
 
 

@@ -13,6 +13,7 @@ import pytest
 from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.command_line import main, parser, read_settings
+from tests.patience import PATIENCE_S
 
 _COMMAND = [sys.executable, "-m", "simulator.engine_server"]
 
@@ -38,10 +39,12 @@ def test_an_engine_process_serves_and_ends_soon_after_sigterm_with_a_stream_unde
         try:
             _wait_until_up(port, process)
             body = b'{"prompt": "x", "max_tokens": 5000, "stream": true}'
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", data=body, timeout=10) as stream:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/v1/completions", data=body, timeout=PATIENCE_S
+            ) as stream:
                 assert stream.readline().startswith(b"data: ")
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(timeout=10) in (0, -signal.SIGTERM)
+                assert process.wait(timeout=PATIENCE_S) in (0, -signal.SIGTERM)
         finally:
             process.kill()
 
@@ -49,7 +52,10 @@ def test_an_engine_process_serves_and_ends_soon_after_sigterm_with_a_stream_unde
 @pytest.mark.processes
 def test_an_engine_whose_parent_is_gone_does_not_start() -> None:
     ended = subprocess.run(
-        [*_COMMAND, "--port", str(free_port()), "--parent-pid", "1"], capture_output=True, timeout=20, check=False
+        [*_COMMAND, "--port", str(free_port()), "--parent-pid", "1"],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert ended.returncode == 1
     assert b"gone" in ended.stderr
@@ -61,7 +67,9 @@ def test_a_taken_port_ends_it_with_a_plain_message() -> None:
     with subprocess.Popen([*_COMMAND, "--port", str(port), "--parent-pid", str(os.getpid())]) as first:
         try:
             _wait_until_up(port, first)
-            second = subprocess.run([*_COMMAND, "--port", str(port)], capture_output=True, timeout=20, check=False)
+            second = subprocess.run(
+                [*_COMMAND, "--port", str(port)], capture_output=True, timeout=PATIENCE_S, check=False
+            )
         finally:
             first.kill()
     assert second.returncode == 1
@@ -74,7 +82,7 @@ def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
         "import sys, simulator.engine_server.command_line; "
         "print([name for name in ('django', 'openai', 'numpy', 'aiohttp', 'pydantic') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE_S, check=True)
     assert found.stdout.strip() == b"[]"
 
 

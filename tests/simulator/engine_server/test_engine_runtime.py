@@ -11,6 +11,7 @@ from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.settings import EngineSettings
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def _submit(runtime: EngineRuntime, name: str, output: int = 3):
 
 async def test_requests_run_to_their_end_and_the_clock_then_rests(runtime: EngineRuntime) -> None:
     streams = [_submit(runtime, name) for name in "abc"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         for stream in streams:
             while await stream.burst() is not None:
                 pass
@@ -61,7 +62,7 @@ async def test_a_waiting_request_goes_on_after_an_abort(runtime: EngineRuntime) 
     _submit(runtime, "a", output=10_000)
     second = _submit(runtime, "b")
     runtime.abort("a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while await second.burst() is not None:
             pass
     assert second.finished
@@ -76,7 +77,7 @@ async def test_closing_breaks_every_stream_off(runtime: EngineRuntime) -> None:
 
 async def test_scaled_time_shows_in_the_metrics_as_real_time(runtime: EngineRuntime) -> None:
     stream = _submit(runtime, "a", output=1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while await stream.burst() is not None:
             pass
     profile = runtime.settings.profile

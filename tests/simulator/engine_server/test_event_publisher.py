@@ -14,6 +14,7 @@ from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
 from simulator.engine_server.settings import EngineSettings
+from tests.patience import PATIENCE_S
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 _PROFILE = EngineProfile(block_tokens=16, num_blocks=8, recompute_last_block=True)
@@ -42,7 +43,7 @@ async def _replay(context: zmq.asyncio.Context, settings: EngineSettings, start:
         dealer.connect(f"tcp://127.0.0.1:{settings.kv_replay_port}")
         await dealer.send_multipart([b"", start.to_bytes(8, "big")])
         batches = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 empty, topic, number, payload = await dealer.recv_multipart()
                 assert empty == b""
@@ -61,7 +62,7 @@ async def test_subscribers_get_topic_sequence_and_payload_from_zero_on(
         await asyncio.sleep(0.3)
         await _ask(engine, "a" * 128)
         await _ask(engine, "b" * 128)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             frames = [await subscriber.recv_multipart() for _ in range(2)]
     assert [frame[0] for frame in frames] == [engine.settings.topic.encode()] * 2
     assert [int.from_bytes(frame[1], "big") for frame in frames] == [0, 1]
@@ -148,7 +149,7 @@ async def test_a_wrong_replay_request_is_ignored(engine: RunningEngine, context:
         await dealer.send_multipart([b"", b"short"])
         await dealer.send_multipart([b"x"])
         await dealer.send_multipart([b"", (0).to_bytes(8, "big")])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             frames = await dealer.recv_multipart()
     assert int.from_bytes(frames[2], "big") == 0
 

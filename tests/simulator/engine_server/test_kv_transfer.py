@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from simulator.engine_models.engine_profile import EngineProfile
+from tests.patience import PATIENCE_S
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 PROMPT = "abcd" * 200
@@ -77,7 +78,7 @@ async def test_a_name_of_any_signs_is_found_again(start_engine: StartEngine) -> 
 async def test_a_prompt_that_nobody_fetches_is_given_up(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, hold_s=0.05)
     await prefill(first)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while first.server.runtime.model.kv_usage:
             await asyncio.sleep(0.01)
     assert await metric(first, "vllm:nixl_num_kv_expired_reqs_total") == 1
@@ -85,7 +86,7 @@ async def test_a_prompt_that_nobody_fetches_is_given_up(start_engine: StartEngin
 
 async def test_held_prompts_give_way_before_an_idle_engine_stands_still(start_engine: StartEngine) -> None:
     engine = await start_engine(profile=PROFILE, role="prefill")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         for number in range(8):
             await prefill(engine, f"{number:04}" * 200)
     engine.server.runtime.model.check()
@@ -139,7 +140,7 @@ async def test_it_goes_to_no_address_that_is_not_an_engine_beside_it(engine: Run
 async def test_a_client_that_leaves_takes_its_prompt_back(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, time_scale=0.5)
     asking = asyncio.create_task(post(first, prompt=PROMPT * 4, max_tokens=1, kv_transfer_params=ASK))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not first.server.runtime.load:
             await asyncio.sleep(0.005)
         asking.cancel()

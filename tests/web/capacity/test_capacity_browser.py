@@ -40,7 +40,7 @@ def page(
 def test_it_fits_and_can_be_read(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 1500})
     page.goto("/capacity")
-    page.get_by_role("heading", name="Own peaks and shared peak").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Own peaks and shared peak").wait_for()
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"capacity-{width}.png")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -90,7 +90,7 @@ def test_a_folded_queue_tells_itself_in_a_line_and_is_a_link(page: Page, console
     expect(page).to_have_url(re.compile(r"/\?queue=folded$"))
     page.reload()
     # The line is there once the page's script is, which the key press needs; a page without rows hides them too.
-    expect(page.locator("#queue-now")).to_contain_text("unbound requests queued", timeout=30_000)
+    expect(page.locator("#queue-now")).to_contain_text("unbound requests queued")
     expect(page.locator("#queue-rows")).to_be_hidden()
     page.locator("#queue-fold").focus()
     page.keyboard.press("Enter")

@@ -64,7 +64,7 @@ def test_it_shows_news_by_itself(page: Page) -> None:
     page.goto("/kv")
     assert "kv-3 is silent." in page.inner_text("h1")
     KvNode.objects.filter(name="kv-3").update(state="gone")
-    page.get_by_role("heading", name="Corrupt copies on kv-3.").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Corrupt copies on kv-3.").wait_for()
 
 
 def test_an_operator_unpins_after_a_question(page: Page, request: pytest.FixtureRequest) -> None:

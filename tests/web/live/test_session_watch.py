@@ -14,6 +14,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from tests.patience import PATIENCE_S
 from tests.web.live.socket_client import SocketClient
 from tests.web.role_clients import make_person, make_pool
 from web.live import consumers
@@ -57,12 +58,12 @@ async def test_all_viewers_are_asked_about_in_one_look() -> None:
 
     watch = SessionWatch(look, FAST_S)
     staying, leaving = watch.join("stays", 1), watch.join("ended", 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await leaving.changed.wait()
     assert asked[0] == {("stays", 1), ("ended", 2)}
     assert not staying.changed.is_set()
     looks = len(asked)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(asked) == looks:
             await asyncio.sleep(FAST_S)
     assert asked[-1] == {("stays", 1)}
@@ -97,7 +98,7 @@ async def test_a_database_that_is_away_shows_nobody_out() -> None:
 
     watch = SessionWatch(look, FAST_S)
     ended = watch.join("one", 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await ended.changed.wait()
     assert next(answers, "used up") == "used up"
 

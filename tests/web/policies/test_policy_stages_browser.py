@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from routing.registry import STAGES
 from tests.browser import PATIENCE_MS, watched_page
 from tests.browser import sign_in as fill_login
+from tests.patience import PATIENCE_S
 from tests.program import Program
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
@@ -56,7 +57,7 @@ def explained(program: Program, decision_id: str) -> dict[str, Any]:
     """Return what the gateway keeps of a decision."""
     headers = {"Authorization": f"Bearer {program.secrets['api_key']}"}
     question = urllib.request.Request(f"{program.url}/api/v1/explain/{decision_id}", headers=headers)
-    with urllib.request.urlopen(question, timeout=30) as answer:
+    with urllib.request.urlopen(question, timeout=PATIENCE_S) as answer:
         return json.loads(answer.read())["decision"]
 
 

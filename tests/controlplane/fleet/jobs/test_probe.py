@@ -18,6 +18,7 @@ from controlplane.platform.jobs.lease import acquire
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -173,7 +174,7 @@ def test_a_process_holds_several_shards_each_under_a_lease_of_its_own(
     publish_engines(bus, 250)
     start, stop = holding
     thread = start("a")
-    until(lambda: len(prober.probed) == 3)
+    wait_until(lambda: len(prober.probed) == 3)
     assert sum(engines for _, engines in prober.probed.values()) == 250
     tokens = dict(JobRun.objects.values_list("shard", "fencing_token"))
     assert {shard: fence for shard, (fence, _) in prober.probed.items()} == tokens
@@ -188,11 +189,11 @@ def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
     publish_engines(bus, 150)
     start, _ = holding
     start("a")
-    until(lambda: len(prober.probed) == 2)
+    wait_until(lambda: len(prober.probed) == 2)
     publish_engines(bus, 90, version=2)
-    until(lambda: JobRun.objects.filter(shard=1, state="done").exists())
+    wait_until(lambda: JobRun.objects.filter(shard=1, state="done").exists())
     publish_engines(bus, 201, version=3)
-    until(lambda: set(prober.probed) == {0, 1, 2})
+    wait_until(lambda: set(prober.probed) == {0, 1, 2})
     assert JobRun.objects.get(shard=1, state="active").fencing_token == 2
 
 
@@ -224,11 +225,4 @@ def test_a_shard_whose_probing_broke_off_is_taken_anew(holding: Any, prober: Pro
     monkeypatch.setattr(job, "probe_engines", fail_once)
     start, _ = holding
     start("a")
-    until(lambda: prober.probed.get(0) == (2, 0))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
+    wait_until(lambda: prober.probed.get(0) == (2, 0))

@@ -23,6 +23,7 @@ from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from controlplane.platform.api.openapi import openapi_document
 from gateway.formats.endpoints import BY_PATH
 from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 EXAMPLES = 12 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
@@ -77,7 +78,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
         for number in range(8):
             body = json.dumps({"model": MODEL, "prompt": f"Question {number}"}).encode()
             request = urllib.request.Request(f"{fleet.url}/api/v1/route", body, AUTHORIZED)
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 decided.append(json.loads(answer.read())["decision_id"])
         yield fleet
         decided.clear()
@@ -107,4 +108,4 @@ def test_the_document_holds_every_door_of_the_decision_api() -> None:
 def test_nothing_generated_breaks_the_gateway(case: schemathesis.Case, fleet: LiveFleet) -> None:
     aim(case)
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-    case.call_and_validate(base_url=fleet.url, headers=AUTHORIZED, timeout=30, checks=checks)
+    case.call_and_validate(base_url=fleet.url, headers=AUTHORIZED, timeout=PATIENCE_S, checks=checks)

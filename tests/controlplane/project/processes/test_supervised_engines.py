@@ -13,6 +13,7 @@ from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.bus.bus import InProcessBus
+from tests.patience import PATIENCE_S
 
 CHILD = "import ctypes, signal, sys, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL); time.sleep(60)"
 
@@ -22,7 +23,7 @@ def child(name: str, role: str = "mixed") -> ChildSpec:
 
 
 async def running(supervisor: Supervisor, *names: str) -> dict[str, int | None]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while {each.name for each in supervisor.statuses() if each.state == "running"} != set(names):
             await asyncio.sleep(0.01)
     return {each.name: each.pid for each in supervisor.statuses()}
@@ -63,7 +64,7 @@ async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(
     await running(supervisor, "a")
     away, seen = True, looks
     bus.publish("snapshot", b"1")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while looks == seen:
             await asyncio.sleep(0.01)
     await running(supervisor, "a")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 from controlplane.project.processes import supervisor as supervising
 from controlplane.project.processes.child_process import RUNNING, STOPPED, WAITING, ChildSpec, ChildStatus
 from controlplane.project.processes.supervisor import ChildLog, Supervisor
+from tests.patience import until
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[4]
@@ -35,13 +34,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-async def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.02)
 
 
 def status(supervisor: Supervisor, name: str) -> ChildStatus:
@@ -226,7 +218,7 @@ asyncio.run(main())
 async def test_killing_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT)
     logs = [tmp_path / f"{name}.log" for name in "ab"]
-    await until(lambda: all(log.exists() and "awake" in log.read_text() for log in logs), 20.0)
+    await until(lambda: all(log.exists() and "awake" in log.read_text() for log in logs))
     pids = [int(log.read_text().split()[1]) for log in logs]
     assert all(alive(pid) for pid in pids)
     parent.kill()

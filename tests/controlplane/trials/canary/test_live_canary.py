@@ -27,6 +27,7 @@ from gateway.bus.bus import Bus
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.gateway.served_gateway import ServedGateway, served
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 START = "Everybody's prompt begins with the same words, so that affinity sends all of them to one engine. " * 50
@@ -88,13 +89,13 @@ def engines(*speeds: float) -> Iterator[list[SimulatedEngine]]:
 
 
 def watch(bus: Bus, traffic: Traffic) -> None:
-    """Have the job look while there is traffic, until no canary runs or for 40 s."""
+    """Have the job look while there is traffic, until no canary runs or for PATIENCE_S."""
     publish()
     intake = ArmIntake(bus)
     traffic.start()
     began = time.monotonic()
     try:
-        while time.monotonic() - began < 40 and Canary.objects.filter(state="running").exists():
+        while time.monotonic() - began < PATIENCE_S and Canary.objects.filter(state="running").exists():
             time.sleep(0.5)
             look_at_all(intake)
     finally:

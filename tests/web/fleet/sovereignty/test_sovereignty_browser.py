@@ -48,7 +48,7 @@ def test_it_fits_and_can_be_read(page: Page, width: int, monkeypatch: pytest.Mon
     page.get_by_label("Name").last.fill("US stays")
     page.get_by_label("Arrive in").last.fill("us")
     page.get_by_role("button", name="Simulate the cost").click()
-    page.get_by_role("heading", name="Cost").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Cost").wait_for()
     if PICTURES:
         page.set_viewport_size({"width": width, "height": 2400})
         page.screenshot(path=Path(PICTURES) / f"sovereignty-{width}.png")

@@ -1,0 +1,25 @@
+"""How long tests wait for what no promise bounds: a busy machine is slow, and no test may fail for that."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_S = 180.0
+
+
+async def until(holds: Callable[[], Any], step_s: float = 0.01) -> None:
+    """Return once it holds, looked at every `step_s` seconds; raises TimeoutError after PATIENCE_S."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():
+            await asyncio.sleep(step_s)
+
+
+def wait_until(holds: Callable[[], Any], what: str = "it did not come about", step_s: float = 0.01) -> None:
+    """Return once it holds, looked at every `step_s` seconds; raises AssertionError with `what` after PATIENCE_S."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends_at, what
+        time.sleep(step_s)
