@@ -41,7 +41,7 @@ async def gateway(
     command = [sys.executable, "-m", "gateway", "--state-dir", str(directory), "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
     try:
-        await asyncio.to_thread(wait_for, f"http://127.0.0.1:{port}/ready", PATIENCE_S)
+        await asyncio.to_thread(wait_for, f"http://127.0.0.1:{port}/ready")
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.kill()

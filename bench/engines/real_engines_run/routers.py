@@ -11,10 +11,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from bench.engines.real_engines_run.learned_costs import LearnedCosts
 from bench.engines.real_engines_run.speed import Speed
 from bench.gateway.openai_proxy import started
 from bench.gateway.proxy import PEER
-from bench.live.live_fleet import API_KEY, start_gateway, wait_for
+from bench.live.live_fleet import API_KEY, FLEET_SECRET, start_gateway, wait_for
 from bench.live.loopback_ports import free_ports
 from bench.peers.environment import peer_python
 from gateway.bus.snapshot_store import SnapshotStore
@@ -28,8 +29,8 @@ OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
 
 
-def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> None:
-    """Write what one of our gateways starts from."""
+def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> Snapshot:
+    """Write and return what one of our gateways starts from."""
     entries = tuple(
         EngineEntry(
             engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=each.url,
@@ -44,6 +45,7 @@ def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: Routin
     snapshot = Snapshot(version=1, published_at=time.time(), pools=(pool,), engines=entries, api_keys=(key,))
     state_dir.mkdir()
     SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
+    return snapshot
 
 
 @contextmanager
@@ -59,8 +61,10 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
         sources += ["--kv-event-replay-source", f"{each.url}={each.replay}"]
     with ExitStack() as stack:
         for name in (OURS, UNQUEUED):
-            keep_snapshot(scratch / name, engines, speed.policy(queues=name == OURS))
-            live = start_gateway(scratch / name, ports[name])
+            snapshot = keep_snapshot(scratch / name, engines, speed.policy(queues=name == OURS))
+            costs = LearnedCosts(scratch / f"{name}.sock", FLEET_SECRET, snapshot)
+            stack.callback(costs.close)
+            live = start_gateway(scratch / name, ports[name], costs.url)
             stack.callback(live.wait)
             stack.callback(live.terminate)
         common = [

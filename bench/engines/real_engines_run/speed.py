@@ -45,11 +45,7 @@ class Speed:
         self.tokens_per_s = tokens / (time.monotonic() - began)
 
     def policy(self, *, queues: bool) -> RoutingPolicy:
-        """Return the default policy with these costs and the objective."""
+        """Return the default policy with this objective; its costs are these until better ones are learned."""
         cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
-        policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost)
-        return (
-            policy
-            if queues
-            else RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, push=PushDocument(mode=BLIND))
-        )
+        push = PushDocument() if queues else PushDocument(mode=BLIND)
+        return RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", push=push)
