@@ -116,13 +116,13 @@ async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.
     try:
         fleet.start_engines(engine_ports, ["--time-scale", str(time_scale), "--block-size", "64"])
         for numbers in engine_ports:
-            await asyncio.to_thread(wait_for, f"http://127.0.0.1:{numbers[0]}/health", 120.0)
+            await asyncio.to_thread(wait_for, f"http://127.0.0.1:{numbers[0]}/health")
         for link in links.values():
             link.start()
         for name in REGIONS:
             fleet.start_gateway(name)
         for name in REGIONS:
-            await asyncio.to_thread(wait_for, f"{fleet.url(name)}/ready", 120.0)
+            await asyncio.to_thread(wait_for, f"{fleet.url(name)}/ready")
         yield fleet
     finally:
         for process in [*fleet.engines, *fleet.gateways.values()]:

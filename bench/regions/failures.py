@@ -107,7 +107,7 @@ async def _death(fleet: RegionFleet, clients: RegionClients, moments: Moments) -
     await asyncio.sleep(3.0)
     moments.restarted_s = restarted_s = time.time()
     fleet.start_gateway("eu")
-    await asyncio.to_thread(wait_for, f"{fleet.url('eu')}/ready", 120.0)
+    await asyncio.to_thread(wait_for, f"{fleet.url('eu')}/ready")
     moments.healthy_s = time.time()
     clients.via["eu"] = "eu"
     moments.back_s = await _until(fleet, lambda event: _serves(event, "eu-", {"eu"}) and seconds(event) > restarted_s)
