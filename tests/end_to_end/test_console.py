@@ -1,5 +1,6 @@
 """The console over the real program: decisions flow, cells change, a killed engine is named within seconds."""
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser import PATIENCE_MS
+from tests.patience import PATIENCE_S
 from tests.program import Program
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
@@ -40,9 +42,14 @@ def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: li
 
 
 def test_a_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
-    os.kill(program.engine_pid(engine_port(program, "e-05")), signal.SIGKILL)
-    expect(page.locator("#verdict")).to_contain_text(
-        re.compile("e-05 is lost.*(refused|reset|closed|broke off)"), timeout=PATIENCE_MS
-    )
+    port, verdict = engine_port(program, "e-05"), page.locator("#verdict")
+    lost = re.compile("e-05 is lost.*(refused|reset|closed|broke off)", re.DOTALL)
+    ends_at = time.monotonic() + PATIENCE_S
+    # It starts again within a second, which a busy gateway need not notice: so it crashes until it does.
+    while not lost.search(verdict.inner_text()):
+        assert time.monotonic() < ends_at, verdict.inner_text()
+        with contextlib.suppress(LookupError):
+            os.kill(program.engine_pid(port), signal.SIGKILL)
+        page.wait_for_timeout(200)
     # Where five of its streams broke off together, it stays out for 30 s before it is tried again.
-    expect(page.locator("#verdict")).not_to_contain_text("e-05 is lost", timeout=3 * PATIENCE_MS)
+    expect(verdict).not_to_contain_text("e-05 is lost")

@@ -26,7 +26,7 @@ def mooncake_master() -> Iterator[str]:
     flags = [f"--rpc_port={port}", "--rpc_address=127.0.0.1", f"--metrics_port={metrics_port}"]
     master = subprocess.Popen([PROGRAM, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: _listens(port), 60.0)
+        wait_until(lambda: _listens(port))
         yield f"127.0.0.1:{port}"
     finally:
         master.kill()

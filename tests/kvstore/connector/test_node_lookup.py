@@ -37,7 +37,7 @@ def answered(made: NodeLookup, name: str, blocks: int, domain: Domain | None = N
             answers.append(answer)
         return answer is not None
 
-    wait_until(came, 20.0)
+    wait_until(came)
     return answers[-1]
 
 

@@ -73,7 +73,7 @@ class Engine:
             failed.update(now_failed)
             return bool(ended)
 
-        wait_until(has_ended, 20.0)
+        wait_until(has_ended)
         report = self.worker.take_report()
         assert report is not None
         self.scheduler.report(report, now)

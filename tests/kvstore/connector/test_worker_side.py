@@ -83,7 +83,7 @@ def load(made: WorkerSide, job: LoadJob) -> tuple[LoadEnd, set[int]]:
         failed.update(now_failed)
         return ended == {"a"}
 
-    wait_until(has_ended, 20.0)
+    wait_until(has_ended)
     report = made.take_report()
     assert report is not None
     return report.ends[0], failed

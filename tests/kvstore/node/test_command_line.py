@@ -62,7 +62,7 @@ def running(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "SWITCHYARD_KV_SECRET": SECRET.decode()})
     try:
         with a_client() as client:
-            wait_until(lambda: answers(client, port), 30.0)
+            wait_until(lambda: answers(client, port))
         yield process
     finally:
         process.kill()

@@ -39,7 +39,7 @@ def test_it_ends_a_pin_that_an_operator_has_ended(tmp_path: Path) -> None:
             client.put(address(manager), [block("a"), block("b", "a")], "context_cache", 3600.0)
             wait_until(lambda: on_ssd(manager, "a", "b"))
             # It reports every 5 s, and at once when a pin has ended so.
-            wait_until(lambda: len(heard) > 1 and heard[-2]["report"]["pins"] and not heard[-1]["report"]["pins"], 20.0)
+            wait_until(lambda: len(heard) > 1 and heard[-2]["report"]["pins"] and not heard[-1]["report"]["pins"])
             assert manager.store.pins() == []
         with node(tmp_path) as manager:
             assert on_ssd(manager, "a", "b")
