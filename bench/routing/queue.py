@@ -15,6 +15,7 @@ from random import Random
 from bench.report import Target, command_line, write_report
 from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_view import EngineFacts
+from routing.ledger.reservations import Reservation
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
 from routing.values.decision import CENTRAL, Decision
@@ -60,9 +61,9 @@ def measure(slo_s: float) -> dict[str, float]:
 
 
 def _add(room: WaitingRoom, router: Router, request: InferenceRequest) -> float:
-    compute_s = router.view.compute_s(request, 0, 0)
+    queued = Reservation(request, CENTRAL, router.view.compute_s(request, 0, 0), request.prompt_tokens)
     before = time.perf_counter_ns()
-    room.add(CENTRAL, request, compute_s, NO_DECISION)
+    room.add(queued, NO_DECISION)
     return (time.perf_counter_ns() - before) / 1000
 
 
