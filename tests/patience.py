@@ -8,18 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 180.0
+_STEP_S = 0.01
 
 
-async def until(holds: Callable[[], Any], step_s: float = 0.01) -> None:
-    """Return once it holds, looked at every `step_s` seconds; raises TimeoutError after PATIENCE_S."""
+async def until(holds: Callable[[], Any]) -> None:
+    """Return once it holds; raises TimeoutError after PATIENCE_S."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
-            await asyncio.sleep(step_s)
+            await asyncio.sleep(_STEP_S)
 
 
-def wait_until(holds: Callable[[], Any], what: str = "it did not come about", step_s: float = 0.01) -> None:
-    """Return once it holds, looked at every `step_s` seconds; raises AssertionError with `what` after PATIENCE_S."""
+def wait_until(holds: Callable[[], Any], what: str = "it did not come about") -> None:
+    """Return once it holds; raises AssertionError with `what` after PATIENCE_S."""
     ends_at = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < ends_at, what
-        time.sleep(step_s)
+        time.sleep(_STEP_S)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from gateway.reports.decision_recorder import as_it_stands
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from tests.gateway.served_gateway import ServedGateway, served, snapshot
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 from tests.vllm.stored_blocks import SECRET, StoreProcess
 from tests.vllm.storing_engine import storing_engine
@@ -122,10 +121,3 @@ async def serving(nodes: Sequence[Node], state_dir: Path, policy: RoutingPolicy 
         await until(lambda: all(each.trust.grade == "exact" for each in gateway.pool.engines.values()))
         await until(lambda: all(gateway.gateway.kv_nodes.holdings.is_readable(each.name) for each in nodes))
         yield Fleet(gateway, first, bus)
-
-
-async def until(there: Callable[[], bool]) -> None:
-    """Return once it is so; raises TimeoutError in time."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not there():
-            await asyncio.sleep(0.05)

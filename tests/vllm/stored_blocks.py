@@ -21,7 +21,7 @@ from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done, Page, PageOf
 from kvstore.transfer.transfer_client import TransferClient, Wanted
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.program import ROOT
 
 SECRET = "the secret of real engines"
@@ -55,7 +55,7 @@ class StoreProcess:
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=self._environment, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        until(self.serves, "the node does not serve")
+        wait_until(self.serves, "the node does not serve")
 
     def serves(self) -> bool:
         """Return whether it answers."""
@@ -121,15 +121,7 @@ class StoreProcess:
 
     def wait_for_blocks(self, keys: Sequence[int]) -> None:
         """Return once it holds blocks with all these routing keys."""
-        until(lambda: set(keys) <= self.blocks().keys(), f"the node has not got {len(keys)} blocks")
-
-
-def until(there: Callable[[], bool], why: str) -> None:
-    """Return once it is so; raises AssertionError in time."""
-    ends_at = time.monotonic() + PATIENCE_S
-    while not there():
-        assert time.monotonic() < ends_at, why
-        time.sleep(0.05)
+        wait_until(lambda: set(keys) <= self.blocks().keys(), f"the node has not got {len(keys)} blocks")
 
 
 @contextmanager

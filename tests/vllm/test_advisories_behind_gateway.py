@@ -20,8 +20,9 @@ from gateway.contracts.stored_decision import StoredDecision
 from kvstore.tiers.block_facts import DRAM, SSD
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.values import reasons
+from tests.patience import until
 from tests.vllm.attached import words
-from tests.vllm.behind_gateway import DEAR, Fleet, Node, running_nodes, serving, until
+from tests.vllm.behind_gateway import DEAR, Fleet, Node, running_nodes, serving
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
 
 pytestmark = pytest.mark.vllm

@@ -17,9 +17,10 @@ import msgspec
 import pytest
 
 from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in, packed_keys
+from tests.patience import wait_until
 from tests.vllm.conftest import MODEL, PYTHON
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
-from tests.vllm.stored_blocks import StoreProcess, cut_after, until
+from tests.vllm.stored_blocks import StoreProcess, cut_after
 from tests.vllm.storing_engine import storing_engine
 
 pytestmark = pytest.mark.vllm
@@ -241,7 +242,7 @@ def test_a_load_that_waits_makes_no_other_request_wait(
     with ThreadPoolExecutor(1) as pool:
         try:
             waiting = pool.submit(ask, pair[1], 10, load_blocks=BLOCKS, holders=[stores[0].address])
-            until(lambda: _loading(pair[1]) == 1, "the load does not begin")
+            wait_until(lambda: _loading(pair[1]) == 1, "the load does not begin")
             others = [ask(pair[1], number).token_ids for number in (11, 12)]
             assert not waiting.done()
         finally:
@@ -272,7 +273,7 @@ def test_without_an_order_an_engine_finds_what_its_own_node_has(
 ) -> None:
     before = stores[1].count()
     first = ask(pair[1], 15)
-    until(lambda: stores[1].count() == before + BLOCKS, "the node has not got the blocks")
+    wait_until(lambda: stores[1].count() == before + BLOCKS, "the node has not got the blocks")
     assert pair[1].post("/reset_prefix_cache")[0] == 200
     second = ask(pair[1], 15)
     assert first.token_ids == second.token_ids == expected[15]

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from routing.values import reasons
+from tests.patience import until
 from tests.vllm.attached import words
-from tests.vllm.behind_gateway import Node, running_nodes, serving, until
+from tests.vllm.behind_gateway import Node, running_nodes, serving
 from tests.vllm.real_engine import BLOCK_TOKENS
 
 pytestmark = pytest.mark.vllm

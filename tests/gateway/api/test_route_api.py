@@ -228,7 +228,7 @@ async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: 
         long = {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000}
         _, first, _ = await gateway.post(ROUTE, long)
         second = asyncio.create_task(gateway.post(ROUTE, {"model": MODEL, "block_hashes": [5]}))
-        await until(lambda: gateway.pool.router.waiting, 60.0)
+        await until(lambda: gateway.pool.router.waiting)
         assert not second.done()
         await gateway.post(f"/api/v1/requests/{first['decision_id']}/first_token", {})
         async with asyncio.timeout(PATIENCE_S):

@@ -56,7 +56,7 @@ async def test_a_request_through_the_other_gateway_is_relayed_there_and_accounte
         "completed",
         "one, epoch 1" if _first(owner) else "other, epoch 1",
     )
-    await until(lambda: len(owner.pool.router.reservations) == 0, 30)
+    await until(lambda: len(owner.pool.router.reservations) == 0)
     assert len(other.pool.router.reservations) == 0
 
 
@@ -79,4 +79,4 @@ async def test_feedback_explanations_and_repetitions_are_right_at_either(
     assert await second.get(f"/api/v1/explain/{name}") == await first.get(f"/api/v1/explain/{name}")
     for verb in ("first_token", "complete"):
         assert (await second.post(f"/api/v1/requests/{name}/{verb}", {}))[0] == 200
-    await until(lambda: len(owner.pool.router.reservations) == 0, 30)
+    await until(lambda: len(owner.pool.router.reservations) == 0)

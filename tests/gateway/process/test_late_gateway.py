@@ -96,7 +96,7 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
     async with fake_engine() as one, served([one.url], tmp_path) as gateway:
         await until(lambda: gateway.pool.accepts("engine-0"))
         async with starved_loop():
-            await until(lambda: gateway.gateway.lag.retry_after_s(time.monotonic()), 30.0)
+            await until(lambda: gateway.gateway.lag.retry_after_s(time.monotonic()))
             status, answer, headers = await gateway.post(ROUTE, QUESTION)
             assert (status, answer["error"]["code"]) == (429, "gateway_late")
             assert int(headers["retry-after"]) >= 1
@@ -110,7 +110,7 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
         assert 'switchyard_refusals_total{code="gateway_late",pool="pool"} 3.0' in text
         assert "switchyard_gateway_late 1.0" in text
         assert gateway.pool.engines["engine-0"].breaker.trips == 0
-        await until(lambda: not gateway.gateway.lag.late, 60.0)
+        await until(lambda: not gateway.gateway.lag.late)
         assert (await gateway.post(ROUTE, QUESTION))[0] == 200
 
 
