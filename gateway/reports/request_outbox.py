@@ -38,7 +38,7 @@ MAX_OPEN = 50_000
 """Requests whose end is awaited; the traffic of more is not recorded."""
 MAX_ENDED = 50_000
 """Ended requests that wait for the next interval; more are not recorded."""
-MAX_SPLIT = 256
+MAX_SPLIT = 64
 """Requests of an interval whose TTFT is split: enough for means and percentiles of some minutes."""
 FEW = 32
 """Requests that are sent without a thread."""
