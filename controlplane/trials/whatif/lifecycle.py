@@ -138,7 +138,17 @@ def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
     runs = {
         run.shard: run for run in JobRun.objects.filter(job=JOB, shard__in=[each.pk for each in whatifs]).order_by("pk")
     }
+    _take_new_results([each for each in whatifs if each.pk in runs and runs[each.pk].state == JobState.DONE])
     return [WhatIfStanding(each, runs.get(each.pk)) for each in whatifs]
+
+
+def _take_new_results(done: list[WhatIf]) -> None:
+    """Read the results that were stored, with the end of their runs, after these what-ifs were read."""
+    missing = [each for each in done if each.result is None]
+    if missing:
+        results = dict(WhatIf.objects.filter(pk__in=[each.pk for each in missing]).values_list("pk", "result"))
+        for each in missing:
+            each.result = results.get(each.pk)
 
 
 def forget_whatifs(at_most: int = KEPT) -> int:

@@ -84,6 +84,14 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
     assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
 
 
+def test_one_that_was_read_before_its_answer_came_is_done(asked: WhatIf) -> None:
+    before = WhatIf.objects.get(pk=asked.pk)
+    answer(asked)
+    assert before.result is None
+    assert standing_of(before).state == "done"
+    assert before.result == asked.result
+
+
 def test_the_model_error_is_told_only_where_the_base_decided(pool: Pool) -> None:
     live, better = live_and_draft(pool)
     for number, is_told in ((live.number, True), (live.number + 1, False)):
