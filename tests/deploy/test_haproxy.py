@@ -20,7 +20,7 @@ from tests.deploy.real_proxy import ROOT, binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
 
@@ -171,9 +171,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
         for each in engines:
             await each.stop()
-        async with asyncio.timeout(PATIENCE_S):
-            while gateway.app._unready() != "No engine is available.":
-                await asyncio.sleep(0.02)
+        await until(lambda: gateway.app._unready() == "No engine is available.")
         status, text, headers = await ask(proxy.url, CHAT)
         assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
         assert int(headers["Retry-After"]) >= 1

@@ -22,7 +22,7 @@ from tests.deploy.real_proxy import binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
 
@@ -66,9 +66,7 @@ class Nginx:
 
     async def counts(self, name: str, value: str, at_least: int = 1) -> None:
         """Wait until the agent has counted so many."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.agent.counts[name, value] < at_least:
-                await asyncio.sleep(0.02)
+        await until(lambda: self.agent.counts[name, value] >= at_least)
 
 
 @asynccontextmanager
@@ -87,9 +85,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
         rest = await stack.enter_async_context(fleet.told())
         agent = Agent(Settings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
         working = asyncio.create_task(agent.run())
-        async with asyncio.timeout(PATIENCE_S):
-            while not upstreams.exists():
-                await asyncio.sleep(0.02)
+        await until(upstreams.exists)
         try:
             await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", SWITCHYARD_API_KEY=KEY))
             async with asyncio.timeout(PATIENCE_S):
@@ -208,9 +204,7 @@ async def test_rejections_and_their_retry_after_reach_the_client(
         assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
         for each in engines:
             await each.stop()
-        async with asyncio.timeout(PATIENCE_S):
-            while gateway.app._unready() != "No engine is available.":
-                await asyncio.sleep(0.02)
+        await until(lambda: gateway.app._unready() == "No engine is available.")
         status, text, headers = await ask(proxy.url, CHAT)
         assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
         assert int(headers["Retry-After"]) >= 1

@@ -9,7 +9,6 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser import PATIENCE_MS
 from tests.patience import PATIENCE_S
 from tests.program import Program
 
@@ -23,7 +22,7 @@ def engine_port(program: Program, name: str) -> int:
 
 def wait_for_column(page: Page, after: int) -> int:
     """Return the newest column once the page has drawn one beyond `after`; the page's policy forbids eval."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
+    deadline = time.monotonic() + PATIENCE_S
     while (drawn := int(page.get_attribute("#fleet", "data-column") or 0)) <= after:
         assert time.monotonic() < deadline, f"no column came after {after}"
         page.wait_for_timeout(100)

@@ -23,10 +23,10 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from routing.policy.policy_document import RoutingPolicy
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 
-_READY_S = 300.0
 VLLM_ROUTER = "vllm-router==0.1.17"
 OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
+_READY_S = 300.0
 
 
 def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> Snapshot:

@@ -90,14 +90,14 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
     ready = False
     try:
         ready = await _ready(serving, end)
-        if not ready and not end.asked:
-            serving.on_failure()
         if ready:
             serving.on_ready()
             supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
                 await asyncio.sleep(_LOOK_S)
+        elif not end.asked:
+            serving.on_failure()
     finally:
         asked = end.asked
         end.ask("gateway or web did not start", drains=False, status=1)

@@ -138,16 +138,16 @@ def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
     runs = {
         run.shard: run for run in JobRun.objects.filter(job=JOB, shard__in=[each.pk for each in whatifs]).order_by("pk")
     }
-    _take_new_results([each for each in whatifs if each.pk in runs and runs[each.pk].state == JobState.DONE])
+    done = {shard for shard, run in runs.items() if run.state == JobState.DONE}
+    _take_results([each for each in whatifs if each.result is None and each.pk in done])
     return [WhatIfStanding(each, runs.get(each.pk)) for each in whatifs]
 
 
-def _take_new_results(done: list[WhatIf]) -> None:
+def _take_results(late: list[WhatIf]) -> None:
     """Read the results that were stored, with the end of their runs, after these what-ifs were read."""
-    missing = [each for each in done if each.result is None]
-    if missing:
-        results = dict(WhatIf.objects.filter(pk__in=[each.pk for each in missing]).values_list("pk", "result"))
-        for each in missing:
+    if late:
+        results = dict(WhatIf.objects.filter(pk__in=[each.pk for each in late]).values_list("pk", "result"))
+        for each in late:
             each.result = results.get(each.pk)
 
 

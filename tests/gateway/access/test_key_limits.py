@@ -16,7 +16,7 @@ from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
 from gateway.reports.key_usage import TOPIC, decode_uses
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 ROUTE = {"model": MODEL, "block_hashes": [1, 2, 3], "wait": False}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
@@ -106,17 +106,13 @@ async def test_concurrent_answers_stay_within_the_limit_and_a_client_that_goes_f
         limit(gateway, max_in_flight=2)
         waiting = [asyncio.create_task(gateway.post("/v1/chat/completions", CHAT)) for _ in range(2)]
         quotas = gateway.gateway.key_quotas
-        async with asyncio.timeout(PATIENCE_S):
-            while quotas.in_flight("ka", time.monotonic()) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: quotas.in_flight("ka", time.monotonic()) >= 2)
         status, answer, _ = await gateway.post("/v1/chat/completions", CHAT)
         assert (status, answer["error"]["code"]) == (429, "key_in_flight_limit")
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        async with asyncio.timeout(PATIENCE_S):
-            while quotas.in_flight("ka", time.monotonic()):
-                await asyncio.sleep(0.01)
+        await until(lambda: not quotas.in_flight("ka", time.monotonic()))
         quotas.check()
 
 
@@ -139,9 +135,7 @@ async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> No
         begin = time.time()
         await gateway.post("/api/v1/route", ROUTE)
         await gateway.post("/api/v1/route", ROUTE, key="sy_nobody")
-        async with asyncio.timeout(PATIENCE_S):
-            while not heard:
-                await asyncio.sleep(0.01)
+        await until(lambda: heard)
         assert list(heard[0]) == ["ka"]
         assert begin - 1 <= heard[0]["ka"] <= time.time() + 1
         assert KEY not in str(heard)

@@ -29,7 +29,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.owners.ownership import ASKS, OWNER
 from routing.values.decision import ALONE
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.private_hub import private_hub
 
 SECRET = "a secret of gateways that share a pool"
@@ -144,9 +144,7 @@ class Gateways:
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return once the condition holds."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not holds():
-                    await asyncio.sleep(0.02)
+            await until(holds)
         except TimeoutError:
             said = {name: (self.role(name), self.heard_s.get(name)) for name in self.processes}
             raise AssertionError(f"never; last said at {time.monotonic():.1f}: {said}, {self.bus.state}") from None

@@ -18,7 +18,7 @@ from gateway.peers.peer_link import (
     PeerProof,
     PeerSilentError,
 )
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 SECRET = b"the secret of a fleet of gateways"
 
@@ -38,9 +38,7 @@ async def linked(secret: bytes = SECRET) -> AsyncIterator[tuple[PeerLinks, PeerL
 
 
 async def connected(links: PeerLinks) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not links.connected("eu"):
-            await asyncio.sleep(0.01)
+    await until(lambda: links.connected("eu"))
 
 
 async def test_a_call_is_answered_and_names_its_caller() -> None:
@@ -94,9 +92,7 @@ async def test_who_hangs_is_silent_and_who_has_ended_is_gone() -> None:
         await answering.stop()
         with pytest.raises(PeerSilentError):
             await waits
-        async with asyncio.timeout(PATIENCE_S):
-            while not asking.refused("eu"):
-                await asyncio.sleep(0.01)
+        await until(lambda: asking.refused("eu"))
         with pytest.raises(PeerGoneError):
             await asking.ask("eu", "hang", b"", 30)
 

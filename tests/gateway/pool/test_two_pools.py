@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 SESSIONS = 40
 
@@ -73,9 +72,7 @@ async def test_a_pool_whose_engine_is_gone_leaves_its_sessions_to_the_other(
     gateway: ServedGateway, engines: dict[str, ScriptedEngine]
 ) -> None:
     await engines["one"].stop()
-    async with asyncio.timeout(PATIENCE_S):
-        while gateway.gateway.pools["one"].router.view.roster.accepting:
-            await asyncio.sleep(0.02)
+    await until(lambda: not gateway.gateway.pools["one"].router.view.roster.accepting)
     assert {await pool_of(gateway, f"s{number}") for number in range(SESSIONS)} == {"two"}
 
 
@@ -97,9 +94,7 @@ async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(changed))
 
     async def pools_of_sessions(gateway: ServedGateway, version: int) -> dict[str, str]:
-        async with asyncio.timeout(PATIENCE_S):
-            while gateway.gateway.snapshot_version != version:
-                await asyncio.sleep(0.02)
+        await until(lambda: gateway.gateway.snapshot_version == version)
         return {name: await pool_of(gateway, name) for name in (f"s{number}" for number in range(SESSIONS))}
 
     publish(1, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 GOES = "goes to the engine of a dead region, " * 20
 """Several blocks, which that engine holds from then on."""
@@ -32,9 +32,7 @@ def holders(regions: ThreeRegions, region: str) -> set[str]:
 
 
 async def until_held_by(regions: ThreeRegions, region: str, *names: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holders(regions, region) & set(names) or len(holders(regions, region)) != 1:
-            await asyncio.sleep(0.02)
+    await until(lambda: holders(regions, region) & set(names) and len(holders(regions, region)) == 1)
 
 
 async def fill(regions: ThreeRegions, region: str) -> asyncio.Task[tuple[int, str, str]]:
@@ -52,9 +50,7 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     holder = next(iter(holders(regions, "eu")))
     other = ({"us", "asia"} - {holder}).pop()
     stays = [await fill(regions, name) for name in (holder, other)]
-    async with asyncio.timeout(PATIENCE_S):
-        while regions.facts(holder, other).available:
-            await asyncio.sleep(0.02)
+    await until(lambda: not regions.facts(holder, other).available)
     regions.engines["eu"].pause_s = 3.0
     goes = asyncio.create_task(regions.chat(holder, GOES))
     async with asyncio.timeout(PATIENCE_S):
@@ -65,15 +61,10 @@ async def test_engines_of_a_dead_region_are_served_by_another_and_handed_back(re
     await until_held_by(regions, "eu", "eu")
     epoch = regions.epoch("eu", "eu")
     assert epoch.number >= 3, "taken over by the second, taken back by the third"
-    async with asyncio.timeout(PATIENCE_S):
-        while regions.epoch(holder, "eu") != epoch:
-            await asyncio.sleep(0.02)
+    await until(lambda: regions.epoch(holder, "eu") == epoch)
     assert not regions.gateways[holder].gateway.pools["eu"].engines
+    await until(lambda: "eu" not in regions.peers(other).of_region(holder)[0].held)
     held = regions.peers(other).of_region(holder)[0].held
-    async with asyncio.timeout(PATIENCE_S):
-        while "eu" in held:
-            await asyncio.sleep(0.02)
-            held = regions.peers(other).of_region(holder)[0].held
     assert not held[holder].keys, "no session of the region sticks to one whose engines never saw it"
     # What it began for the other region, it brings to its end.
     assert (await goes)[0] == 200

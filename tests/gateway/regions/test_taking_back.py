@@ -22,7 +22,7 @@ from gateway.regions.work_lease import SILENCE_S, WorkLease
 from simulator.fault_proxy import Link
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 # Connections that a test breaks on purpose may still be closing when its loop ends.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -140,9 +140,7 @@ async def test_what_waited_in_a_queue_is_not_begun_once_the_lease_was_over(
 
     forwarded = asyncio.create_task(forward())
     pool = regions.gateways["eu"].gateway.pools["eu"]
-    async with asyncio.timeout(PATIENCE_S):
-        while not pool.driver._waiting:
-            await asyncio.sleep(0.01)
+    await until(lambda: pool.driver._waiting)
     # A process that is held up neither hears anything nor ends what is overdue.
     for peers in (eu, regions.peers("us")):
         assert peers._task is not None

@@ -28,7 +28,7 @@ from simulator.fault_proxy import Link
 from tests.gateway.regions.region_events import RegionEvents, recorded
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 REGIONS = ("us", "eu", "asia")
 ONE_AT_A_TIME = RoutingPolicy(push=PushDocument(mode="outstanding", max_outstanding=1))
@@ -103,9 +103,7 @@ class ThreeRegions:
 
     async def meet(self) -> None:
         """Return when all gateways that run have heard of each other."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not all(self._knows_all(name) for name in self.gateways):
-                await asyncio.sleep(0.01)
+        await until(lambda: all(self._knows_all(name) for name in self.gateways))
 
     def _knows_all(self, region: str) -> bool:
         peers = self.peers(region)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from gateway.reports.key_usage import MAX_KEYS, TOPIC, KeyUsage, KeyUses, decode_uses
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import served
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 
 @pytest.fixture
@@ -48,9 +47,7 @@ async def test_a_gateway_tells_every_interval_and_what_is_left_at_the_end(tmp_pa
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: messages.append(decode_uses(value)))
         usage = gateway.gateway.key_usage
         usage.note("a", time.time())
-        async with asyncio.timeout(PATIENCE_S):
-            while not messages:
-                await asyncio.sleep(0.005)
+        await until(lambda: messages)
         usage.note("b", time.time())
     assert {"a", "b"} <= {key for message in messages for key in message.at}
 

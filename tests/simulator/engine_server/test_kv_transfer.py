@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from simulator.engine_models.engine_profile import EngineProfile
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 PROMPT = "abcd" * 200
@@ -78,9 +78,7 @@ async def test_a_name_of_any_signs_is_found_again(start_engine: StartEngine) -> 
 async def test_a_prompt_that_nobody_fetches_is_given_up(start_engine: StartEngine) -> None:
     first, _ = await pair(start_engine, hold_s=0.05)
     await prefill(first)
-    async with asyncio.timeout(PATIENCE_S):
-        while first.server.runtime.model.kv_usage:
-            await asyncio.sleep(0.01)
+    await until(lambda: not first.server.runtime.model.kv_usage)
     assert await metric(first, "vllm:nixl_num_kv_expired_reqs_total") == 1
 
 

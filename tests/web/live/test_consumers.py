@@ -11,7 +11,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from uvicorn.protocols.utils import ClientDisconnected
 
 from gateway.contracts.fleet_sample import FleetSample
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.web.live.frame_reader import apply_column, read_frame
 from tests.web.live.socket_client import APP, SocketClient
 from web.live.consumers import BAD_MESSAGE, SIGNED_OUT, STALLED, FleetConsumer
@@ -113,9 +113,7 @@ async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeyp
     }
     scope["session"] = SimpleNamespace(session_key="a-session")
     served = asyncio.create_task(FleetConsumer.as_asgi()(scope, inbox.get, send))
-    async with asyncio.timeout(PATIENCE_S):
-        while not any(message["type"] == "websocket.close" for message in sent):
-            await asyncio.sleep(0.01)
+    await until(lambda: any(message["type"] == "websocket.close" for message in sent))
     assert sent[-1]["code"] == STALLED
     assert not feed._viewers
     inbox.put_nowait({"type": "websocket.disconnect", "code": STALLED})

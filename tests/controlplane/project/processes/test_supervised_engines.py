@@ -13,7 +13,7 @@ from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.bus.bus import InProcessBus
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 CHILD = "import ctypes, signal, sys, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL); time.sleep(60)"
 
@@ -23,9 +23,7 @@ def child(name: str, role: str = "mixed") -> ChildSpec:
 
 
 async def running(supervisor: Supervisor, *names: str) -> dict[str, int | None]:
-    async with asyncio.timeout(PATIENCE_S):
-        while {each.name for each in supervisor.statuses() if each.state == "running"} != set(names):
-            await asyncio.sleep(0.01)
+    await until(lambda: {each.name for each in supervisor.statuses() if each.state == "running"} == set(names))
     return {each.name: each.pid for each in supervisor.statuses()}
 
 
@@ -64,9 +62,7 @@ async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(
     await running(supervisor, "a")
     away, seen = True, looks
     bus.publish("snapshot", b"1")
-    async with asyncio.timeout(PATIENCE_S):
-        while looks == seen:
-            await asyncio.sleep(0.01)
+    await until(lambda: looks != seen)
     await running(supervisor, "a")
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
