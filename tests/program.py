@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,21 @@ def _ports_from() -> str:
     """Return where this test process's demos look for ports: two that start at once would find the same ones free."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return str(23_000 + 500 * (int(worker) % 16))
+
+
+def run_to_end(
+    command: Sequence[str], environment: Mapping[str, str], limit_s: float = PATIENCE_S
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words from the root, and return how it ended and what it said."""
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit_s,
+    )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.private_postgresql import own_database, postgresql
+from tests.program import run_to_end
 from web.access.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 
 pytestmark = pytest.mark.processes
@@ -47,15 +48,7 @@ def run(server: str, state_dir: Path, *command: str) -> subprocess.CompletedProc
         "DATABASE_URL": database(server, f"switchyard_{os.getpid()}"),
         "SWITCHYARD_STATE_DIR": str(state_dir),
     }
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SUITE_LIMIT_S,
-    )
+    return run_to_end(command, environment, SUITE_LIMIT_S)
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from tests.patience import PATIENCE_S
+from tests.program import run_to_end
 
 pytestmark = pytest.mark.processes
 
@@ -37,15 +36,7 @@ MIXES = {
 
 def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    return run_to_end(command, environment)
 
 
 @pytest.mark.parametrize(("variables", "sentence"), MIXES.values(), ids=MIXES.keys())

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.program import run_to_end
 
 pytestmark = pytest.mark.processes
 
-ROOT = Path(__file__).resolve().parents[3]
 BROKEN = """
 import os, sys
 from controlplane.project.processes.embedded_celery import MonotonicScheduler
@@ -50,10 +48,7 @@ def run(state_dir: Path, script: str, *arguments: str, **variables: str) -> subp
         "SWITCHYARD_DRAIN_S": "0",
         **variables,
     }
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
+    return run_to_end(["-c", script, *arguments], environment)
 
 
 def test_a_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path) -> None:

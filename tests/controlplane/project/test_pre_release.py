@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from controlplane.project.pre_release import remedy
-from tests.patience import PATIENCE_S
-from tests.program import ROOT
+from tests.program import run_to_end
 
 LAST = "0019_engine_keys"
 PORT = "18510"
@@ -32,9 +30,7 @@ def database(tmp_path: Path) -> Path:
 
 def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir)}
-    return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
+    return run_to_end(command, env)
 
 
 @pytest.mark.parametrize("command", [("migrate",), ("up", "--no-demo", "--port", PORT)], ids=["migrate", "up"])

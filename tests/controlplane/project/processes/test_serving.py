@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from tests.patience import PATIENCE_S
+from tests.program import run_to_end
 
 pytestmark = pytest.mark.processes
-ROOT = Path(__file__).resolve().parents[4]
 
 
 def error_of(state_dir: Path) -> str:
     """Start the program, which is to fail, and return what it says."""
     environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir)}
-    command = [sys.executable, "manage.py", "up", "--port", str(free_ports(1)[0])]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = run_to_end(["manage.py", "up", "--port", str(free_ports(1)[0])], environment)
     assert done.returncode == 1
     return done.stderr
 
@@ -41,7 +35,6 @@ def test_a_bus_that_cannot_listen_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["gateway_process", "web_process", "jobs_process"])
 def test_a_part_does_not_start_without_its_supervisor(module: str) -> None:
-    command = [sys.executable, "-m", f"controlplane.project.processes.{module}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_to_end(["-m", f"controlplane.project.processes.{module}"], os.environ)
     assert done.returncode == 1
     assert "manage.py up" in done.stderr
