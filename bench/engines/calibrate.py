@@ -56,7 +56,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class Answer:
-    """One streamed answer: when it was sent, when each piece of text came, and what the usage says."""
+    """One streamed answer: when it was sent, when each piece came (one without text too), and what the usage says."""
 
     sent_s: float
     pieces_s: list[float] = field(default_factory=list)
@@ -78,12 +78,8 @@ class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    text: str = ""
-
-
 class _Chunk(msgspec.Struct, frozen=True):
-    choices: list[_Choice] = []
+    choices: list[msgspec.Raw] = []
     usage: _Usage | None = None
 
 
@@ -122,7 +118,7 @@ class EngineUnderTest:
             async for line in response.content:
                 _note(line, answer)
         if not answer.pieces_s or not answer.completion_tokens:
-            raise CalibrationError("the stream had no text or no usage; is this a vLLM-compatible engine?")
+            raise CalibrationError("the stream had no token or no usage; is this a vLLM-compatible engine?")
         return answer
 
 
@@ -130,7 +126,7 @@ def _note(line: bytes, answer: Answer) -> None:
     if not line.startswith(b"data: {"):
         return
     chunk = msgspec.json.decode(line[6:], type=_Chunk)
-    if any(choice.text for choice in chunk.choices):
+    if chunk.choices:
         answer.pieces_s.append(time.perf_counter())
     if chunk.usage is not None:
         answer.completion_tokens = chunk.usage.completion_tokens
@@ -187,7 +183,7 @@ def _step_of(answers: Sequence[Answer], context: int) -> StepSample | None:
         within = [at_s for at_s in answer.pieces_s if start <= at_s <= end]
         if len(within) < 5:
             return None
-        # Pieces without text are held back, so a piece may be more than one token.
+        # An engine may send several tokens as one piece.
         tokens_per_piece = answer.completion_tokens / len(answer.pieces_s)
         seconds.append((within[-1] - within[0]) / (len(within) - 1) / tokens_per_piece)
         before = sum(1 for at_s in answer.pieces_s if at_s < start)

@@ -11,6 +11,10 @@ the objective: twice the time that an idle engine would need for 8,192 uncached 
 Rates were chosen before the first repeat that counts. A series at 1.2, 1.5, and 1.8 on a busier machine brought no
 rival near 90 % (ADR 0053). On a quiet one, two runs each at 0.9 had 97 % on time or more behind every router.
 
+On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU need a share
+of its memory each (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
+whenever the other is idle.
+
 A repeat is stored once it is whole (beside the report, by commit), and the same command goes on with those that are
 missing: repeats can be gathered in several sittings, while the machine is quiet. None begins while others use it.
 
@@ -26,6 +30,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import statistics
 import sys
 import tempfile
@@ -34,10 +39,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.engines.profile.torch_model import SHAPES
 from bench.engines.real_engines_run.answers import RunFigures, answers_of, figures
 from bench.engines.real_engines_run.conversations import Asked, conversations
 from bench.engines.real_engines_run.repeats import Repeats, busy_share
 from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED, ways
+from bench.engines.real_engines_run.shaped_model import shaped
 from bench.engines.real_engines_run.speed import CONTEXT, Speed
 from bench.live.live_fleet import API_KEY
 from bench.peers.rounds import LEAST_ROUNDS
@@ -49,11 +56,10 @@ GOAL, WANTED_SHARE = 0.05, 0.9
 _READY_S = 300.0
 
 
-def engine(python: str, model: Path, log: Path) -> RealEngine:
+def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEngine:
     """Return an engine whose cache holds few prompts; the caller starts it."""
     sizes = ("--max-model-len", str(CONTEXT), "--max-num-seqs", "16", "--num-gpu-blocks-override", str(CACHE_BLOCKS))
-    # vllm-router's kv_aware has engines render chats into tokens, on paths that this flag opens.
-    return RealEngine(python, model, log, flags=(*sizes, "--enable-scale-out"))
+    return RealEngine(python, model, log, flags=(*sizes, *flags))
 
 
 def until_idle(engines: Sequence[RealEngine]) -> None:
@@ -104,7 +110,9 @@ def measure(repeats: Repeats, options: argparse.Namespace) -> None:
         return
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engines = [engine(options.python, options.model, scratch / f"engine-{each}.log") for each in range(2)]
+        model = options.model if options.shape is None else shaped(options.model, SHAPES[options.shape], scratch / "m")
+        flags = (*shlex.split(options.flags), *(("--load-format", "dummy") if options.shape else ()))
+        engines = [engine(options.python, model, scratch / f"engine-{each}.log", flags) for each in range(2)]
         for each in engines:
             stack.callback(each.kill)
             each.start()
@@ -177,6 +185,8 @@ def main() -> None:
         "requests": options.requests,
         "seed": options.seed,
         "cache_blocks": CACHE_BLOCKS,
+        "shape": options.shape,
+        "flags": options.flags,
     }
     repeats = Repeats(options.json.with_suffix(""), settings)
     if repeats.missing(options.repeats):
@@ -195,6 +205,11 @@ def _options() -> argparse.Namespace:
     parser = command_line("real_engines", __doc__)
     parser.add_argument("--python", default=os.environ.get("VLLM_PYTHON", ""), help="the Python that has vLLM")
     parser.add_argument("--model", type=Path, default=os.environ.get("VLLM_MODEL", ""))
+    parser.add_argument(
+        "--shape", choices=SHAPES, help="sizes of a model with dummy weights, in the place of --model's: for a GPU"
+    )
+    # vllm-router's kv_aware has engines render chats into tokens, on paths that vLLM 0.32 opens with this flag.
+    parser.add_argument("--flags", default="--enable-scale-out", help="more of vLLM's, as one argument")
     parser.add_argument("--rates", type=float, nargs="+", default=[1.1, 1.3], help="of what both engines prefill")
     parser.add_argument("--repeats", type=int, default=LEAST_ROUNDS)
     parser.add_argument("--requests", type=int, default=120, help="of each run")

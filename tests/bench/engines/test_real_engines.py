@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.engines.profile.torch_model import SHAPES
 from bench.engines.real_engines import verdict
 from bench.engines.real_engines_run.answers import Answered, RunFigures, figures
 from bench.engines.real_engines_run.conversations import MAX_WORDS, conversations
 from bench.engines.real_engines_run.repeats import Repeats
 from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED
+from bench.engines.real_engines_run.shaped_model import shaped
 
 
 def test_the_same_seed_asks_the_same_and_turns_repeat_what_went_before() -> None:
@@ -86,3 +88,15 @@ def test_a_repeat_that_broke_off_is_measured_again(tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     path.write_text(path.read_text()[:-20])
     assert repeats.missing(1) == [0]
+
+
+def test_a_model_for_gpus_has_the_sizes_of_its_shape_and_the_tokenizer_of_the_tiny_one(tmp_path: Path) -> None:
+    tiny = tmp_path / "tiny"
+    (tiny / "adapter").mkdir(parents=True)
+    (tiny / "config.json").write_text(json.dumps({"vocab_size": 2000, "hidden_size": 128, "model_type": "llama"}))
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tiny / name).write_text("{}")
+    made = shaped(tiny, SHAPES["8b"], tmp_path / "made")
+    config = json.loads((made / "config.json").read_text())
+    assert (config["vocab_size"], config["hidden_size"], config["num_key_value_heads"]) == (2000, 4096, 8)
+    assert sorted(each.name for each in made.iterdir()) == ["config.json", "tokenizer.json"]

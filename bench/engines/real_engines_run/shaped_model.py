@@ -1,0 +1,33 @@
+"""A model of a served size for engines on a GPU: sizes only, for weights that vLLM makes up (`--load-format dummy`)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from bench.engines.profile.torch_model import SHAPES, ModelShape
+
+CONTEXT_TOKENS = 32_768
+
+
+def shaped(model: Path, shape: ModelShape, folder: Path) -> Path:
+    """Return a folder with the model's tokenizer and template, and this shape; the tokenizer's vocabulary stays."""
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors", "adapter"))
+    sizes = {
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_size,
+        "max_position_embeddings": CONTEXT_TOKENS,
+    }
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | sizes))
+    return folder
+
+
+if __name__ == "__main__":
+    print(shaped(Path(sys.argv[1]), SHAPES[sys.argv[2]], Path(sys.argv[3])))
