@@ -11,8 +11,8 @@ the objective: twice the time that an idle engine would need for 8,192 uncached 
 Rates were chosen before the first repeat that counts. A series at 1.2, 1.5, and 1.8 on a busier machine brought no
 rival near 90 % (ADR 0053). On a quiet one, two runs each at 0.9 had 97 % on time or more behind every router.
 
-On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU need a share
-of its memory each (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
+On a GPU, `--shape 8b` gives the model the sizes of Llama 3's 8B, with dummy weights. Two engines on one GPU each need
+a share of its memory (`--flags`), and CUDA MPS with `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`, or one has the whole GPU
 whenever the other is idle.
 
 A repeat is stored once it is whole (beside the report, by commit), and the same command goes on with those that are

@@ -132,7 +132,7 @@ def profile_faults(document: object) -> list[str]:
 
 
 def profile_named(name: str) -> EngineProfile:
-    """Return the profile in simulator/engine_models/profiles/ of that name; raises UnreadableProfileError that lists them."""
+    """Return the profile of that name in profiles/ beside this file; raises UnreadableProfileError that lists them."""
     known = sorted(path.stem for path in PROFILES.glob("*.json"))
     if name not in known:
         raise UnreadableProfileError(f"unknown profile {name!r}; known profiles: {', '.join(known)}")
