@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.live.loopback_ports import free_port
+from tests.patience import PATIENCE_S
 
 
 class PrivateRedis:
@@ -32,7 +33,7 @@ class PrivateRedis:
         self._process = subprocess.Popen(
             ["redis-server", *options, "--dir", str(self._directory)], stdout=subprocess.DEVNULL
         )
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             try:
                 with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
@@ -41,7 +42,7 @@ class PrivateRedis:
                         return
             except OSError:
                 time.sleep(0.02)
-        raise TimeoutError("redis-server did not answer within 10 s")
+        raise TimeoutError(f"redis-server did not answer within {PATIENCE_S:g} s")
 
     def kill(self) -> None:
         """End the server as a crash would."""

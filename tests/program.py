@@ -60,7 +60,7 @@ class Program:
         """Send JSON with the first run's API key and return status and body of the answer; 429 is asked again."""
         headers = {"Authorization": f"Bearer {self.secrets['api_key']}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:

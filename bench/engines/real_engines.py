@@ -43,7 +43,7 @@ from bench.engines.profile.torch_model import SHAPES
 from bench.engines.real_engines_run.answers import RunFigures, answers_of, figures
 from bench.engines.real_engines_run.conversations import Asked, conversations
 from bench.engines.real_engines_run.repeats import Repeats, busy_share
-from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED, ways
+from bench.engines.real_engines_run.routers import OURS, READY_S, RIVALS, UNQUEUED, ways
 from bench.engines.real_engines_run.shaped_model import shaped
 from bench.engines.real_engines_run.speed import CONTEXT, Speed
 from bench.live.live_fleet import API_KEY
@@ -53,7 +53,6 @@ from tests.vllm.real_engine import MODEL, RealEngine
 
 CACHE_BLOCKS = 376
 GOAL, WANTED_SHARE = 0.05, 0.9
-_READY_S = 300.0
 
 
 def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEngine:
@@ -64,7 +63,7 @@ def engine(python: str, model: Path, log: Path, flags: Sequence[str]) -> RealEng
 
 def until_idle(engines: Sequence[RealEngine]) -> None:
     """Return once no engine has a request."""
-    until = time.monotonic() + _READY_S
+    until = time.monotonic() + READY_S
     while any(_busy(each) for each in engines):
         if time.monotonic() > until:
             raise TimeoutError("the engines do not become idle")

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import PATIENCE_MS, sign_in, watched_page
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.program import Program
 from tests.web.axe import serious_violations_in_both_themes
 
@@ -46,10 +46,7 @@ def answer_to(program: Program, key: str) -> int:
 
 
 def wait_for_status(program: Program, key: str, status: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while (seen := answer_to(program, key)) != status:
-        assert time.monotonic() < deadline, f"still {seen}"
-        time.sleep(0.1)
+    wait_until(lambda: answer_to(program, key) == status, f"the key's requests are not answered by {status}")
 
 
 def create_key(page: Page, program: Program, name: str) -> str:
@@ -115,7 +112,7 @@ def test_an_ended_session_is_shut_out_of_its_open_page(
     theirs.wait_for_selector("sy-heat[data-painted]")
     admin.click("text=Sign out everywhere")
     expect(admin.locator("[data-toast]")).to_contain_text("Signed out", timeout=PATIENCE_MS)
-    deadline = time.monotonic() + 6
+    deadline = time.monotonic() + PATIENCE_S
     while not opened.value.is_closed():
         assert time.monotonic() < deadline, "the socket of an ended session is still open"
         theirs.wait_for_timeout(100)

@@ -36,7 +36,7 @@ def called(program: Program, method: str, path: str, body: object = None) -> Any
     headers = {"Authorization": f"Bearer {program.secrets['kv_api_key']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(program.url + path, data, headers, method=method)
-    until_s = time.monotonic() + 120
+    until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:

@@ -12,6 +12,7 @@ import pytest
 
 from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from routing.policy.policy_document import RoutingPolicy
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.processes
 
@@ -65,7 +66,7 @@ def test_a_stream_without_usage_shows_none(client: openai.OpenAI) -> None:
 def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: openai.OpenAI, fleet: LiveFleet) -> None:
     prompt = "A prompt nobody sent before. " * 200
     assert ask(client, prompt)[1] == 0
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while (asked := ask(client, prompt))[1] <= 1000:
         assert time.monotonic() < until, "the same prompt meets its cache"
     decision_id = asked[0]
@@ -100,7 +101,7 @@ def asked_until_it_hits(
     The second answer as a rule. An engine that a busy machine lets answer late takes no work for a moment, and the
     other one holds nothing yet.
     """
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while True:
         answer = ask_once()
         expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])

@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from simulator import parent_death
 from simulator.parent_death import die_with_parent
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 _CHILD = (
     "import os, sys, time; from simulator.parent_death import die_with_parent; "
@@ -40,10 +39,7 @@ def test_a_killed_parent_takes_its_child_along() -> None:
         assert _alive(child)
         parent.send_signal(signal.SIGKILL)
         parent.wait(timeout=PATIENCE_S)
-    deadline = time.monotonic() + 5
-    while _alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(child)
+    wait_until(lambda: not _alive(child), "the child outlives its parent")
 
 
 @pytest.mark.processes

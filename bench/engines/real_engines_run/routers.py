@@ -26,7 +26,8 @@ from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 VLLM_ROUTER = "vllm-router==0.1.17"
 OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
-_READY_S = 300.0
+READY_S = 300.0
+"""Engines are idle, and known to a router, by then."""
 
 
 def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> Snapshot:
@@ -94,7 +95,7 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
 
 def register(workers: str, urls: Sequence[str]) -> None:
     """Return once sglang-router has both engines: it drops one that does not answer its first questions in time."""
-    until = time.monotonic() + _READY_S
+    until = time.monotonic() + READY_S
     while True:
         with urllib.request.urlopen(workers, timeout=60) as answer:  # noqa: S310 - our own loopback address
             known = {each["url"].rstrip("/") for each in json.load(answer)["workers"]}

@@ -19,11 +19,11 @@ _COMMAND = [sys.executable, "-m", "simulator.engine_server"]
 
 
 def _wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert process.poll() is None, "the engine ended"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE_S) as response:
                 assert response.status == 200
                 return
         except OSError:
