@@ -41,7 +41,7 @@ MAX_ENDED = 50_000
 MAX_SPLIT = 64
 """Requests of an interval whose TTFT is split: enough for means and percentiles of some minutes."""
 FEW = 32
-"""Requests that are sent without a thread."""
+"""Decisions that are built and sent without a thread."""
 UNTOLD_FACTOR = 4
 """A request that began to answer is given so many times its reservation's time before its end counts as untold."""
 
@@ -129,8 +129,8 @@ class RequestOutbox(RequestListener):
             self._room -= sum(not record.late for record, _ in chosen)
             _note_ttft(self._ended)
             self._ended, self._rows = [], []
-            # A few take less time than it takes to hand them to a thread.
-            if ended <= FEW:
+            # A few take less time than it takes to hand them to a thread; rows are packed already.
+            if len(chosen) <= FEW:
                 self._send(chosen, rows)
             else:
                 await asyncio.to_thread(self._send, chosen, rows)
