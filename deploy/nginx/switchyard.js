@@ -114,21 +114,26 @@ function unavailable(r) {
 
 let first = true;
 let named = false;
+let whole = false;
 let tail = '';
 
 // Sees each part of an engine's answer: reports the first token at once, and keeps the usage from the last part.
-// A stream of named events begins with events without a token, such as response.created.
+// A stream of named events begins with events without a token, such as response.created. The tokens of an answer that is
+// no stream come together: their report waits until the client has them.
 function watch(r, data, flags) {
-    if (data.length && first && r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
+    if (data.length && first && !whole) {
         const text = data.toString();
         named = named || (tail === '' && text.startsWith('event:'));
-        if (!named || /^event: \S*delta/m.test(text)) {
-            first = false;
-            r.log('switchyard first_token ' + r.variables.switchyard_decision);
+        whole = tail === '' && text.startsWith('{');
+        if (!whole && (!named || /^event: \S*delta/m.test(text))) {
+            reportFirst(r);
         }
     }
     tail = (tail + data.slice(-TAIL).toString()).slice(-TAIL);
     if (flags.last || tail.includes('data: [DONE]')) {
+        if (whole && first) {
+            reportFirst(r);
+        }
         const read = count('cache_read_input_tokens');  // Anthropic's input_tokens leave them out
         const prompt = count('prompt_tokens') || count('input_tokens');
         r.variables.switchyard_whole = '1';
@@ -137,6 +142,13 @@ function watch(r, data, flags) {
         r.variables.switchyard_prompt_tokens = prompt && String(Number(prompt) + Number(read));
     }
     r.sendBuffer(data, flags);
+}
+
+function reportFirst(r) {
+    first = false;
+    if (r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
+        r.log('switchyard first_token ' + r.variables.switchyard_decision);
+    }
 }
 
 function count(name) {
