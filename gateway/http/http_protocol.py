@@ -4,14 +4,16 @@ Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are a
 and trailers over their limits with 431, and connections over theirs with 503; all are closed. Trailer
 fields are dropped: only the head says who is calling. Where the app offers a lane
 (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
-head that the parser has read on this connection before, byte for byte, it need not be asked again, and
-its answer goes out with the others of the loop's turn (gateway.http.response_batch).
+head that the parser has read on this connection before, byte for byte except for the length of the body, it need
+not be asked again, and where the body is short, its answer goes out with the others of the loop's turn
+(gateway.http.response_batch).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from typing_extensions import override
@@ -34,10 +36,10 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_TRAILER_BYTES = 8 * 1024
 MAX_KNOWN_HEADS = 32
 MAX_KNOWN_HEAD_BYTES = 2048
-MAX_KNOWN_BODY_BYTES = 8192
-"""To look for the head of a longer request, which copies its body, costs more than to parse it."""
+MAX_HELD_BODY_BYTES = 8192
+"""To read a longer body costs more than a send: its answer waits for no other."""
 _HEAD_END = b"\r\n\r\n"
-_UNKNOWN: tuple[Admission | None, int] = (None, 0)
+_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 
 
@@ -53,7 +55,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
     request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
     answered before; the chunk that a message began with; the fields that were admitted to the lane last, without
-    Content-Length, and their admission; the heads that were admitted, with their body's length; when one of them was
+    Content-Length, and their admission; the heads that were admitted, without their body's length; when one of them was
     answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
     still be held, which has to go out before anything else is written here.
     Where the connection counts towards the limit of connections, and whether it has become a websocket.
@@ -86,7 +88,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
-        self._known: dict[bytes, tuple[Admission, int]] = {}
+        self._known: dict[bytes, Admission] = {}
         self._fields: list[tuple[bytes, bytes]] = []
         self._admission: Admission | None = None
         self._batch = batch_of(self.loop)
@@ -304,26 +306,30 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _learn_head(self, admission: Admission, body: bytes) -> None:
         """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
-        if len(body) > MAX_KNOWN_BODY_BYTES:
-            return
-        head, _, rest = self._chunk.partition(_HEAD_END)
-        if rest == body and len(head) <= MAX_KNOWN_HEAD_BYTES:
+        head, start, length = _split(self._chunk)
+        if head and length == len(body) == len(self._chunk) - start and self._chunk.endswith(body):
             if len(self._known) >= MAX_KNOWN_HEADS:
                 self._known.clear()
-            self._known[head] = (admission, len(body))
+            self._known[head] = admission
 
     def _answer_known(self, data: bytes) -> bool:
         """Answer a chunk that is one whole request with a known head, past the parser; False: it has to read it."""
-        head, _, body = data.partition(_HEAD_END)
-        admission, length = self._known.get(head, _UNKNOWN)
-        if admission is None or self._lane is None or len(body) != length or not self._idle:
+        head, start, length = _split(data)
+        admission = self._known.get(head)
+        if admission is None or self._lane is None or not self._idle:
             return False
-        _, answer = self._ask(self._lane, admission, body)
+        if length > MAX_BODY_BYTES or len(data) != start + length:
+            return False
+        _, answer = self._ask(self._lane, admission, data[start:])
         if answer is None:
             del self._known[head]
             return False
-        self._batch.add(self.loop, self.transport, self._bytes_of(answer))
-        self._holds = True
+        if length <= MAX_HELD_BODY_BYTES:
+            self._batch.add(self.loop, self.transport, self._bytes_of(answer))
+            self._holds = True
+        else:
+            self._send_held()
+            self.transport.write(self._bytes_of(answer))
         self.server_state.total_requests += 1
         self._answered_s = self.loop.time()
         if self.timeout_keep_alive_task is None:
@@ -377,3 +383,16 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 def _field_bytes(name: bytes, value: bytes) -> int:
     """Return what a field takes as it is sent."""
     return len(name) + len(value) + len(b": \r\n")
+
+
+def _split(data: bytes) -> tuple[bytes, int, int]:
+    """Return the head in `data` without the digits of its Content-Length, where the body begins, and those digits.
+
+    The head is empty where it is longer than known ones may be, or has no Content-Length.
+    """
+    end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES)
+    found = _LENGTH.search(data, 0, end + 2) if end > 0 else None
+    if found is None:
+        return b"", 0, 0
+    first, last = found.span(1)
+    return data[:first] + data[last:end], end + len(_HEAD_END), int(found[1])

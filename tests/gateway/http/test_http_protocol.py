@@ -13,7 +13,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.contracts.snapshot import encode_snapshot
-from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.http.http_protocol import MAX_HELD_BODY_BYTES, GuardedHttpProtocol
 from gateway.http.request_head import RequestHead
 from gateway.http.sync_fast_path import MAX_BODY_BYTES, Admission
 from tests.gateway.raw_http import RawConnection, post
@@ -260,6 +260,43 @@ async def test_a_head_that_is_known_is_not_parsed_again(gateway: ServedGateway, 
         ids.add(headers["x-request-id"])
     assert len(ids) == 3
     assert parsed == [question]
+    await connection.close()
+
+
+async def test_a_head_is_known_whatever_the_length_of_its_body(gateway: ServedGateway, parsed: list[bytes]) -> None:
+    connection = await RawConnection.open(gateway.url)
+    first = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, first) == 200
+    for blanks in (1, 1000, MAX_BODY_BYTES - len(QUESTION)):
+        assert await ask(connection, post("/api/v1/route", QUESTION + b" " * blanks, AUTHORIZED)) == 200
+    # A long body may come in pieces, which only the parser puts together.
+    assert b"".join(parsed[1:]) in (b"", post("/api/v1/route", QUESTION.ljust(MAX_BODY_BYTES), AUTHORIZED))
+    too_long = post("/api/v1/route", QUESTION.ljust(MAX_BODY_BYTES + 1), AUTHORIZED)
+    assert await ask(connection, too_long) == 200
+    assert b"".join(parsed).endswith(too_long)
+    await connection.close()
+
+
+@pytest.mark.parametrize("length", [b"+85", b"8 5", b"0x55", b"85, 85", b"-85", b"85\r\nContent-Length: 85"])
+async def test_a_known_head_with_a_bad_length_is_rejected(gateway: ServedGateway, length: bytes) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    digits = b"%d" % len(QUESTION)
+    assert question.lower().count(b"content-length: " + digits) == 1
+    assert await ask(connection, question.replace(digits + b"\r\n", length + b"\r\n", 1)) == 400
+    await connection.close()
+
+
+async def test_short_and_long_questions_in_a_row_are_answered_in_their_order(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    short = post("/api/v1/route", QUESTION, AUTHORIZED)
+    long = post("/api/v1/route", b"{" + b" " * 2 * MAX_HELD_BODY_BYTES + QUESTION[1:], AUTHORIZED)
+    assert await ask(connection, short) == 200
+    for question in (short, long, short, long, post("/api/v1/route", b"{", AUTHORIZED)):
+        await connection.send(question)
+    async with asyncio.timeout(PATIENCE_S):
+        assert [(await connection.answer())[0] for _ in range(5)] == [200, 200, 200, 200, 400]
     await connection.close()
 
 
