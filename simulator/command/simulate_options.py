@@ -76,10 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warmup", default="0", help="first rows that no metric counts")
     add("--max-input", help="cut prompts to this many tokens")
     add("--engine-model", default="reference", help=f"one of {', '.join(ENGINE_MODELS)}")
-    add(
-        "--profile",
-        help="engine figures: a name in simulator/engine_models/profiles/ or a JSON file (default: the reference)",
-    )
+    add("--profile", help="engine figures: reference (default), h200-8b, or a JSON file")
     add(
         "--eviction",
         help=f"which cached block goes: {', '.join(EVICTIONS)} (default: the profile's, else lru)",
