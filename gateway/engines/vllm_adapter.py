@@ -268,13 +268,13 @@ class VllmAdapter:
         except OverflowError:
             raise EngineAnswerError("tokenize answered token ids outside 0 … 2³²−1") from None
 
-    async def kv_event_sources(self) -> tuple[KvEventSource, ...]:
-        """Return the engine's event sockets as seen from here, by rank; empty where it does not tell."""
+    async def kv_event_sources(self) -> tuple[KvEventSource, ...] | None:
+        """Return the engine's event sockets as seen from here, by rank; None where it does not report them."""
         try:
             answer = await self._get("/kv_event_sources", "kv_event_sources")
         except EngineAnswerError as error:
             if error.status in _NO_SUCH_PATH:
-                return ()
+                return None
             raise
         found = _decode(answer, dict[int, _Source], "kv_event_sources")
         host = urlsplit(self.url).hostname or ""

@@ -22,7 +22,7 @@ from controlplane.fleet.engine_url import CheckedUrl, rank_of, ranked_url
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import KeySource, Pool
 from controlplane.fleet.models.region import Region
-from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
+from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag, usual_ports
 from controlplane.fleet.preflight.lifecycle import register_for_preflight, start_preflight
 from controlplane.fleet.ready_engines import others_in_use
 from controlplane.fleet.topology import change_pool, create_pool, create_region
@@ -186,12 +186,13 @@ def _reject_inexact(facts: EngineFacts) -> None:
             estimable=True,
         )
     if flag := _missing_events(facts):
-        raise ConnectRejectedError(
-            "It publishes no KV events, so its cache contents are unknown.",
-            f"Add this flag to its start command: {flag}",
-            start_line=start_line(facts, flag),
-            estimable=True,
-        )
+        sentence = "It publishes no KV events, so its cache contents are unknown."
+        remedy = "Add this flag to its start command"
+        if not facts.reports_sockets:
+            ports = " or ".join(str(events) for events, _ in usual_ports(facts.url))
+            sentence = f"It does not report its KV event socket, and no publisher answers at port {ports}."
+            remedy = f"{remedy}, or register it on the Topology page with its event endpoint"
+        raise ConnectRejectedError(sentence, f"{remedy}: {flag}", start_line=start_line(facts, flag), estimable=True)
     if not facts.tokenizes:
         raise ConnectRejectedError(
             "It has no /tokenize, from which token blocks are cut.",

@@ -62,6 +62,8 @@ class EngineFacts:
     """What it was started to do of each request, where it says so."""
     sockets: tuple[KvEventSource, ...] = ()
     """Where each of its ranks publishes and replays."""
+    reports_sockets: bool = True
+    """False: vLLM before 0.31, whose sockets are looked for at the usual ports."""
 
     def of_rank(self, rank: int) -> EngineFacts:
         """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
@@ -121,7 +123,8 @@ class _Engine(EngineUnderTest):
         self._served_model = own.id
         version = (await self.told("/version", _Version) or _Version()).version
         metrics, info = await self.sizes()
-        sources = await self.kv_event_sources()
+        told_ranks = info.dp_size if info else metrics.ranks if metrics else 1
+        sources, reported = ((), True) if info else await self.event_sources(told_ranks)
         events, replay = _endpoints(sources, info, self.url)
         return EngineFacts(
             url=url,
@@ -133,12 +136,13 @@ class _Engine(EngineUnderTest):
             context_tokens=own.max_model_len,
             block_tokens=info.page_size if info else metrics.block_size if metrics else None,
             kv_tokens=info.max_total_num_tokens if info else metrics.kv_tokens if metrics else None,
-            ranks=max(len(sources), info.dp_size if info else metrics.ranks if metrics else 1),
+            ranks=max(len(sources), told_ranks),
             events=events,
             replay=replay,
             tokenizes=await self._tokenizes(),
             role=_role(info),
             sockets=sources,
+            reports_sockets=reported,
         )
 
     async def _tokenizes(self) -> bool:

@@ -18,7 +18,7 @@ import aiohttp
 from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.fleet.preflight.engine import EngineUnderTest
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
-from controlplane.fleet.preflight.events import EventEar, ExpectedBlocks
+from controlplane.fleet.preflight.events import HANDSHAKE_S, EventEar, ExpectedBlocks
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from kvstore.keys.block_keys import key_seed, token_block_keys
@@ -27,7 +27,6 @@ from routing.values.counted import count
 STEP_S = 25.0
 """Longest that one step may take: two texts are tokenised, answered and listened for."""
 ANSWER_S = 2.0
-HANDSHAKE_S = 2.0
 SETTLE_S = 0.1
 """A subscription reaches the publisher shortly after the handshake."""
 HEAR_S = 3.0
@@ -252,7 +251,7 @@ class EnginePreflight:
         return Step(key="events", state=OK, sentence=f"Event socket {self.source.endpoint} {how}.", remedy=remark)
 
     async def _discovered(self) -> EventSource:
-        found = await self._engine.kv_event_sources()
+        found, _ = await self._engine.event_sources((self._subject.rank or 0) + 1)
         sources = [each for each in found if self._subject.rank in (None, each.data_parallel_rank)]
         if not sources:
             raise PreflightFailedError(

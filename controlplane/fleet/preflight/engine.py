@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from controlplane.fleet.preflight.events import sources_at_usual_ports
 from gateway.engines.engine_metrics import EngineMetrics
-from gateway.engines.vllm_adapter import MAX_INFO_BYTES, EngineAnswerError, VllmAdapter
+from gateway.engines.vllm_adapter import MAX_INFO_BYTES, EngineAnswerError, KvEventSource, VllmAdapter
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
@@ -90,6 +91,13 @@ class EngineUnderTest(VllmAdapter):
             if (info := await self.told(path, ServerInfo)) and info.page_size:
                 return metrics, info
         return metrics, None
+
+    async def event_sources(self, ranks: int) -> tuple[tuple[KvEventSource, ...], bool]:
+        """Return its event sockets by rank, and whether it reports them; else they are those at the usual ports."""
+        reported = await self.kv_event_sources()
+        if reported is not None:
+            return reported, True
+        return await sources_at_usual_ports(self.url, ranks), False
 
     async def told(self, path: str, kind: type[Wanted]) -> Wanted | None:
         """Return the answer of a path that not every engine has; None where it has none for us."""

@@ -7,12 +7,12 @@ from shlex import quote
 from urllib.parse import urlsplit
 
 _MOST = 65_535
-_USUAL = 5557
+_DEFAULT = 5557
 
 
 def events_flag(url: str, *, sglang: bool = False) -> str:
     """Return the flag that makes the engine at `url` publish KV events, quoted for a shell."""
-    events, replay = _ports(urlsplit(url).port or 8000)
+    events, replay = usual_ports(url)[0]
     config: dict[str, object] = {} if sglang else {"enable_kv_cache_events": True}
     config |= {"publisher": "zmq", "endpoint": f"tcp://*:{events}", "replay_endpoint": f"tcp://*:{replay}"}
     return f"--kv-events-config {quote(json.dumps(config, separators=(',', ':')))}"
@@ -23,7 +23,11 @@ def block_size_flag(tokens: int, *, sglang: bool = False) -> str:
     return f"{'--page-size' if sglang else '--block-size'} {tokens}"
 
 
-def _ports(http: int) -> tuple[int, int]:
-    """Return ports for events and replay that differ between engines of one host as their HTTP ports do."""
-    events, replay = http + 10_000, http + 20_000
-    return (events, replay) if replay <= _MOST else (_USUAL, _USUAL + 1)
+def usual_ports(url: str) -> list[tuple[int, int]]:
+    """Return the ports for events and replay that an engine at `url` may have: those of our flag, then vLLM's default.
+
+    Ours differ between engines of one host as their HTTP ports do.
+    """
+    http = urlsplit(url).port or 8000
+    own = [(http + 10_000, http + 20_000)] if http + 20_000 <= _MOST else []
+    return [*own, (_DEFAULT, _DEFAULT + 1)]

@@ -7,14 +7,19 @@ import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
+from controlplane.fleet.engine_url import bracketed
+from controlplane.fleet.preflight.engine_flags import usual_ports
+from gateway.engines.vllm_adapter import KvEventSource
 from kvstore.events.engine_block_map import EngineBlockMap
 from kvstore.events.kv_events import BlockStored, UnreadableEventError, decode_batch
 
+HANDSHAKE_S = 2.0
 MAX_BATCH_BYTES = 16 << 20
 MAX_BLOCKS = 100_000
 _FRAMES = 3
@@ -56,16 +61,17 @@ class ExpectedBlocks:
 
 
 class EventEar:
-    """A subscription to one event socket, as an async context."""
+    """A subscription to one event socket, as an async context; with DEALER, a connection to a replay socket."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, kind: int = zmq.SUB) -> None:
         self._endpoint = endpoint
         self._context = zmq.asyncio.Context(io_threads=1)
-        self._socket: zmq.asyncio.Socket = self._context.socket(zmq.SUB)
+        self._socket: zmq.asyncio.Socket = self._context.socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BATCH_BYTES)
         self._socket.setsockopt(zmq.RCVHWM, 1000)
-        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        if kind == zmq.SUB:
+            self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         self._monitor: zmq.asyncio.Socket = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 
     async def __aenter__(self) -> Self:
@@ -101,3 +107,36 @@ class EventEar:
                     frames = await self._socket.recv_multipart()
                     if len(frames) == _FRAMES:
                         blocks.take(frames[-1])
+
+
+async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, ...]:
+    """Return the event sockets of an engine that does not report them, if all its ranks publish at the usual ports.
+
+    vLLM reports them since 0.31. A rank's ports are those of rank 0 plus its number. That a publisher answers does not
+    prove that it is this engine's; the preflight does, by the blocks of a random text.
+    """
+    for events, replay in usual_ports(url):
+        found = [await _source(url, events + rank, replay + rank, rank) for rank in range(ranks)]
+        if None not in found:
+            return tuple(each for each in found if each is not None)
+    return ()
+
+
+async def _source(url: str, events: int, replay: int, rank: int) -> KvEventSource | None:
+    host = f"tcp://{bracketed(urlsplit(url).hostname or '')}"
+    if not await _answers(f"{host}:{events}", zmq.SUB):
+        return None
+    replays = await _answers(f"{host}:{replay}", zmq.DEALER)
+    return KvEventSource(f"{host}:{events}", f"{host}:{replay}" if replays else "", rank)
+
+
+async def _answers(endpoint: str, kind: int) -> bool:
+    try:
+        # ZeroMQ would go on trying where nobody listens.
+        async with asyncio.timeout(HANDSHAKE_S):
+            _, writer = await asyncio.open_connection(urlsplit(endpoint).hostname, urlsplit(endpoint).port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    async with EventEar(endpoint, kind) as ear:
+        return await ear.connect(HANDSHAKE_S)

@@ -268,5 +268,9 @@ async def test_event_sources_are_seen_from_here(adapter: VllmAdapter, engine: Fa
     )
 
 
-async def test_an_engine_that_tells_no_event_sources_has_none(adapter: VllmAdapter) -> None:
+async def test_an_engine_without_event_sources_differs_from_one_that_does_not_report_them(
+    adapter: VllmAdapter, engine: FakeEngine
+) -> None:
+    assert await adapter.kv_event_sources() is None
+    engine.set("/kv_event_sources", 200, b"{}")
     assert await adapter.kv_event_sources() == ()

@@ -139,6 +139,14 @@ def test_without_kv_events_it_names_the_one_flag() -> None:
     assert not Pool.objects.exists()
 
 
+def test_where_vllm_reports_no_socket_it_says_where_it_looked() -> None:
+    rejection = refused(replace(FACTS, events="", reports_sockets=False))
+    assert rejection.sentence == (
+        "It does not report its KV event socket, and no publisher answers at port 18000 or 5557."
+    )
+    assert "register it on the Topology page" in rejection.remedy and "--kv-events-config '{" in rejection.remedy
+
+
 RANKED = replace(
     FACTS,
     ranks=2,

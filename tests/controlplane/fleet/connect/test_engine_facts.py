@@ -7,11 +7,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+import zmq
 
 from bench.live.loopback_ports import free_ports
 from controlplane.fleet.connect.connection import start_line
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
+from controlplane.fleet.preflight import events as preflight_events
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
 from tests.controlplane.automation.actuators.http_exchange import Answerer, http_server
@@ -151,6 +153,35 @@ async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dic
 async def test_where_nobody_listens_it_says_so() -> None:
     with pytest.raises(ConnectRejectedError, match="connection refused"):
         await at(f"http://127.0.0.1:{free_ports(1)[0]}")
+
+
+@pytest.mark.parametrize("replays", [True, False])
+async def test_sockets_that_vllm_does_not_report_are_found_at_the_usual_ports(
+    monkeypatch: pytest.MonkeyPatch, replays: bool
+) -> None:
+    events, replay = free_ports(2)
+    monkeypatch.setattr(preflight_events, "usual_ports", lambda url: [(free_ports(1)[0], replay), (events, replay)])
+    with zmq.Context() as context, context.socket(zmq.PUB) as publisher, context.socket(zmq.ROUTER) as router:
+        publisher.bind(f"tcp://127.0.0.1:{events}")
+        if replays:
+            router.bind(f"tcp://127.0.0.1:{replay}")
+        one_rank = "".join(line for line in VLLM_METRICS.splitlines(True) if 'engine="1"' not in line)
+        facts = await asked({**VLLM, "/kv_event_sources": 404, "/metrics": one_rank})
+    assert facts.events == f"tcp://127.0.0.1:{events}"
+    assert facts.replay == (f"tcp://127.0.0.1:{replay}" if replays else "")
+    assert not facts.reports_sockets
+
+
+async def test_what_listens_at_a_usual_port_and_is_no_publisher_is_not_taken_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, replay = free_ports(2)
+    monkeypatch.setattr(preflight_events, "usual_ports", lambda url: [(events, replay)])
+    monkeypatch.setattr(preflight_events, "HANDSHAKE_S", 0.2)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.bind(f"tcp://127.0.0.1:{events}")
+        facts = await asked({**VLLM, "/kv_event_sources": 404})
+    assert (facts.events, facts.replay, facts.sockets) == ("", "", ())
 
 
 async def test_the_start_line_of_vllm_has_all_that_it_told_and_the_flag() -> None:
