@@ -245,6 +245,7 @@ def main() -> int:
     targets = {
         "wrong": Target(value=float(len(wrong)), op="<=", target=0.0),
         "lost": Target(value=figures["lost"] + figures["decisions_lost"], op="<=", target=0.0),
+        "decisions_refused": Target(value=figures["decisions_refused"], op="<=", target=0.0),
         "decision_p99_ratio": Target(value=figures["decision_p99_ratio"], op="<=", target=3.0),
         "orphans": Target(value=figures["orphans"], op="<=", target=0.0),
         "peak_mib": Target(value=figures["peak_mib"], op="<=", target=MEMORY_MIB),

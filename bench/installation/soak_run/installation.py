@@ -85,7 +85,7 @@ class Installation:
             if name != "web-0":
                 self.start(name)
         self.manage("shell", "--no-imports", "-c", _SEED.format(model=MODEL, ports=self._engine_ports, hook=hook))
-        key = self.manage("create_api_key", "--name", "soak").split()[0]
+        key = self.manage("create_api_key", "--name", "soak", "--scopes", "infer", "route").split()[0]
         for url in (*self.gateway_urls, *self.web_urls):
             self._wait_until_it_serves(url)
         return key
