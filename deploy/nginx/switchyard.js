@@ -114,24 +114,24 @@ function unavailable(r) {
 
 let first = true;
 let named = false;
-let whole = false;
+let unstreamed = false;
 let tail = '';
 
 // Sees each part of an engine's answer: reports the first token at once, and keeps the usage from the last part.
 // A stream of named events begins with events without a token, such as response.created. The tokens of an answer that is
 // no stream come together: their report waits until the client has them.
 function watch(r, data, flags) {
-    if (data.length && first && !whole) {
+    if (data.length && first && !unstreamed) {
         const text = data.toString();
         named = named || (tail === '' && text.startsWith('event:'));
-        whole = tail === '' && text.startsWith('{');
-        if (!whole && (!named || /^event: \S*delta/m.test(text))) {
+        unstreamed = tail === '' && text.startsWith('{');
+        if (!unstreamed && (!named || /^event: \S*delta/m.test(text))) {
             reportFirst(r);
         }
     }
     tail = (tail + data.slice(-TAIL).toString()).slice(-TAIL);
     if (flags.last || tail.includes('data: [DONE]')) {
-        if (whole && first) {
+        if (unstreamed && first) {
             reportFirst(r);
         }
         const read = count('cache_read_input_tokens');  // Anthropic's input_tokens leave them out

@@ -20,7 +20,13 @@ from simulator.command.gateway_options import add_gateway_arguments, with_gatewa
 from simulator.command.option_values import OptionValues
 from simulator.command.simulate_requests import add_request_arguments, pattern_of, settings_of
 from simulator.engine_cache.evictions import EVICTIONS
-from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
+from simulator.engine_models.engine_profile import (
+    EngineProfile,
+    UnreadableProfileError,
+    profile_named,
+    profile_names,
+    read_profile,
+)
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.runs.policy_file import UnreadablePolicyError, read_automation, read_policy
 from simulator.runs.run_task import RunTask
@@ -76,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warmup", default="0", help="first rows that no metric counts")
     add("--max-input", help="cut prompts to this many tokens")
     add("--engine-model", default="reference", help=f"one of {', '.join(ENGINE_MODELS)}")
-    add("--profile", help="engine figures: reference (default), h200-8b, or a JSON file")
+    add("--profile", help=f"engine figures: {', '.join(profile_names())}, or a JSON file (default: the reference)")
     add(
         "--eviction",
         help=f"which cached block goes: {', '.join(EVICTIONS)} (default: the profile's, else lru)",

@@ -131,9 +131,14 @@ def profile_faults(document: object) -> list[str]:
     return faults
 
 
+def profile_names() -> list[str]:
+    """Return the names of the profiles in profiles/ beside this file."""
+    return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
 def profile_named(name: str) -> EngineProfile:
     """Return the profile of that name in profiles/ beside this file; raises UnreadableProfileError that lists them."""
-    known = sorted(path.stem for path in PROFILES.glob("*.json"))
+    known = profile_names()
     if name not in known:
         raise UnreadableProfileError(f"unknown profile {name!r}; known profiles: {', '.join(known)}")
     return read_profile(PROFILES / f"{name}.json")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
-from bench.engines.profile.torch_model import SHAPES, ModelShape
+from bench.engines.profile.torch_model import ModelShape
 
 CONTEXT_TOKENS = 32_768
 
@@ -27,7 +26,3 @@ def shaped(model: Path, shape: ModelShape, folder: Path) -> Path:
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | sizes))
     return folder
-
-
-if __name__ == "__main__":
-    print(shaped(Path(sys.argv[1]), SHAPES[sys.argv[2]], Path(sys.argv[3])))

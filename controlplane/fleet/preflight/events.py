@@ -116,18 +116,21 @@ async def sources_at_usual_ports(url: str, ranks: int) -> tuple[KvEventSource, .
     prove that it is this engine's; the preflight does, by the blocks of a random text.
     """
     for events, replay in usual_ports(url):
-        found = [await _source(url, events + rank, replay + rank, rank) for rank in range(ranks)]
-        if None not in found:
-            return tuple(each for each in found if each is not None)
+        found: list[KvEventSource] = []
+        # One that is missing ends the search there: behind a firewall each takes as long as a handshake may.
+        while len(found) < ranks and (source := await _source(url, events, replay, len(found))):
+            found.append(source)
+        if len(found) == ranks:
+            return tuple(found)
     return ()
 
 
 async def _source(url: str, events: int, replay: int, rank: int) -> KvEventSource | None:
     host = f"tcp://{bracketed(urlsplit(url).hostname or '')}"
-    if not await _answers(f"{host}:{events}", zmq.SUB):
+    endpoint, replay_endpoint = f"{host}:{events + rank}", f"{host}:{replay + rank}"
+    if not await _answers(endpoint, zmq.SUB):
         return None
-    replays = await _answers(f"{host}:{replay}", zmq.DEALER)
-    return KvEventSource(f"{host}:{events}", f"{host}:{replay}" if replays else "", rank)
+    return KvEventSource(endpoint, replay_endpoint if await _answers(replay_endpoint, zmq.DEALER) else "", rank)
 
 
 async def _answers(endpoint: str, kind: int) -> bool:
