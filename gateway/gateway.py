@@ -58,6 +58,8 @@ KV_ORDERS_S = 1.0
 """Orders that move KV blocks are judged and told so often."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
+_IDLE_S = 4.0
+"""How long an idle connection is kept: vLLM and SGLang close theirs after 5 s, and a request sent then would fail."""
 
 
 class Gateway:
@@ -430,7 +432,7 @@ class Gateway:
 
 def _make_session(settings: GatewaySettings) -> aiohttp.ClientSession:
     """Return a session without limit of connections, cookies, proxies of the environment or decompression."""
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=_IDLE_S)
     return aiohttp.ClientSession(
         connector=connector,
         auto_decompress=False,

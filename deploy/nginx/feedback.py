@@ -35,7 +35,7 @@ def _end(line: dict[str, str]) -> Report:
     status, tried = int(line["status"]), line["upstream"].split(", ")
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):
-        verb = "fail"  # a backup took it: its own engine accepted no connection
+        verb = "fail"  # a backup took it: its own engine accepted no connection, or closed it without an answer
     elif status >= 500:
         verb = "fail"
     elif status >= 400 or not line["whole"]:

@@ -146,7 +146,8 @@ function watch(r, data, flags) {
 
 function reportFirst(r) {
     first = false;
-    if (r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
+    // All that were tried, the one that answers last.
+    if (r.status < 400 && r.variables.upstream_addr.split(', ').pop() === r.variables.switchyard_address) {
         r.log('switchyard first_token ' + r.variables.switchyard_decision);
     }
 }

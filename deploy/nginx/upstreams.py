@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 BACKUPS = 2
-"""Engines of the pool that take a request which its own engine does not accept the connection for."""
-KEEPALIVE = 32
+"""Engines of the pool that take a request whose own engine accepts no connection, or closes it without an answer."""
+KEEPALIVE = "keepalive 32; keepalive_timeout 4s;"
+"""vLLM and SGLang close connections that are idle for 5 s, and a request sent at that moment has to be retried."""
 _PLAIN = re.compile(r"http://((?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d+)/?")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -52,7 +53,7 @@ def _upstreams(pools: Sequence[Pool]) -> list[str]:
 
 
 def _upstream(name: str, servers: Sequence[str]) -> str:
-    return f"upstream {name} {{ {' '.join(servers)} keepalive {KEEPALIVE}; }}"
+    return f"upstream {name} {{ {' '.join(servers)} {KEEPALIVE} }}"
 
 
 def _maps(pools: Sequence[Pool]) -> list[str]:

@@ -57,6 +57,13 @@ async def serves_other_apis(proxy: str, gateway: ServedGateway, engines: Sequenc
     assert (await ask(proxy, {"model": MODEL, "input": 7}, "/v1/responses"))[0] == 400
 
 
+async def outlives_kept_connections(proxy: str, engine: ScriptedEngine) -> None:
+    """Check that no client sees an engine close an idle connection at the moment of its request."""
+    engine.serves_once = True
+    for _ in range(4):
+        assert (await ask(proxy, CHAT))[0] == 200
+
+
 async def takes_requests_to_ranks(proxy: str, engine: ScriptedEngine) -> None:
     """Check that each request reaches the rank that was decided, whatever the client wishes.
 

@@ -20,7 +20,7 @@ require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
-from tests.deploy.behind import CHAT, ask, counted, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import CHAT, ask, counted, outlives_kept_connections, serves_other_apis, takes_requests_to_ranks
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
 from tests.patience import PATIENCE_S
@@ -151,6 +151,18 @@ async def test_rejections_and_errors_of_engines_are_told_apart(
             each.status = 500
         assert (await ask(proxy.url, CHAT))[0] == 500
         await counted(gateway, failed=1)
+
+
+async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path) as gateway,
+        served_picker(settings(gateway.url)) as (_, port),
+        envoy(tmp_path, port, [engine.url] * 2) as proxy,
+    ):
+        await proxy.counts("cluster.endpoint_picker.membership_healthy", 1)
+        await outlives_kept_connections(proxy.url, engine)
+        await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
 
 
 async def test_without_a_picker_the_engines_take_turns_and_envoy_counts_it(

@@ -15,7 +15,7 @@ import pytest
 
 from bench.live.loopback_ports import free_port
 from gateway.base.settings import GatewaySettings
-from tests.deploy.behind import CHAT, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import CHAT, ask, counted, lists_models, outlives_kept_connections, serves_other_apis, takes_requests_to_ranks
 from tests.deploy.real_proxy import ROOT, binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -161,6 +161,16 @@ async def test_an_engine_that_takes_no_connection_is_reported(tmp_path: Path) ->
         await engine.stop()
         assert (await ask(proxy.url, CHAT))[0] == 503
         await counted(gateway, completed=1, first_tokens=1, cached_tokens=64, failed=1)
+
+
+async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path) as gateway,
+        haproxy(tmp_path, gateway.url) as proxy,
+    ):
+        await outlives_kept_connections(proxy.url, engine)
+        await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
 
 
 async def test_rejections_and_their_retry_after_reach_the_client(

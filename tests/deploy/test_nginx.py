@@ -17,7 +17,15 @@ from aiohttp import web
 from bench.gateway.proxy_run.nginx_folder import nginx_folder
 from bench.live.loopback_ports import free_port
 from deploy.nginx.agent import Agent, Settings
-from tests.deploy.behind import CHAT, ask, counted, lists_models, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import (
+    CHAT,
+    ask,
+    counted,
+    lists_models,
+    outlives_kept_connections,
+    serves_other_apis,
+    takes_requests_to_ranks,
+)
 from tests.deploy.real_proxy import binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -194,6 +202,14 @@ async def test_an_engine_that_takes_no_connection_is_stood_in_for_and_reported(
             assert (await ask(proxy.url, CHAT))[0] == 200
             assert len(engines[1].bodies) == 1
             await counted(gateway, failed=1)
+
+
+async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path / "state") as gateway:
+        async with nginx(tmp_path, gateway.url, fleet_of([engine])) as proxy:
+            await outlives_kept_connections(proxy.url, engine)
+            await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
 
 
 async def test_rejections_and_their_retry_after_reach_the_client(

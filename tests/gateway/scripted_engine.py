@@ -31,6 +31,9 @@ class ScriptedEngine:
         self.cached_tokens: int | None = 64
         self.die_before_first_byte = False
         self.die_after_chunks: int | None = None
+        self.serves_once = False
+        """Each connection serves one request and is dropped when the next one arrives, as if it had been idle too long."""
+        self._served: set[asyncio.Transport | None] = set()
         self.stall = False
         self.paused = False
         """Says so, and stalls, while its health is fine."""
@@ -139,7 +142,8 @@ class ScriptedEngine:
             raise
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        if self.die_before_first_byte:
+        used, self._served = request.transport in self._served, {*self._served, request.transport}
+        if self.die_before_first_byte or (self.serves_once and used):
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
