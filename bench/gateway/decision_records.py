@@ -4,8 +4,8 @@ CPU: the gateway's app decides and completes requests (24 block hashes, 32 engin
 with and without the listener that records. Without it is the decision's cost. Recording, in the gateway, is the
 difference and what each interval adds: sampling, records, the bus. Storing, in the jobs process, is regret, segments
 and index rows; `whole` is both. Every request's traffic is recorded; once at a full gateway's rate, of whose decisions
-the default keeps 50 per second, and once with every decision kept. CPU time of the whole process, medians of rounds;
-`traffic`: with no decision kept.
+the default keeps 50 per second, and once with every decision kept. CPU time of the whole process; medians of pairs of
+slices and of intervals; `traffic`: with no decision kept.
 
 Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
 the default budget and once with one that it does not fit into. The same hour of traffic likewise.
@@ -63,6 +63,7 @@ RATE_PER_S = 2000
 """Requests per second of a gateway that has much to do; what it keeps is bounded by the setting."""
 KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
+SLICE = 100
 SETTLE_S = 0.05
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
@@ -119,45 +120,61 @@ class Gate:
         return time.process_time() - begin
 
 
-async def cost_us(
-    gate: Gate, rate: int, kept_per_s: float, records: list[StoredDecision]
-) -> tuple[float, float, float]:
-    """Return the CPU microseconds per request of deciding, of recording in the gateway, and of storing in jobs.
+class Costs:
+    """CPU seconds per request, each list a sample per slice, interval or round."""
 
-    `records` gets the first decisions of those that were kept.
-    """
+    def __init__(self) -> None:
+        self.deciding: list[float] = []
+        self.recording: list[float] = []
+        self.flushing: list[float] = []
+        self.storing: list[float] = []
+
+    def figures(self, name: str) -> dict[str, float]:
+        """Return their medians, in microseconds, and the shares of deciding."""
+        deciding, recording, flushing, storing = (
+            statistics.median(each) * 1e6 for each in (self.deciding, self.recording, self.flushing, self.storing)
+        )
+        recording += flushing
+        return {
+            f"decision_us_{name}": round(deciding, 2),
+            f"recording_us_{name}": round(recording, 2),
+            f"storing_us_{name}": round(storing, 2),
+            f"recording_share_{name}": round(recording / deciding, 4),
+            f"whole_share_{name}": round((recording + storing) / deciding, 4),
+        }
+
+
+async def spend(gate: Gate, rate: int, kept_per_s: float, costs: Costs, records: list[StoredDecision]) -> None:
+    """Decide and record some intervals' requests, then store them; `records` gets the first decisions that are kept."""
     from controlplane.request_log.store.segments import store
 
     heard: list[bytes] = []
-    outbox, per_interval = gate.gateway.requests, rate // 2
+    outbox, per_interval, slices = gate.gateway.requests, rate // 2, max(1, rate // 2 // SLICE)
     unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
-    deciding_s = recording_s = storing_s = 0.0
-    requests = 0
-    for number in range(INTERVALS):
-        # In turns, first one and then the other, so that neither has the better moment.
-        for recorded in (True, False) if number // 2 % 2 else (False, True):
-            spent_s = gate.decide(gate.bodies(per_interval), recorded=recorded)
-            deciding_s += 0.0 if recorded else spent_s
-            recording_s += spent_s if recorded else -spent_s
+    few = per_interval // slices
+    for _ in range(INTERVALS):
+        for _ in range(slices):
+            # In turns, first one and then the other, so that neither has the better moment.
+            first = bool(len(costs.deciding) % 2)
+            spent_s = {recorded: gate.decide(gate.bodies(few), recorded=recorded) for recorded in (first, not first)}
+            costs.deciding.append(spent_s[False] / few)
+            costs.recording.append((spent_s[True] - spent_s[False]) / few)
         # Probes and the like are due by now, and would be taken for recording.
         await asyncio.sleep(SETTLE_S)
         # What an interval leaves room for, however fast the intervals follow each other here.
         outbox._kept_per_s, outbox._room = 0.0, kept_per_s / 2
         begin = time.process_time()
         await outbox.flush()
-        recording_s += time.process_time() - begin
-        if number % 2:
-            begin = time.process_time()
-            requests += store(heard).requests
-            storing_s += time.process_time() - begin
-            for batch in heard if len(records) < SAMPLES else ():
-                records += decode_decisions(decode_batch(batch).decisions)
-            heard.clear()
+        costs.flushing.append((time.process_time() - begin) / per_interval)
     unsubscribe()
+    # Another process does this: here it comes last, so that the gateway finds its caches as it left them.
+    begin = time.process_time()
+    requests = store(heard).requests
+    costs.storing.append((time.process_time() - begin) / requests)
     if requests != per_interval * INTERVALS:
         raise RuntimeError(f"{requests} of {per_interval * INTERVALS} requests were recorded")
-    total = requests / 1e6
-    return deciding_s / total, recording_s / total, storing_s / total
+    for batch in heard if len(records) < SAMPLES else ():
+        records += decode_decisions(decode_batch(batch).decisions)
 
 
 async def recording(figures: dict[str, float]) -> list[StoredDecision]:
@@ -184,13 +201,10 @@ async def recording(figures: dict[str, float]) -> list[StoredDecision]:
             ("sampled", RATE_PER_S, KEPT_PER_S),
             ("all_kept", KEPT_PER_S, KEPT_PER_S),
         ):
-            rounds = [await cost_us(gate, rate, kept_per_s, records) for _ in range(ROUNDS + 1)][1:]
-            figures[f"decision_us_{name}"] = round(statistics.median(each[0] for each in rounds), 2)
-            figures[f"recording_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
-            figures[f"storing_us_{name}"] = round(statistics.median(each[2] for each in rounds), 2)
-            figures[f"recording_share_{name}"] = round(statistics.median(each[1] / each[0] for each in rounds), 4)
-            whole = [(each[1] + each[2]) / each[0] for each in rounds]
-            figures[f"whole_share_{name}"] = round(statistics.median(whole), 4)
+            costs = Costs()
+            for _ in range(ROUNDS):
+                await spend(gate, rate, kept_per_s, costs, records)
+            figures.update(costs.figures(name))
         await gateway.stop()
     health.close()
     return records
