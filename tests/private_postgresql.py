@@ -43,11 +43,11 @@ def own_database(server: str) -> Iterator[str]:
     """Make a database for the block and drop it afterwards; returns its URL."""
     name = f"switchyard_grown_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        connection.execute(f'CREATE DATABASE "{name}"')
         try:
             yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
         finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[call-overload]
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def _go_without() -> NoReturn:
@@ -86,7 +86,8 @@ class PrivatePostgresql:
             [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync"],
             check=True, user=self._user, cwd="/", stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        self._command = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
+        where = ["-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""]
+        self._command = [str(programs / "postgres"), *where, "-F"]
         self._server: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -40,7 +40,8 @@ class Program:
     @property
     def secrets(self) -> dict[str, Any]:
         """Login and API key of the first run."""
-        return json.loads((self.state_dir / "first_run.json").read_text())
+        told: dict[str, Any] = json.loads((self.state_dir / "first_run.json").read_text())
+        return told
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """Read from its database."""

@@ -154,8 +154,8 @@ def _rotated(names: list[str], by: int) -> list[str]:
 def verdict(found: Mapping[str, Mapping[float, Sequence[RunFigures]]]) -> tuple[dict[str, float], float]:
     """Return the figures by name, and our median lead over the best rival at the rate that counts."""
     told: dict[str, float] = {}
-    for name, rates in found.items():
-        for rate, runs in rates.items():
+    for name, by_rate in found.items():
+        for rate, runs in by_rate.items():
             for field in ("ttft_p50_s", "ttft_p90_s", "cached_share", "on_time_share", "failed"):
                 values = sorted(float(getattr(each, field)) for each in runs)
                 head = f"{name}_{rate:g}_{field}"

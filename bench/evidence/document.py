@@ -9,6 +9,7 @@ from types import ModuleType
 
 from django.conf import settings
 from django.template import Context, Engine
+from typing_extensions import override
 
 from bench.evidence.chapters import setting, verdicts
 from bench.evidence.chapters.automation import elasticity, health, live, pd_ratio, rebalance, steering_live
@@ -56,9 +57,11 @@ CHAPTERS = (
 class _Missing(str):
     """Makes a template that names an unknown figure fail; Django would leave a gap."""
 
+    @override
     def __contains__(self, _: object) -> bool:
         return True
 
+    @override
     def __mod__(self, name: object) -> str:
         raise LookupError(f"the chapter's figures have no {name}")
 
@@ -95,7 +98,8 @@ def _template(chapter: ModuleType) -> str:
 
 
 def _rendered(engine: Engine, chapter: str, figures: dict[str, object]) -> str:
-    return engine.get_template(f"{chapter}.md").render(Context(figures, autoescape=False))
+    rendered: str = engine.get_template(f"{chapter}.md").render(Context(figures, autoescape=False))
+    return rendered
 
 
 def _numbered(chapters: str) -> str:

@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import uvloop
+from typing_extensions import override
 
 from bench.live.decision_api_server import API_KEY, ENGINES, HASHES, MODEL, hash_groups, shared_hashes
 from bench.report import Target, command_line, write_report
@@ -51,13 +52,16 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         self._batch: Batch | None = None
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         if self._batch is not None:
             self._batch.fail(ConnectionError("the server closed the connection"))
 
+    @override
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, separator, body = self._buffer.partition(b"\r\n\r\n")

@@ -22,7 +22,7 @@ import uuid
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Gate:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.app = GatewayApp(gateway)
-        self.desk: Any = self.app._route_api._lifecycle
+        self.desk = cast(Any, self.app._route_api._lifecycle)
         # Rounds of decisions without a pause are the load here, and no reason to reject any.
         self.desk.reject_if_late = lambda *_: None
         self.told = self.desk._tell

@@ -101,12 +101,12 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
     ours = nginx_folder(folders["decided"], decided, f"127.0.0.1:{gateway}", changes)
     feedback, upstreams = folders["decided"] / "switchyard-nginx.sock", folders["decided"] / "upstreams.conf"
     command = [nginx, "-p", str(ours.parent), "-c", str(ours)]
-    agent = [
+    agent: list[str | Path] = [
         sys.executable, "-m", "deploy.nginx", "--url", f"http://127.0.0.1:{gateway}",
         "--management-url", f"http://127.0.0.1:{one}", "--upstreams", upstreams, "--feedback", feedback,
         "--reload", " ".join([*command, "-s", "reload"]),
     ]  # fmt: skip
-    router = [
+    router: list[str | Path] = [
         peer, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(routed),
         "--worker-urls", f"http://127.0.0.1:{one}", f"http://127.0.0.1:{two}", "--policy", "cache_aware",
         "--prometheus-port", str(metrics), "--prometheus-host", "127.0.0.1", "--log-level", "error",

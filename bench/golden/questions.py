@@ -175,13 +175,14 @@ def ask_proxy(asker: Asker) -> None:
     messages: dict[str, Any] = {"messages": CHAT["messages"], "max_tokens": 4}
     pair = {"text_1": "one", "text_2": "two"}
     ranked = {"query": "one", "documents": ["two", "three"]}
-    for path, body in (
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/v1/responses", answers), ("/v1/responses", {**answers, "stream": True}), ("/v1/responses", {}),
         ("/v1/messages", messages), ("/v1/messages", {**messages, "stream": True}), ("/v1/messages", {}),
         ("/v1/messages/count_tokens", messages), ("/v1/embeddings", {"input": "hello"}), ("/v1/embeddings", {}),
         ("/rerank", ranked), ("/v1/rerank", ranked), ("/score", pair), ("/v1/score", pair),
         ("/tokenize", {"prompt": "hello"}), ("/detokenize", {"tokens": [1, 2]}),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for path, body in asked:
         note("POST", path, {"model": MODEL, **body}, "infer")
         if body:
             note("POST", path, {"model": "none", **body}, "infer")

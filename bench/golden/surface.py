@@ -46,8 +46,10 @@ def metrics(state_dir: Path) -> list[dict[str, Any]]:
     gateway = _gateway(state_dir)
     registry = gateway.metrics.registry
     WakeUpAge(registry, InProcessBus())
-    state = SimpleNamespace(connected=True, since_s=0.0, connections=0, dropped=0, unreadable=0)
-    BusMetrics(registry, SimpleNamespace(state=state))
+    bus: Any = SimpleNamespace(
+        state=SimpleNamespace(connected=True, since_s=0.0, connections=0, dropped=0, unreadable=0)
+    )
+    BusMetrics(registry, bus)
     found = [
         {
             "name": family.name,

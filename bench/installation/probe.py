@@ -11,6 +11,7 @@ import multiprocessing
 import statistics
 import time
 from collections import Counter
+from functools import partial
 from multiprocessing.connection import Connection
 
 import uvloop
@@ -73,6 +74,10 @@ def _serve(tell: Connection) -> None:
     uvloop.run(serve())
 
 
+def _every(entries: list[EngineEntry], shard: int) -> list[EngineEntry]:
+    return entries[shard::SHARDS]
+
+
 async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, list[int], Counter[str]]:
     """Return CPU seconds per second, reads of each engine, and what went wrong by reason."""
     bus, stop = InProcessBus(), asyncio.Event()
@@ -84,7 +89,7 @@ async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, l
     shards = [
         asyncio.create_task(
             probe_engines(
-                lambda shard=shard: entries[shard::SHARDS],
+                partial(_every, entries, shard),
                 bus,
                 stop,
                 light_interval_s=LIGHT_S,

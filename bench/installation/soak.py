@@ -160,7 +160,7 @@ def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
     """Return what the installation's database says of orders, engines, and things done twice."""
     queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
     with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
-        return {name: database.execute(query).fetchall() for name, query in queries.items()}  # type: ignore[arg-type]
+        return {name: database.execute(query).fetchall() for name, query in queries.items()}
 
 
 def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:

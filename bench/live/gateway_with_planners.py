@@ -18,7 +18,7 @@ def _only(allowed: frozenset[str]) -> None:
     def ask(orders: KvOrders, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
         return move.planner in allowed and _ASK(orders, move, pool_id, block_tokens, now, request_id)
 
-    KvOrders.ask = ask  # type: ignore[method-assign]  # this process is a comparison's
+    KvOrders.ask = ask  # type: ignore[method-assign,assignment]  # this process is a comparison's
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 
-def match_us(groups: list, engines: int, rounds: int) -> float:
+def match_us(groups: list[list[int]], engines: int, rounds: int) -> float:
     """Return the median of one prefix match with its scores, in microseconds."""
     from dynamo._core import RadixTree
 
@@ -32,7 +32,7 @@ def match_us(groups: list, engines: int, rounds: int) -> float:
     return statistics.median(took) / 1000
 
 
-async def select_us(groups: list, engines: int, rounds: int) -> float:
+async def select_us(groups: list[list[int]], engines: int, rounds: int) -> float:
     """Return the median of one awaited selection among idle workers, in microseconds."""
     from dynamo._core import SelectionService
 

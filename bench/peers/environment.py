@@ -20,7 +20,7 @@ def peer_python(name: str, requirement: str) -> Path:
         return python
     print(f"Installing {requirement} into {folder} (once) ...", flush=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{requirement} cannot be installed:\n" + "\n".join(done.stderr.splitlines()[-5:]))

@@ -162,7 +162,7 @@ class Exchange:
             self._end("complete")
 
     def _elsewhere(self) -> bool:
-        """Return whether another endpoint served the request: its own took no connection, or closed it without an answer."""
+        """Return whether another endpoint served the request: its own took no connection, or closed it unanswered."""
         return bool(self._served and self._route) and self._served != _address(self._route.engine_url)  # type: ignore[union-attr]
 
     def _end(self, verb: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from routing.policy.setting import about, number
 
-PENDING, OUTSTANDING, BLIND = "pending", "outstanding", "blind"
+PENDING: Final = "pending"
+OUTSTANDING: Final = "outstanding"
+BLIND: Final = "blind"
 
 
 class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
+from tqdm import tqdm
 
 from routing.values.prepared_struct import prepared
 from simulator.command.canary_table import render_canaries

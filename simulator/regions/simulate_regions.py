@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
+from tqdm import tqdm
 
 from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, problems
 from routing.values.prepared_struct import prepared

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Protocol, TextIO
 
-from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
+from tqdm import tqdm
 
 from simulator.replay.replay_summary import SummaryCounter
 

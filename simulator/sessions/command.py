@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
+from tqdm import tqdm
 
 from simulator.command.option_values import OptionValues
 from simulator.sessions.hardware import SERVED_MODELS

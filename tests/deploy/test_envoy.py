@@ -20,7 +20,14 @@ require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
-from tests.deploy.behind import CHAT, ask, counted, outlives_kept_connections, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import (
+    CHAT,
+    ask,
+    counted,
+    outlives_kept_connections,
+    serves_other_apis,
+    takes_requests_to_ranks,
+)
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
 from tests.patience import PATIENCE_S

@@ -15,7 +15,15 @@ import pytest
 
 from bench.live.loopback_ports import free_port
 from gateway.base.settings import GatewaySettings
-from tests.deploy.behind import CHAT, ask, counted, lists_models, outlives_kept_connections, serves_other_apis, takes_requests_to_ranks
+from tests.deploy.behind import (
+    CHAT,
+    ask,
+    counted,
+    lists_models,
+    outlives_kept_connections,
+    serves_other_apis,
+    takes_requests_to_ranks,
+)
 from tests.deploy.real_proxy import ROOT, binary, running
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine

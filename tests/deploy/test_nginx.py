@@ -206,10 +206,13 @@ async def test_an_engine_that_takes_no_connection_is_stood_in_for_and_reported(
 
 async def test_an_engine_that_closes_an_idle_connection_is_asked_again(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path / "state") as gateway:
-        async with nginx(tmp_path, gateway.url, fleet_of([engine])) as proxy:
-            await outlives_kept_connections(proxy.url, engine)
-            await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path / "state") as gateway,
+        nginx(tmp_path, gateway.url, fleet_of([engine])) as proxy,
+    ):
+        await outlives_kept_connections(proxy.url, engine)
+        await counted(gateway, completed=4, first_tokens=4, cached_tokens=256)
 
 
 async def test_rejections_and_their_retry_after_reach_the_client(

@@ -32,7 +32,7 @@ class ScriptedEngine:
         self.die_before_first_byte = False
         self.die_after_chunks: int | None = None
         self.serves_once = False
-        """Each connection serves one request and is dropped when the next one arrives, as if it had been idle too long."""
+        """Each connection serves one request and is dropped when the next one arrives, as if idle for too long."""
         self._served: set[asyncio.Transport | None] = set()
         self.stall = False
         self.paused = False

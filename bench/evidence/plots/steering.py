@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -13,9 +14,9 @@ ENGINES, PREFILL, DECODE = "#0072b2", "#6e40aa", "#009e73"
 FIXED = "#8a94a3"
 
 
-def column(row: Row, name: str, at: int) -> list[float | None]:
-    """Return one column of a table that a row holds."""
-    return [line[at] for line in row[name]]
+def column(row: Row, name: str, at: int) -> list[float]:
+    """Return one column of a table that a row holds; a value that is not there is NaN, and leaves a gap."""
+    return [math.nan if line[at] is None else line[at] for line in row[name]]
 
 
 def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> None:
@@ -25,7 +26,7 @@ def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> 
     for panel, label in zip(axes, labels, strict=True):
         row = result.find(label=label)
         for each, colour, name in ((still, FIXED, fixed), (row, COLOURS["dual_map"], label)):
-            at = [(moment or 0.0) / 60 for moment in column(each, "course", 0)]
+            at = [moment / 60 for moment in column(each, "course", 0)]
             panel.plot(at, _percent(column(each, "course", 2)), color=colour, label=name, linewidth=1.2)
         panel.set_title(label)
         panel.set_xlabel("minutes")
@@ -52,7 +53,7 @@ def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file
     for panel, change in zip(axes, changes, strict=True):
         for name, colour in (("rings", COLOURS["dual_map"]), ("modulo", FIXED)):
             row = result.find(label=f"{name} {change}")
-            at = [(moment or 0.0) - change_s for moment in column(row, "course", 0)]
+            at = [moment - change_s for moment in column(row, "course", 0)]
             panel.plot(at, _percent(_smooth(column(row, "course", 3))), color=colour, label=name)
         panel.axvline(0, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
         panel.set_xlim(-240, 360)
@@ -68,7 +69,7 @@ def day(result: Result, prefill: int, file: str) -> None:
     """Draw roles over the controlled day, and the share within both objectives beside a fixed ratio (Fig. 8)."""
     figure, axes = panels(2, height_in=3.0)
     row = result.find(kind="day", controlled=True, seed=1)
-    hours = [24 * (moment or 0.0) / _end(row) for moment in column(row, "tide", 0)]
+    hours = [24 * moment / _end(row) for moment in column(row, "tide", 0)]
     left, right = axes
     for at, colour, name in ((1, PREFILL, "prefill"), (2, DECODE, "decode")):
         left.step(hours, column(row, "tide", at), where="post", color=colour, label=f"{name} engines")
@@ -84,7 +85,7 @@ def day(result: Result, prefill: int, file: str) -> None:
     left.legend(loc="upper left")
     fixed = result.find(kind="day", controlled=False, prefill=prefill, seed=1)
     for each, colour, name in ((fixed, FIXED, f"{prefill} prefill, fixed"), (row, COLOURS["dual_map"], "controller")):
-        at_hour = [24 * (moment or 0.0) / _end(row) for moment in column(each, "course", 0)]
+        at_hour = [24 * moment / _end(row) for moment in column(each, "course", 0)]
         right.plot(at_hour, _percent(column(each, "course", 2)), color=colour, label=name)
     right.set_title("Requests within both objectives")
     right.set_xlabel("hour of the day")
@@ -116,14 +117,14 @@ def _end(row: Row) -> float:
     return (column(row, "course", 0)[-1] or 0.0) + 60.0
 
 
-def _percent(values: Sequence[float | None]) -> list[float | None]:
-    return [None if each is None else 100 * each for each in values]
+def _percent(values: Sequence[float]) -> list[float]:
+    return [100 * each for each in values]
 
 
-def _smooth(values: Sequence[float | None], width: int = 3) -> list[float | None]:
+def _smooth(values: Sequence[float], width: int = 3) -> list[float]:
     """Return running means over so many windows."""
-    found: list[float | None] = []
+    found: list[float] = []
     for at in range(len(values)):
-        part = [each for each in values[max(0, at - width + 1) : at + 1] if each is not None]
-        found.append(sum(part) / len(part) if part else None)
+        part = [each for each in values[max(0, at - width + 1) : at + 1] if not math.isnan(each)]
+        found.append(sum(part) / len(part) if part else math.nan)
     return found

@@ -94,10 +94,7 @@ def _never_worse() -> dict[str, Any]:
         (_limit(FRESH_USERS, fresh=True), _limit(FRESH_USERS, "recompute", fresh=True)),
         *((case("ours", each, "burst"), case("recompute", each, "burst")) for each in BURST_USERS),
         *((case("ours", each, "prefill"), case("recompute", each, "prefill")) for each in PREFILL_USERS),
-        *(
-            tuple(case(system, each, "agents", "session_agents", files=files) for system in ("ours", "recompute"))
-            for each, files in PROJECTS
-        ),
+        *((_agents("ours", each, files), _agents("recompute", each, files)) for each, files in PROJECTS),
     ]
     found = [ratio(*pair, _NORM) for pair in pairs]
     return {
@@ -105,6 +102,10 @@ def _never_worse() -> dict[str, Any]:
         "settings": len(found),
         "verdict": _verdict([each <= 1.0 for each in found], [each <= 1.03 for each in found]),
     }
+
+
+def _agents(system: str, users: int, files: int) -> Row:
+    return case(system, users, "agents", "session_agents", files=files)
 
 
 def _limit(users: int, system: str = "ours", **options: Any) -> Row:

@@ -54,7 +54,8 @@ def point(trace: str, qps: float, placement: str, order: str = "fifo") -> Row:
 
 def hits(trace: str, qps: float, placement: str) -> float:
     """Return a rule's hit rate as a share of the infinite cache's."""
-    return point(trace, qps, placement)["token_hit_rate"] / infinite_hit_rate(trace)
+    rate: float = point(trace, qps, placement)["token_hit_rate"]
+    return rate / infinite_hit_rate(trace)
 
 
 def goodput_gain(trace: str) -> Judged:
@@ -137,7 +138,7 @@ def key_lengths() -> Judged:
 def last_token(trace: str) -> Judged:
     """Time to the last token against the best baseline at the highest load, where the paper's gains are largest."""
     qps = end_to_end.LOADS[trace][-1]
-    result, quantiles = load("end_to_end"), {}
+    result, quantiles = load("end_to_end"), dict[str, Any]()
     for figure in ("p50", "p90"):
         rows = {
             name: result.number(f"e2e_{figure}_s", trace=trace, qps=qps, placement=name)
@@ -270,7 +271,9 @@ def growth() -> Judged:
 
 def larger() -> Judged:
     """Goodput against the four baselines at every size."""
-    rows = [{"ours": scale.goodput(size, "dual_map"), "best": _best_baseline(size)} for size in SIZES]
+    rows: list[dict[str, Any]] = [
+        {"ours": scale.goodput(size, "dual_map"), "best": _best_baseline(size)} for size in SIZES
+    ]
     ahead = [row for row in rows if row["ours"] > row["best"][0] + 0.2]
     last = rows[-1]
     return {

@@ -71,7 +71,9 @@ def remap() -> Judged:
 
 def caches_survive() -> Judged:
     """Hits lost after a change with rings and with modulo hashing."""
-    dips = [{"name": change, "rings": dip("rings", change), "modulo": dip("modulo", change)} for change in CHANGES]
+    dips: list[dict[str, Any]] = [
+        {"name": change, "rings": dip("rings", change), "modulo": dip("modulo", change)} for change in CHANGES
+    ]
     return {
         "qps": FIXED_QPS,
         "dip_s": DIP_S,

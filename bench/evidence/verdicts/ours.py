@@ -98,7 +98,7 @@ def old_reports() -> Judged:
 
 def hot_prefix() -> Judged:
     """More candidates for a prefix that keeps engines hot."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": name,
             "shares": [rebalance.mean("on_time", adaptive=adaptive, rebalance=each) for each in (False, True)],

@@ -129,7 +129,7 @@ def imbalance() -> Judged:
 def agents(over: str, paper: float) -> Judged:
     """Time of a project of agents over that under `symphony`; `sticky` stands for Parrot, and has more memory."""
     found = [
-        ratio(*(case(each, users, "agents", "session_agents", files=files) for each in (over, "symphony")), "project_s")
+        ratio(_project(over, users, files), _project("symphony", users, files), "project_s")
         for users, files in PROJECTS
     ]
     return _up_to(found, paper, [users for users, _ in PROJECTS]) | {"files": [files for _, files in PROJECTS]}
@@ -138,7 +138,7 @@ def agents(over: str, paper: float) -> Judged:
 def ablation(without: str, paper: float) -> Judged:
     """TPOT without one mechanism over that with all, where engine memory is short."""
     short = {"hbm_tokens": SHORT_MEMORY}
-    rows = [[_limits(system, each, **short) for system in (without, "symphony")] for each in ABLATION_USERS]
+    rows = [(_limits(without, each, **short), _limits("symphony", each, **short)) for each in ABLATION_USERS]
     found = [ratio(*row, "tpot_ms") for row in rows]
     return _up_to(found, paper, ABLATION_USERS) | {"latency": [ratio(*row, "norm_ms_per_token") for row in rows]}
 
@@ -201,10 +201,7 @@ def spurious() -> Judged:
 def priorities() -> Judged:
     """TPOT of both classes under `recompute` over those under `symphony`, by share of requests with priority;
     *reproduced*: both better beyond the tolerance at every share; *partly*: one class at every share."""
-    rows = [
-        [case(each, USERS_384, result="session_priorities", priority=share) for each in ("recompute", "symphony")]
-        for share in SHARES
-    ]
+    rows = [(_shared("recompute", each), _shared("symphony", each)) for each in SHARES]
     found = {name: [ratio(*row, f"{name}_tpot_ms") for row in rows] for name in ("priority", "regular")}
     better = [min(each) > 1 + TOLERANCE for each in found.values()]
     return {
@@ -217,8 +214,17 @@ def priorities() -> Judged:
 
 def _spread_13b(figure: str) -> dict[str, float]:
     """Return the least and the greatest of the seeds' ratios at the highest load, where they differ most."""
-    found = ratios(*(case(each, USERS_13B[-1], model="13b") for each in ("recompute", "symphony")), figure)
+    users = USERS_13B[-1]
+    found = ratios(case("recompute", users, model="13b"), case("symphony", users, model="13b"), figure)
     return {"least": min(found), "most": max(found)}
+
+
+def _project(system: str, users: int, files: int) -> Row:
+    return case(system, users, "agents", "session_agents", files=files)
+
+
+def _shared(system: str, priority: float) -> Row:
+    return case(system, USERS_384, result="session_priorities", priority=priority)
 
 
 def _limits(system: str, users: int, **options: Any) -> Row:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import cast
 
 import uvloop
+from typing_extensions import override
 
 MODEL = "instant-8b"
 _USAGE = {"prompt_tokens": 400, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 128}}
@@ -74,9 +76,11 @@ class Connection(asyncio.Protocol):
         self._bodies = bodies
         self._buffer = bytearray()
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
+    @override
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:

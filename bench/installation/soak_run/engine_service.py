@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from typing_extensions import override
+
 from bench.live.live_fleet import engine_command
 from bench.live.loopback_ports import free_ports
 
@@ -42,6 +44,7 @@ class EngineService:
                 self.end_headers()
                 self.wfile.write(said)
 
+            @override
             def log_message(self, *_args: object) -> None:
                 """Say nothing."""
 

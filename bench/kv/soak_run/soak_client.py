@@ -180,7 +180,8 @@ class SoakClient:
             try:
                 answer = self._client.call(self._addresses[operation.node], message, payload)
             except PeerError:
-                return self._broken(operation)
+                self._broken(operation)
+                return None
             self._judge(operation, answer)
         return answer
 

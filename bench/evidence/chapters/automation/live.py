@@ -26,7 +26,8 @@ def figures() -> dict[str, Any]:
 def apart(result: Result) -> float:
     """Return how far the simulated ratio of two placements' times is from the live one, at worst."""
     times = [(row["live_ttft_mean_s"], row["simulated_ttft_mean_s"]) for row in result.rows]
-    return max(
+    worst: float = max(
         abs(told / other_told * other_live / live - 1)
         for (live, told), (other_live, other_told) in permutations(times, 2)
     )
+    return worst

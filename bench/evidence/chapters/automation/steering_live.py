@@ -21,8 +21,10 @@ WORDS = {
 }
 SERVING = ("frozen", "garbage")
 _STEP_S = 5.0
-_SOAK_COLUMNS = ("seed", "minutes", "requests", "asked_again", "broken_off", "lost", "killed_worker", "killed_beat")
-_SOAK_COLUMNS += ("killed_gateway", "killed_engine", "killed_web", "orders", "effects", "calls", "orphans")
+_SOAK_COLUMNS = (
+    "seed", "minutes", "requests", "asked_again", "broken_off", "lost", "killed_worker", "killed_beat",
+    "killed_gateway", "killed_engine", "killed_web", "orders", "effects", "calls", "orphans",
+)  # fmt: skip
 
 
 def faults() -> list[Row]:

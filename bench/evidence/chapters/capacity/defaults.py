@@ -79,7 +79,7 @@ def _gain(trace: str, model: str, share: str) -> float:
 
 
 def _goodput() -> list[dict[str, Any]]:
-    wanted = [("goodput", "reference", trace, {}) for trace in _TRACES]
+    wanted: list[tuple[str, str, str, dict[str, str]]] = [("goodput", "reference", trace, {}) for trace in _TRACES]
     wanted += [("defaults", model, trace, {"kind": "goodput", "engine_model": model}) for trace, model in SEARCHED]
     return [
         {

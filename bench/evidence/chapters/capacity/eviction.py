@@ -22,7 +22,8 @@ def hit_share(order: str, tokens: int, eviction: str, groups: int = GROUPS) -> f
 def nearest_size() -> int:
     """Return the size at which leaf-LRU comes closest to the paper's share, of those measured."""
     rows = load("rlt").where(kind="table_3", order="round_robin", eviction="lru", groups=GROUPS)
-    return min((abs(row["hit_share"] - PAPER["lru"]), row["tokens"]) for row in rows)[1]
+    tokens: int = min((abs(row["hit_share"] - PAPER["lru"]), row["tokens"]) for row in rows)[1]
+    return tokens
 
 
 def loops() -> list[Row]:

@@ -124,9 +124,10 @@ def run_one(asked: Run) -> Row:
 
 
 def _automation(health: bool) -> AutomationPolicy:
-    mode = "act" if health else "off"
     return AutomationPolicy(
-        health=HealthDocument(mode=mode), rebalance=RebalanceDocument(mode="off"), scaling=ScalingDocument(mode="off")
+        health=HealthDocument(mode="act" if health else "off"),
+        rebalance=RebalanceDocument(mode="off"),
+        scaling=ScalingDocument(mode="off"),
     )
 
 

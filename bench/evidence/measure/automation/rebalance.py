@@ -64,7 +64,7 @@ def measure(jobs: int) -> Result:
 
 def hot_prefix(seed: int) -> list[TraceRow]:
     """Return prompts of their own, half of which begin with one document for a while."""
-    rng, ids, rows = random.Random(seed), count(HOT_BLOCKS + 1), []
+    rng, ids, rows = random.Random(seed), count(HOT_BLOCKS + 1), list[TraceRow]()
     hot = tuple(range(1, HOT_BLOCKS + 1))
     for at_s in poisson_times(rng, QPS):
         if at_s >= SECONDS:

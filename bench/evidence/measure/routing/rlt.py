@@ -142,7 +142,8 @@ def hit_share(sweep: Sweep) -> Row:
         hits += cache.match(keys)
         asked += length
         cache.insert(keys)
-    return {"kind": "table_3"} | msgspec.to_builtins(sweep) | {"hit_share": hits / asked}
+    named: Row = msgspec.to_builtins(sweep)
+    return {"kind": "table_3"} | named | {"hit_share": hits / asked}
 
 
 def loop_misses(loop: tuple[int, int]) -> Row:

@@ -37,7 +37,7 @@ def cases(systems: Iterable[str], users: Iterable[int], workload: str = "chat", 
 
 def run_case(case: Case) -> Row:
     """Run a case with every seed and return its row."""
-    named = {"workload": case.workload, "system": case.system, "users": case.users}
+    named: dict[str, Any] = {"workload": case.workload, "system": case.system, "users": case.users}
     reports = [run_sessions(SessionSpec(**named, seed=seed, **case.options)) for seed in SEEDS]
     return {**named, "options": case.options} | {
         name: [getattr(report, name) for report in reports] for name in case.figures
