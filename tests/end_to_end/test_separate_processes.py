@@ -153,6 +153,7 @@ async def test_a_stream_of_a_killed_gateway_breaks_off(program: Program) -> None
             await stream.read()
 
 
+@pytest.mark.thorough
 async def test_a_killed_supervisor_leaves_no_process_and_nothing_in_the_way(tmp_path: Path) -> None:
     for _ in range(2):
         with running_program(tmp_path / "var") as program:

@@ -20,7 +20,7 @@ from tests.controlplane.project.test_settings import read_settings
 from tests.patience import PATIENCE_S
 from tests.private_postgresql import private_postgresql
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 DECISIONS = 200
 ASKED = {"model": MODEL, "token_ids": list(range(256)), "wait": False}

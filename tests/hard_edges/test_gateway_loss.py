@@ -20,7 +20,7 @@ from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gatewa
 from tests.patience import until, wait_until
 from tests.private_redis import private_redis
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 CALLERS = 6
 PUBLISH_PAUSE_S = 0.3

@@ -26,7 +26,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
@@ -247,7 +247,6 @@ take_over(pool, until=timezone.now() + timedelta(hours=1), engines=2, actor=test
 """
 
 
-@pytest.mark.thorough
 def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Grown) -> None:
     # A second try finds what the first one left.
     slug = f"hooked-{time.time_ns()}"

@@ -18,7 +18,7 @@ from tests.hard_edges.console_pages import UnknownParameterError, addresses
 from tests.web.axe import landmark_violations
 from web.shell.frame import console_is_built
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 
 MARKUP = "\"'><img src=x onerror=window.ran=1><script>window.ran=1</script>{{7*7}}</textarea></script>"
 TABS = 6

@@ -23,10 +23,9 @@ from web.access.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = ("fleet", "automation", "trials")
-"""Features whose tests take half a minute or more: they are among the thorough ones."""
-SHORT = ("policies", "request_log", "access", "history", "kv_nodes", "platform")
-FEATURES = (*SHORT, *(pytest.param(name, marks=pytest.mark.thorough) for name in LONG))
+FEATURES = (
+    "policies", "request_log", "access", "history", "kv_nodes", "platform", "fleet", "automation", "trials",
+)  # fmt: skip
 SUITE_LIMIT_S = 1200
 """A whole suite runs inside one test, and each of its tests has its own limit."""
 
@@ -51,6 +50,7 @@ def run(server: str, state_dir: Path, *command: str) -> subprocess.CompletedProc
     return run_to_end(command, environment, SUITE_LIMIT_S)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("feature", FEATURES)
 def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Path, feature: str) -> None:
     folder = f"tests/controlplane/{feature}"

@@ -16,7 +16,7 @@ from bench.installation.publish_storm import Publication, Storm, figures_of, man
 from bench.live.live_fleet import MODEL
 from bench.live.live_program import LiveProgram, live_program
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 DECISIONS_UNTIL_HEARD = 200
 

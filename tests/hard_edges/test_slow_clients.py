@@ -11,7 +11,7 @@ import pytest
 
 from bench.live.live_program import LiveProgram, live_program
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 HALF_OPEN = 200
 SLOW_BODIES = 40

@@ -6,10 +6,10 @@ import pytest
 
 from bench.kv.soak import soak
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_get_returns_what_was_put_or_a_miss_and_nothing_leaks(seed: int) -> None:
     figures, wrong, _ = soak(8.0 * seed, seed=seed)
     assert wrong == []

@@ -314,6 +314,7 @@ def states_of_orders(state_dir: Path) -> list[str]:
     return [state for (state,) in rows]
 
 
+@pytest.mark.thorough
 def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
     demo.banner()
     eventually(lambda: len(engine_lines(demo.process.pid)) == 8)

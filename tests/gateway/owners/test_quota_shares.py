@@ -56,6 +56,7 @@ def parts_sum(gateways: list[Gateway]) -> tuple[float, int]:
     return sum(each.rate for each in parts), sum(each.slots for each in parts)
 
 
+@pytest.mark.thorough
 async def test_the_sum_never_exceeds_the_limit_and_follows_the_calls(three: list[Gateway], clock: Clock) -> None:
     rng = random.Random(1)
     began, passed = clock.now, 0

@@ -118,6 +118,7 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
     assert AuditEvent.objects.filter(verb="canary.abort", object_id=canary.key).count() == 1
 
 
+@pytest.mark.thorough
 def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
     pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def register(page: Page, name: str, url: str) -> None:
     page.click("text=Register and check")
 
 
+@pytest.mark.thorough
 def test_an_engine_goes_its_whole_way(
     page: Page,
     program: Program,
