@@ -16,6 +16,9 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 # Tests sometimes wait for browsers and processes, so use one worker more than there are cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
+# Files with such tests; to collect all others takes half a minute.
+marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
+
 # Without bytecode, programs that tests start would compile all modules again each time.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,11 +40,11 @@ up: setup ## start Switchyard for your own engines (manage.py connect URL…; PO
 
 test: setup ## run all tests except the longest
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough"
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough" $(call marked,alone)
 
 test-thorough: setup ## run the longest tests
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone"
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile $(call marked,thorough)
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone" $(call marked,alone)
 
 test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy, and Envoy, installed if possible
 	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
