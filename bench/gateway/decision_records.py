@@ -64,6 +64,7 @@ RATE_PER_S = 2000
 KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
 SLICE = 100
+"""Requests that are decided with or without recording before it is the other's turn."""
 SETTLE_S = 0.05
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
@@ -121,7 +122,7 @@ class Gate:
 
 
 class Costs:
-    """CPU seconds per request, each list a sample per slice, interval or round."""
+    """CPU seconds per request: of deciding and recording per slice, of flushing per interval, of storing per round."""
 
     def __init__(self) -> None:
         self.deciding: list[float] = []

@@ -146,7 +146,7 @@ function watch(r, data, flags) {
 
 function reportFirst(r) {
     first = false;
-    // All that were tried, the one that answers last.
+    // Lists every address that was tried; the last one answers.
     if (r.status < 400 && r.variables.upstream_addr.split(', ').pop() === r.variables.switchyard_address) {
         r.log('switchyard first_token ' + r.variables.switchyard_decision);
     }

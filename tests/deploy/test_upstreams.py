@@ -22,7 +22,8 @@ def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
 def test_ranks_of_one_process_stand_in_for_other_addresses_only() -> None:
     here, there = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
     text = render([Pool("chat", "m-8b", False, {"a0": here, "a1": here, "b0": there, "b1": there})])
-    assert "upstream switchyard_pool_chat { server 10.0.0.1:8000; server 10.0.0.2:8000; keepalive 32; " in text
+    servers = "server 10.0.0.1:8000; server 10.0.0.2:8000;"
+    assert f"upstream switchyard_pool_chat {{ {servers} keepalive 32; keepalive_timeout 4s; }}" in text
     assert "upstream switchyard_engine_a1 { server 10.0.0.1:8000 max_fails=0; server 10.0.0.2:8000 backup; k" in text
 
 

@@ -142,7 +142,8 @@ class ScriptedEngine:
             raise
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        used, self._served = request.transport in self._served, {*self._served, request.transport}
+        used = request.transport in self._served
+        self._served.add(request.transport)
         if self.die_before_first_byte or (self.serves_once and used):
             assert request.transport is not None
             request.transport.abort()

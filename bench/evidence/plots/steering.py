@@ -114,7 +114,7 @@ def sweep(result: Result, file: str) -> None:
 
 
 def _end(row: Row) -> float:
-    return (column(row, "course", 0)[-1] or 0.0) + 60.0
+    return column(row, "course", 0)[-1] + 60.0
 
 
 def _percent(values: Sequence[float]) -> list[float]:

@@ -23,7 +23,7 @@ from bench.evidence.measure.sessions.session_limits import (
 )
 from bench.evidence.measure.sessions.session_loads import BURST_USERS, PREFILL_USERS, USERS, USERS_13B
 from bench.evidence.store import Row
-from bench.evidence.verdicts.session_figures import TTFT_TOLERANCE, case, ratio, ratios, tolerance
+from bench.evidence.verdicts.session_figures import TTFT_TOLERANCE, case, limits, project, ratio, ratios, tolerance
 
 HOLDS, WITHIN, FAILS = "holds", "holds within tolerance", "does not hold"
 _NORM, _TTFT, _TTFT_P99 = "norm_ms_per_token", "ttft_mean_s", "ttft_p99_s"
@@ -40,20 +40,28 @@ def claims() -> dict[str, Any]:
         "sticky": _at_least("sticky", _AGAINST_STICKY),
         "on_off": _at_most([(plain[each], ondemand[each], 1.02) for each in USERS]),
         "ttft": _at_most([(plain[each], ondemand[each], 0.7) for each in (768, 1024)], _TTFT),
-        "some_missed": _at_most([(_limit(each, missed=0.1), plain[each], 1.02) for each in MISSED_USERS]),
-        "all_missed": _at_most([(_limit(each, missed=1.0), plain[each], 1.06) for each in MISSED_USERS]),
+        "some_missed": _at_most([(limits("ours", each, missed=0.1), plain[each], 1.02) for each in MISSED_USERS]),
+        "all_missed": _at_most([(limits("ours", each, missed=1.0), plain[each], 1.06) for each in MISSED_USERS]),
         "missed_ondemand": _at_most(
-            [(_limit(each, missed=missed), ondemand[each], 1.05) for missed in (0.1, 1.0) for each in MISSED_USERS]
+            [
+                (limits("ours", each, missed=missed), ondemand[each], 1.05)
+                for missed in (0.1, 1.0)
+                for each in MISSED_USERS
+            ]
         ),
         "spurious": _at_most(
             [
-                (_limit(LIMIT_USERS, spurious=SPURIOUS, dram_gb=AMPLE_GB), _limit(LIMIT_USERS, dram_gb=AMPLE_GB), 1.05),
-                (_limit(LIMIT_USERS, spurious=SPURIOUS, dram_gb=SHORT_GB), plain[LIMIT_USERS], 1.15),
+                (
+                    limits("ours", LIMIT_USERS, spurious=SPURIOUS, dram_gb=AMPLE_GB),
+                    limits("ours", LIMIT_USERS, dram_gb=AMPLE_GB),
+                    1.05,
+                ),
+                (limits("ours", LIMIT_USERS, spurious=SPURIOUS, dram_gb=SHORT_GB), plain[LIMIT_USERS], 1.15),
             ]
         ),
-        "on_disk": _figure(_limit(LIMIT_USERS, **ON_DISK), _TTFT, 0.10),
-        "on_disk_p99": _figure(_limit(LIMIT_USERS, **ON_DISK), _TTFT_P99, 1.1),
-        "memory": _figure(_limit(896, hbm_tokens=SHORT_MEMORY), _NORM, 25.0),
+        "on_disk": _figure(limits("ours", LIMIT_USERS, **ON_DISK), _TTFT, 0.10),
+        "on_disk_p99": _figure(limits("ours", LIMIT_USERS, **ON_DISK), _TTFT_P99, 1.1),
+        "memory": _figure(limits("ours", 896, hbm_tokens=SHORT_MEMORY), _NORM, 25.0),
         "never_worse": _never_worse(),
     }
 
@@ -91,10 +99,10 @@ def _never_worse() -> dict[str, Any]:
     pairs = [
         *((case("ours", each), case("recompute", each)) for each in USERS[:-1]),
         *((case("ours", each, model="13b"), case("recompute", each, model="13b")) for each in USERS_13B),
-        (_limit(FRESH_USERS, fresh=True), _limit(FRESH_USERS, "recompute", fresh=True)),
+        (limits("ours", FRESH_USERS, fresh=True), limits("recompute", FRESH_USERS, fresh=True)),
         *((case("ours", each, "burst"), case("recompute", each, "burst")) for each in BURST_USERS),
         *((case("ours", each, "prefill"), case("recompute", each, "prefill")) for each in PREFILL_USERS),
-        *((_agents("ours", each, files), _agents("recompute", each, files)) for each, files in PROJECTS),
+        *((project("ours", each, files), project("recompute", each, files)) for each, files in PROJECTS),
     ]
     found = [ratio(*pair, _NORM) for pair in pairs]
     return {
@@ -102,14 +110,6 @@ def _never_worse() -> dict[str, Any]:
         "settings": len(found),
         "verdict": _verdict([each <= 1.0 for each in found], [each <= 1.03 for each in found]),
     }
-
-
-def _agents(system: str, users: int, files: int) -> Row:
-    return case(system, users, "agents", "session_agents", files=files)
-
-
-def _limit(users: int, system: str = "ours", **options: Any) -> Row:
-    return case(system, users, result="session_limits", **options)
 
 
 def _told(pairs: Sequence[tuple[Row, Row]], figure: str) -> dict[str, Any]:

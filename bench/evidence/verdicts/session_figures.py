@@ -22,6 +22,16 @@ def case(system: str, users: int, workload: str = "chat", result: str = "session
     return found.find(workload=workload, system=system, users=users, options=options)
 
 
+def project(system: str, users: int, files: int) -> Row:
+    """Return the row of a project of agents."""
+    return case(system, users, "agents", "session_agents", files=files)
+
+
+def limits(system: str, users: int, **options: Any) -> Row:
+    """Return the row of one case at a limit: short memory, missed or spurious advisories."""
+    return case(system, users, result="session_limits", **options)
+
+
 def ratios(over: Row, of: Row, figure: str) -> list[float]:
     """Return one row's figure over the other's for each seed that both have."""
     return [one / other for one, other in zip(over[figure], of[figure], strict=False)]

@@ -31,7 +31,7 @@ from bench.evidence.measure.sessions.session_loads import (
 from bench.evidence.measure.sessions.session_priorities import SHARES
 from bench.evidence.measure.sessions.session_priorities import USERS as USERS_384
 from bench.evidence.store import Row
-from bench.evidence.verdicts.session_figures import SIZE, TOLERANCE, case, ratio, ratios, tolerance
+from bench.evidence.verdicts.session_figures import SIZE, TOLERANCE, case, limits, project, ratio, ratios, tolerance
 from bench.evidence.verdicts.verdict import Judged, judged
 
 EQUAL_TPOT_MS = 20.5
@@ -129,8 +129,7 @@ def imbalance() -> Judged:
 def agents(over: str, paper: float) -> Judged:
     """Time of a project of agents over that under `symphony`; `sticky` stands for Parrot, and has more memory."""
     found = [
-        ratio(_project(over, users, files), _project("symphony", users, files), "project_s")
-        for users, files in PROJECTS
+        ratio(project(over, users, files), project("symphony", users, files), "project_s") for users, files in PROJECTS
     ]
     return _up_to(found, paper, [users for users, _ in PROJECTS]) | {"files": [files for _, files in PROJECTS]}
 
@@ -138,7 +137,7 @@ def agents(over: str, paper: float) -> Judged:
 def ablation(without: str, paper: float) -> Judged:
     """TPOT without one mechanism over that with all, where engine memory is short."""
     short = {"hbm_tokens": SHORT_MEMORY}
-    rows = [(_limits(without, each, **short), _limits("symphony", each, **short)) for each in ABLATION_USERS]
+    rows = [(limits(without, each, **short), limits("symphony", each, **short)) for each in ABLATION_USERS]
     found = [ratio(*row, "tpot_ms") for row in rows]
     return _up_to(found, paper, ABLATION_USERS) | {"latency": [ratio(*row, "norm_ms_per_token") for row in rows]}
 
@@ -163,7 +162,7 @@ def some_missed() -> Judged:
     """Latency with a tenth of the advisories missed over that with all; *reproduced*: 3 to 15 % more at some load and
     nowhere less beyond the tolerance; *partly*: at most 3 % more or less at every load, so that a tenth does little."""
     found = [
-        ratio(_limits("symphony", each, missed=0.1), case("symphony", each), "norm_ms_per_token")
+        ratio(limits("symphony", each, missed=0.1), case("symphony", each), "norm_ms_per_token")
         for each in MISSED_USERS
     ]
     return _told(MISSED_USERS, found) | {
@@ -177,7 +176,7 @@ def some_missed() -> Judged:
 def all_missed() -> Judged:
     """Latency with all advisories missed over `sticky`; *reproduced*: within a tenth at each load; *partly*: at one."""
     found = [
-        ratio(_limits("symphony", each, missed=1.0), case("sticky", each), "norm_ms_per_token") for each in MISSED_USERS
+        ratio(limits("symphony", each, missed=1.0), case("sticky", each), "norm_ms_per_token") for each in MISSED_USERS
     ]
     alike = [abs(each - 1) <= 0.1 for each in found]
     return _told(MISSED_USERS, found) | {"verdict": judged(reproduced=all(alike), partly=any(alike))}
@@ -188,7 +187,7 @@ def spurious() -> Judged:
     paper's loss of 2.1 % at every load; *partly*: at one."""
     found = [
         ratio(
-            _limits("symphony", each, spurious=SPURIOUS, model="13b"),
+            limits("symphony", each, spurious=SPURIOUS, model="13b"),
             case("symphony", each, model="13b"),
             "requests_per_s",
         )
@@ -219,16 +218,8 @@ def _spread_13b(figure: str) -> dict[str, float]:
     return {"least": min(found), "most": max(found)}
 
 
-def _project(system: str, users: int, files: int) -> Row:
-    return case(system, users, "agents", "session_agents", files=files)
-
-
 def _shared(system: str, priority: float) -> Row:
     return case(system, USERS_384, result="session_priorities", priority=priority)
-
-
-def _limits(system: str, users: int, **options: Any) -> Row:
-    return case(system, users, result="session_limits", **options)
 
 
 def _ratio(over: str, users: int, figure: str, options: dict[str, Any], workload: str = "chat") -> float:
