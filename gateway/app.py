@@ -43,7 +43,6 @@ from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
 from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission, LaneAnswer, header_lines
 from gateway.pool.pool_accounts import PoolAccounts
-from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
@@ -84,7 +83,6 @@ class AppSettings:
     """Settings of the app beyond the gateway itself. Without a scrape token, /metrics answers loopback only."""
 
     scrape_token: str = field(default="", repr=False)
-    recent_decisions: int = 20_000
     relay: RelaySettings = field(default_factory=RelaySettings)
     tracing: Tracing | None = None
     """What traces proxied requests; None: nobody."""
@@ -97,7 +95,7 @@ class GatewayApp:
         settings = settings or AppSettings()
         self._gateway = gateway
         self._settings = settings
-        self.recent = RecentDecisions(settings.recent_decisions)
+        self.recent = gateway.recent
         self.drain = Drain(lambda: gateway.reject_waiting(SHUTDOWN))
         self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note

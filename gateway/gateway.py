@@ -41,6 +41,7 @@ from gateway.peers.request_claims import NamedRequests
 from gateway.pool.health_watch import HealthWatch
 from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
+from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.service import Service
 from gateway.regions.regions import Regions
@@ -84,11 +85,13 @@ class Gateway:
         self.key_usage = KeyUsage(bus)
         self.cost_reports = CostReports(bus, self.pools.values, self.metrics.cost_samples)
         self.arm_results = ArmResults(bus, self.metrics)
+        self.recent = RecentDecisions()
         self.requests = RequestOutbox(
             bus,
             lambda: self.snapshot,
             self.metrics,
             fleet_secret,
+            self.recent,
             kept_per_s=settings.decisions_kept_per_s,
             interval_s=settings.request_interval_s,
             records_traffic=settings.recording,

@@ -82,7 +82,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """What an advisory had done for it."""
     hop: Hop | None = None
     """How it went to another region, or came from one."""
-    keys: Sequence[int] | None = None
+    keys: tuple[int, ...] | None = None
     """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
 
     @property
@@ -122,14 +122,18 @@ class RecentDecisions:
         # A plain dict would scan its deleted front for each oldest entry; an OrderedDict links them.
         self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
         self._by_engine: dict[str, deque[DecisionRecord]] = {}
+        self._at_once: deque[DecisionRecord] = deque(maxlen=capacity)
+        self._waited: deque[DecisionRecord] = deque(maxlen=capacity)
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def add(self, record: DecisionRecord) -> None:
-        """Keep the record; one of the same id is replaced, and one that moved to another engine is found there."""
+    def add(self, record: DecisionRecord, *, again: bool = False) -> None:
+        """Keep the record; `again`: it was here before, and is found by its new engine too."""
         records, decision = self._records, record.decision
         records[decision.decision_id] = record
+        if not again:
+            (self._waited if decision.queued_s > 0.0 else self._at_once).append(record)
         if len(records) > self._capacity:
             records.popitem(last=False)
         engine_id = decision.engine_id
@@ -140,6 +144,13 @@ class RecentDecisions:
         pair = decision.pair
         if pair is not None:
             self._add_to_engine(pair.engine_id, record)
+
+    def take_added(self) -> tuple[list[DecisionRecord], list[DecisionRecord]]:
+        """Return what was added since the last call, at most as many as are kept: decided at once, and after a wait."""
+        added = list(self._at_once), list(self._waited)
+        self._at_once.clear()
+        self._waited.clear()
+        return added
 
     def get(self, decision_id: str) -> DecisionRecord | None:
         """Return the record, if it is still here."""

@@ -132,7 +132,7 @@ class RequestLifecycle:
             record.decision = decision
             record.attempts += _engines_of(decision)
             record.handed_over_s = record.cached_tokens = None
-        self.recent.add(record)
+        self.recent.add(record, again=earlier is not None)
         for tell in self._tell.dispatched:
             tell(record, request, took_s, earlier is not None)
         return record

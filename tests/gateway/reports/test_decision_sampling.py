@@ -48,10 +48,3 @@ def test_ordinary_ones_are_kept_evenly_and_stand_for_their_like(count: int, at_m
         places = [ended.index(each) for each, _ in chosen]
         assert places == sorted(places)
         assert max(places) - min(places) >= (left - 1) * count / left - 1
-
-
-def test_every_late_one_is_kept() -> None:
-    ended = [record(f"d-{number}", 0.0, 0.0, 9.0 if number % 2 else 0.1) for number in range(20)]
-    chosen = kept(ended, 0)
-    assert len(chosen) == 10
-    assert {share for _, share in chosen} == {1.0}

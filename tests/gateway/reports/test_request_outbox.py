@@ -199,6 +199,7 @@ async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
     names = [await decided(gateway) for _ in range(4)]
+    assert await listener.rows() == []
     for name in names:
         await gateway.post(f"/api/v1/requests/{name}/complete", {})
     assert len(await listener.rows()) == 2
@@ -219,6 +220,24 @@ async def test_of_many_requests_every_nth_tells_where_ttft_went(
     told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
     assert sum(spans[0].requests for spans in told if spans) == 6
     assert sum(len(bins) for each in split._engines.values() for bins in (each[-1].bins,)) <= 2
+
+
+async def test_late_requests_tell_where_ttft_went_in_proportion(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 4)
+    for number in range(12):
+        name = await decided(gateway)
+        record = gateway.app.recent.get(name)
+        assert record is not None
+        record.ttft_slo_s = 0.0 if number < 3 else 60.0
+        await gateway.post(f"/api/v1/requests/{name}/first_token", {})
+        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+    stored = await listener.sent()
+    assert sum(each.late for each in stored) == 3
+    split, now = gateway.pool.ttft_split, time.monotonic()
+    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
+    assert sum(spans[0].requests for spans in told if spans) == 12, "three late ones stand for three, not for six"
 
 
 async def test_one_that_nobody_ends_keeps_no_place_of_those_that_ended_after_it(
