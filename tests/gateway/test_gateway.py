@@ -32,6 +32,15 @@ async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
         assert live.gateway.api_key("00") is None
 
 
+async def test_idle_connections_close_before_engines_close_theirs(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path) as live:
+        session = live.gateway.session
+        assert session is not None
+        assert session.connector is not None
+        # vLLM and SGLang: uvicorn's default of 5 s. A POST sent at that moment would be lost.
+        assert session.connector._keepalive_timeout < 5.0
+
+
 async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -> None:
     first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
     async with live_gateway(tmp_path, first) as live:
