@@ -4,7 +4,7 @@ A request's row is packed when the request ends, while its record is still in th
 ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), adds their
 hits (index_trust), and puts rows and decisions on the bus. Everything that can be computed later is computed by the
 receiver: regret, index rows, statistics. Likewise what begins is taken from the recent decisions once per interval:
-listening to each dispatch would cost a seventh of all recording.
+listening to each dispatch would cost a tenth more.
 """
 
 from __future__ import annotations

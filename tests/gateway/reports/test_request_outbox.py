@@ -76,6 +76,18 @@ async def decided(gateway: ServedGateway, **more: Any) -> str:
     return str(answer["decision_id"])
 
 
+async def answer(gateway: ServedGateway, name: str) -> None:
+    await gateway.post(f"/api/v1/requests/{name}/first_token", {})
+    await gateway.post(f"/api/v1/requests/{name}/complete", {})
+
+
+def split_requests(gateway: ServedGateway) -> int:
+    """Return for how many requests it is told where their TTFT went."""
+    split, now = gateway.pool.ttft_split, time.monotonic()
+    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
+    return sum(spans[0].requests for spans in told if spans)
+
+
 async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, listener: Listener) -> None:
     decision_id = await decided(gateway, session_id="private words")
     assert await listener.sent() == []
@@ -212,17 +224,13 @@ async def test_of_many_requests_every_nth_tells_where_ttft_went(
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 2)
     for _ in range(6):
-        name = await decided(gateway)
-        await gateway.post(f"/api/v1/requests/{name}/first_token", {})
-        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+        await answer(gateway, await decided(gateway))
     assert len(await listener.rows()) == 6
-    split, now = gateway.pool.ttft_split, time.monotonic()
-    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
-    assert sum(spans[0].requests for spans in told if spans) == 6
-    assert sum(len(bins) for each in split._engines.values() for bins in (each[-1].bins,)) <= 2
+    assert split_requests(gateway) == 6
+    assert sum(len(bins) for each in gateway.pool.ttft_split._engines.values() for bins in (each[-1].bins,)) <= 2
 
 
-async def test_late_requests_tell_where_ttft_went_in_proportion(
+async def test_every_late_one_is_kept_and_they_tell_where_ttft_went_in_proportion(
     gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_SPLIT", 4)
@@ -231,13 +239,12 @@ async def test_late_requests_tell_where_ttft_went_in_proportion(
         record = gateway.app.recent.get(name)
         assert record is not None
         record.ttft_slo_s = 0.0 if number < 3 else 60.0
-        await gateway.post(f"/api/v1/requests/{name}/first_token", {})
-        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+        await answer(gateway, name)
+    outbox = gateway.gateway.requests
+    outbox._kept_per_s = outbox._room = 0.0
     stored = await listener.sent()
-    assert sum(each.late for each in stored) == 3
-    split, now = gateway.pool.ttft_split, time.monotonic()
-    told = [split.look(engine_id, now) for engine_id in gateway.pool.engines]
-    assert sum(spans[0].requests for spans in told if spans) == 12, "three late ones stand for three, not for six"
+    assert [(each.late, each.share) for each in stored] == [(True, 1.0)] * 3
+    assert split_requests(gateway) == 12, "three late ones stand for three, not for six"
 
 
 async def test_one_that_nobody_ends_keeps_no_place_of_those_that_ended_after_it(
