@@ -35,7 +35,8 @@ const NARROW_PAGE = matchMedia('(max-width: 719px)');
 
 class FleetPage {
   constructor() {
-    this.height = 0;
+    // Measured at once: the first picture may be drawn before the observer below has told the height.
+    this.height = byId('work-area').getBoundingClientRect().height;
     /** @type {Layout | null} */
     this.layout = null;
     /** @type {[from: number, to: number][]} */
