@@ -23,7 +23,7 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     granted: int
     """Requests that were given to it and are not complete."""
     prefilling: int
-    """Those of them without a first token."""
+    """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
     streaming: int
     """Those of them whose answers come piece by piece."""
     first_tokens_total: int

@@ -148,13 +148,10 @@ class EngineProgress:
         """Return the figures of this moment."""
         self._forget_old(now)
         standing = list(self._standing.values())
-        prefilling = [each for each in standing if each.first_token_s is None]
+        unanswered = [each for each in standing if each.first_token_s is None]
         # Nobody sees the first token of an answer that comes in whole, so it is never late.
-        waited = [
-            (each.dispatched_s, each.expected_s)
-            for each in prefilling
-            if not each.whole and self._vouches(each.dispatched_s, now)
-        ]
+        prefilling = [each for each in unanswered if not each.whole]
+        waited = [(each.dispatched_s, each.expected_s) for each in prefilling if self._vouches(each.dispatched_s, now)]
         slowness, slowness_samples = self._speed.slowness(waited, now)
         tbt_s, tbt_samples = self._speed.tbt(now)
         answers = [rejected for at_s, rejected in self._answers if at_s > now - ANSWERS_COUNT_S]
@@ -164,7 +161,7 @@ class EngineProgress:
             streaming=sum(each.streams and each.first_token_s is not None for each in standing),
             first_tokens_total=self.first_tokens,
             chunks_total=self.chunks,
-            longest_prefill_s=max((each.prefill_s for each in prefilling), default=0.0),
+            longest_prefill_s=max((each.prefill_s for each in unanswered), default=0.0),
             failures_in_row=self.failures_in_row,
             refused_share=sum(answers) / len(answers) if answers else None,
             refused_samples=len(answers),

@@ -196,7 +196,8 @@ def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, 
     stands_s = now_s - memory.first_token_s
     limit_s = settings.bottleneck_s + (known(facts.longest_prefill_s) or 0.0)
     usage = known(facts.kv_usage)
-    if facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s and (usage or 1) >= FULL:
+    full = usage is None or usage >= FULL
+    if full and facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s:
         prefills = count(facts.prefilling, "prefill has", "prefills have")
         yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} made no progress for {stands_s:.1f} s")
     if facts.reachable and facts.report_s is not None and not facts.readable:

@@ -58,7 +58,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     granted: int = 0
     """Requests that were given to it and are not complete."""
     prefilling: int = 0
-    """Those of them without a first token."""
+    """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
     streaming: int = 0
     """Those of them whose answers come piece by piece, so that silence means something."""
     first_tokens_total: int = 0

@@ -67,7 +67,8 @@ def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> N
     progress = EngineProgress()
     progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
-    assert progress.look(50.0, 0).slowness is None
+    look = progress.look(50.0, 0)
+    assert (look.slowness, look.granted, look.prefilling, look.longest_prefill_s) == (None, 1, 0, 0.1)
 
 
 def test_time_between_tokens_comes_from_whole_answers() -> None:

@@ -67,6 +67,13 @@ def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
     assert codes == ({code} if code else {"garbage_metrics"})
 
 
+@pytest.mark.parametrize("usage", [0.0, 0.5])
+def test_an_engine_with_free_memory_is_no_bottleneck(usage: float) -> None:
+    story = after(BEGIN, "sick", first_tokens_total=20, kv_usage=usage)
+    plans = list(rounds([*others(3), story], 60.0))
+    assert {each.state for plan in plans for each in plan.verdicts} <= {"healthy"}
+
+
 def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
     found = [
         first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
