@@ -123,11 +123,12 @@ def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
     cleared = switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared")
     for engine in engines:
         assert b'"success":true' in engine.post("/reset_prefix_cache")[1].replace(b" ", b"")
-    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).cached == 0
+    served = switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2)
+    assert served.cached == 0
     # An event may come later than the answer of the step that sent it.
     wait_until(
         lambda: switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared") > cleared,
-        "the engine told of no reset",
+        f"{served.engine} told of no reset",
     )
     switchyard.settle()
     _exact_again(switchyard, "after the reset")
