@@ -42,6 +42,14 @@ def run_name(side: str, seed: int) -> str:
     return f"{side}:{seed}"
 
 
+def runs_at_once(cores: int) -> int:
+    """Return how many runs go on at one time: one core stays free, so that a gateway on this machine finds it idle.
+
+    A low priority is not enough: a thread that wakes may wait for a core until the kernel's next tick (ADR 0044).
+    """
+    return min(max(1, cores - 1), MAX_AT_ONCE)
+
+
 def carry_out(
     plan: WhatIfPlan,
     done: Reports,
@@ -78,7 +86,7 @@ class _Work:
     def __init__(self, total: int, on_look: Callable[[float, Reports], bool], at_once: int | None) -> None:
         self._total = total
         self._on_look = on_look
-        self._at_once = at_once or min(os.cpu_count() or 1, MAX_AT_ONCE)
+        self._at_once = at_once or runs_at_once(_cores())
         self._shares: dict[str, float] = {}
 
     def do(self, wanted: dict[str, RunTask], done: Reports) -> Reports:
@@ -111,6 +119,11 @@ class _Work:
     def _share(self, reports: Reports) -> float:
         under_way = sum(share for name, share in self._shares.copy().items() if name not in reports)
         return min(1.0, (len(reports) + under_way) / self._total)
+
+
+def _cores() -> int:
+    """Return the cores that this process may use, where the system tells them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
