@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.patience import wait_until
 from tests.vllm.attached import PATIENCE_S, Answer, Switchyard, words
 from tests.vllm.real_engine import RealEngine
 
@@ -52,10 +51,10 @@ def traffic(switchyard: Switchyard, *, streams: int = 2) -> Iterator[list[Future
         each.result()
 
 
-def _until(there: Callable[[], bool], switchyard: Switchyard) -> None:
+def _until(there: Callable[[], bool], switchyard: Switchyard, what: str = "it did not come about") -> None:
     until_s = time.monotonic() + PATIENCE_S
     while not there():
-        assert time.monotonic() < until_s, switchyard.states()
+        assert time.monotonic() < until_s, (what, switchyard.states())
         time.sleep(0.1)
 
 
@@ -126,8 +125,9 @@ def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
     served = switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2)
     assert served.cached == 0
     # An event may come later than the answer of the step that sent it.
-    wait_until(
+    _until(
         lambda: switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared") > cleared,
+        switchyard,
         f"{served.engine} told of no reset",
     )
     switchyard.settle()
