@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,24 @@ class Program:
         )
         return sum(map(float, found))
 
-    def post(self, path: str, body: object) -> tuple[int, bytes]:
-        """Send JSON with the first run's API key and return status and body of the answer; 429 is asked again."""
+    def answer(self, path: str, body: object) -> tuple[int, Message, bytes]:
+        """Send JSON with the first run's API key; return status, headers, and body. A 429 is asked again."""
         headers = {"Authorization": f"Bearer {self.secrets['api_key']}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
         until_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                    return answer.status, answer.read()
+                    return answer.status, answer.headers, answer.read()
             except urllib.error.HTTPError as error:
                 if error.code != 429 or time.monotonic() > until_s:
-                    return error.code, error.read()
+                    return error.code, error.headers, error.read()
                 time.sleep(float(error.headers["Retry-After"]))
+
+    def post(self, path: str, body: object) -> tuple[int, bytes]:
+        """Send JSON as `answer` does; return status and body."""
+        status, _, text = self.answer(path, body)
+        return status, text
 
     def decided_by(self) -> int:
         """Ask for a decision and return the policy version that it carries."""

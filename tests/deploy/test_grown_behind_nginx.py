@@ -168,7 +168,7 @@ async def _live_pages_show_all_gateways(grown: Grown, session: aiohttp.ClientSes
         async def shows_all(web: str = web) -> bool:
             address = f"{web.replace('http', 'ws')}/ws/fleet"
             async with session.ws_connect(address, headers={"origin": web}) as socket:
-                frame = read_frame((await socket.receive(30)).data)
+                frame = read_frame((await socket.receive(LIMIT_S)).data)
             assert len([each for each in frame.head["engines"] if each["pool"] == "pool"]) == ENGINES
             place = [each["id"] for each in frame.head["pools"]].index("pool")
             return bool(max(frame.pools["requests_per_s"][place][-8:]) > 0.75 * RATE)

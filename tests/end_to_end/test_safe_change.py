@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -70,11 +68,9 @@ def a_slow_request_is_explained(page: Page, program: Program) -> None:
     """Open a request of one's own by the id in its answer's header."""
     text = "Why does this take so long? " * 1500
     body = {"model": "demo-8b", "messages": [{"role": "user", "content": text}], "max_tokens": 2, "stream": True}
-    headers = {"Authorization": f"Bearer {program.secrets['api_key']}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{program.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=LONG_MS / 1000) as answer:
-        decision_id = answer.headers["x-switchyard-decision"]
-        answer.read()
+    status, headers, answer = program.answer("/v1/chat/completions", body)
+    assert status == 200, answer
+    decision_id = headers["x-switchyard-decision"]
     go(page, program, f"/decisions/{decision_id}")
     expect(page.get_by_role("heading", name="Reason", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()
