@@ -63,24 +63,30 @@ for _ in range({count}):
         actor=program("bench"),
     )
 """
-# As commit BEFORE names it.
-_ONE_PROCESS = """
-import dataclasses, json
-from bench.isolation import measured
-print(json.dumps([dataclasses.astuple(each) for each in measured({count}, {seconds}, separate=False)]))
-"""
+# Runs at commit BEFORE too: one that ends by itself at that moment was under way.
 _CANCEL = """
 import time
+from contextlib import suppress
 from controlplane.models import JobRun
 from controlplane.platform.actor import program
-from controlplane.job_runs.control import cancel
+from controlplane.job_runs.control import JobControlError, cancel
 active = JobRun.objects.filter(job="whatif", state="active")
-for run in active:
-    cancel(run, actor=program("bench"))
-print(active.count())
+found = list(active)
+for run in found:
+    with suppress(JobControlError):
+        cancel(run, actor=program("bench"))
+print(len(found))
 until = time.monotonic() + 60
 while active.exists() and time.monotonic() < until:
     time.sleep(0.2)
+"""
+# As commit BEFORE names it.
+_ONE_PROCESS = """
+import dataclasses, json
+from bench import isolation
+isolation._CANCEL = {cancel!r}
+measured = isolation.measured({count}, {seconds}, separate=False)
+print(json.dumps([dataclasses.astuple(each) for each in measured]))
 """
 
 
@@ -230,7 +236,7 @@ def measured_before(count: int, seconds: float) -> list[Pair]:
             print(f"Without commit {BEFORE} there is nothing to compare with.", file=sys.stderr)
             return []
         subprocess.run(["tar", "-x", "-C", name], input=archive.stdout, check=True)
-        program = _ONE_PROCESS.format(count=count, seconds=seconds)
+        program = _ONE_PROCESS.format(cancel=_CANCEL, count=count, seconds=seconds)
         done = subprocess.run([sys.executable, "-c", program], cwd=name, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             print(f"Commit {BEFORE} could not be measured.", file=sys.stderr)
