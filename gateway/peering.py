@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 
@@ -22,6 +23,7 @@ from gateway.owners.quota_shares import TELL_S, QuotaShares
 from gateway.peers.peer_link import PeerIdentity, PeerLinks
 from gateway.pool.live_pool import LivePool
 from gateway.regions.regions import Regions
+from kvstore.transfer.tls import TlsFiles, is_loopback
 
 
 class Peering:
@@ -140,6 +142,16 @@ def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]
 
 def _links(settings: PeerSettings, tag: str, fleet_secret: bytes) -> PeerLinks:
     me = PeerIdentity(tag, settings.region, settings.name)
-    if settings.tls is None:
+    if settings.tls is not None:
+        return _over_tls(me, fleet_secret, settings.tls)
+    if is_loopback(settings.host):
         return PeerLinks(me, fleet_secret)
-    return PeerLinks(me, fleet_secret, server_tls=settings.tls.server(), client_tls=settings.tls.client())
+    # 9 MB of code that only these gateways need.
+    from gateway.peers.fleet_certificates import fleet_certificates
+
+    with TemporaryDirectory() as directory:
+        return _over_tls(me, fleet_secret, fleet_certificates(Path(directory), fleet_secret, settings.host))
+
+
+def _over_tls(me: PeerIdentity, fleet_secret: bytes, files: TlsFiles) -> PeerLinks:
+    return PeerLinks(me, fleet_secret, server_tls=files.server(), client_tls=files.client())

@@ -33,14 +33,11 @@ class PeerSettings:
     regions: RegionAddresses = field(default_factory=dict)
     """The gateways of other regions."""
     tls: TlsFiles | None = None
-    """None: loopback only."""
+    """None: beyond loopback, gateways make certificates from the fleet secret."""
 
 
 def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
-    """Return what the environment says; raises PeerSettingsError, and OSError for a file that cannot be read.
-
-    An address that other machines can reach needs certificates.
-    """
+    """Return what the environment says; raises PeerSettingsError, and OSError for a file that cannot be read."""
     given = environment.get(LISTEN, "") or "127.0.0.1:0"
     address = host_and_port(given)
     if address is None:
@@ -56,16 +53,14 @@ def peer_settings(environment: Mapping[str, str]) -> PeerSettings:
             tls.client()
     except ValueError as error:
         raise PeerSettingsError(str(error)) from error
-    if tls is None and not is_loopback(host):
-        raise PeerSettingsError(
-            f"{LISTEN}={given!r} can be reached from other machines; set {', '.join(TLS)}, or listen on 127.0.0.1."
-        )
     far = [
         each
         for addresses in regions.values()
         for each in addresses
         if not is_loopback(urlsplit(f"//{each}").hostname or "")
     ]
-    if tls is None and far:
-        raise PeerSettingsError(f"{REGION_PEERS} names {far[0]}, on another machine; set {', '.join(TLS)}.")
+    if tls is None and far and is_loopback(host):
+        raise PeerSettingsError(
+            f"{REGION_PEERS} names {far[0]}, on another machine; set {LISTEN} to an address that it can reach."
+        )
     return PeerSettings(host=host, port=port, region=region, regions=regions, tls=tls)

@@ -24,13 +24,14 @@ import yaml
 from bench.live.loopback_ports import free_ports
 from gateway.api import advisory_api, explain_api, feedback_api
 from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.base.peer_settings import LISTEN
 from gateway.formats.endpoints import ENDPOINTS
 from gateway.http.engine_paths import ENGINE_PATHS
 from gateway.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed
 from tests.deploy.real_proxy import binary
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.private_postgresql import own_database, postgresql
 from tests.program import end
 
@@ -89,6 +90,11 @@ def test_it_holds_no_secret_and_names_settings_that_exist() -> None:
         assert set(SERVICES[name]["environment"]) <= settings, name
 
 
+def test_gateways_and_web_s_own_one_reach_each_other() -> None:
+    listening = {name for name, service in SERVICES.items() if LISTEN in service.get("environment", {})}
+    assert listening == {"web", "gateway-1", "gateway-2"}
+
+
 def test_processes_are_confined_and_have_time_to_drain() -> None:
     for name in ("web", "worker", "gateway-1", "gateway-2"):
         service = SERVICES[name]
@@ -118,6 +124,9 @@ class Host:
             environment["DATABASE_URL"] = self._database
         if "REDIS_URL" in environment:
             environment["REDIS_URL"] = environment["REDIS_URL"].replace("@redis:6379", self._redis)
+        if LISTEN in environment:
+            assert environment[LISTEN] == f"{name}:7946", "the name under which Compose's network knows it"
+            environment[LISTEN] = "127.0.0.1:0"
         # A container has loopback for itself; here the engines are on it.
         allowed = {"SWITCHYARD_ALLOW_LOOPBACK_ENGINES": "true"} if "SECRET_KEY" in environment else {}
         state = self.folder / name
@@ -273,3 +282,4 @@ def test_its_commands_route_a_request(tmp_path: Path) -> None:
             assert (status, json.loads(text)["object"]) == (200, "chat.completion"), text
         assert asked(f"{url}/login")[0] == 200
         assert asked(f"{url}/metrics")[0] == 404
+        wait_until(lambda: "The gateways agree on who owns 1 pool." in host.manage("doctor"))

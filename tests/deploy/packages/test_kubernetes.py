@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.base.peer_settings import LISTEN
 from gateway.process.shutdown import DRAIN_S
 from tests.deploy.packages.package_tools import DEPLOY, installed
 
@@ -68,12 +69,12 @@ def test_selectors_find_the_pods() -> None:
     assert len(selectors) == 6
     for selector in selectors:
         assert sum(selector.items() <= each.items() for each in labels) == 1
-    (matched,) = [
+    matched = [
         expression["values"]
         for each in of_kind("NetworkPolicy")
         for expression in each["spec"]["podSelector"].get("matchExpressions", ())
     ]
-    assert set(matched) == {"switchyard-web", "switchyard-gateway"}
+    assert matched == [["switchyard-web", "switchyard-gateway"]] * 2
 
 
 def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
@@ -85,6 +86,19 @@ def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
     (container,) = gateway["template"]["spec"]["containers"]
     assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/live"
+
+
+def test_gateways_and_web_s_own_one_reach_each_other_and_nobody_else_does() -> None:
+    for name in ("gateway", "web"):
+        (container,) = deployment(name)["template"]["spec"]["containers"]
+        (listens,) = [each["value"] for each in container["env"] if each["name"] == LISTEN]
+        (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "peers"]
+        assert listens == f"$(POD_IP):{port}"
+    (policy,) = [each["spec"] for each in of_kind("NetworkPolicy") if each["metadata"]["name"] == "switchyard-peers"]
+    (rule,) = policy["ingress"]
+    assert rule == {"from": [{"podSelector": policy["podSelector"]}], "ports": [{"protocol": "TCP", "port": "peers"}]}
+    # The services are for clients.
+    assert {port["targetPort"] for each in of_kind("Service") for port in each["spec"]["ports"]} == {"http"}
 
 
 def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> None:

@@ -18,10 +18,10 @@ def test_loopback_needs_no_certificates(given: str) -> None:
     assert (settings.host, settings.port, settings.region) == (given.rpartition(":")[0].strip("[]"), 7946, "eu")
 
 
-@pytest.mark.parametrize("given", ["10.0.0.7:7946", "gateway-1.internal:7946"])
-def test_an_address_that_others_reach_needs_certificates(given: str) -> None:
-    with pytest.raises(PeerSettingsError, match=r"set SWITCHYARD_PEER_TLS_CERTIFICATE.* or listen on 127\.0\.0\.1"):
-        peer_settings({LISTEN: given})
+@pytest.mark.parametrize("given", ["10.0.0.7:7946", "gateway-1.internal:7946", "[fd00::7]:7946"])
+def test_an_address_that_others_reach_needs_no_files_either(given: str) -> None:
+    settings = peer_settings({LISTEN: given})
+    assert (settings.host, settings.tls) == (given.rpartition(":")[0].strip("[]"), None)
 
 
 @pytest.mark.parametrize("given", ["7946", "127.0.0.1", "127.0.0.1:many", "127.0.0.1:1/peer", "0.0.0.0:7946"])

@@ -33,10 +33,11 @@ def test_what_is_wrong_is_rejected_with_its_reason(text: str, region: str, said:
         region_addresses(text, region)
 
 
-def test_another_machine_needs_certificates() -> None:
+def test_a_gateway_with_regions_on_other_machines_listens_beyond_loopback() -> None:
     environment = {"SWITCHYARD_REGION": "eu", "SWITCHYARD_REGION_PEERS": "us=10.0.0.1:7"}
-    with pytest.raises(PeerSettingsError, match="SWITCHYARD_PEER_TLS"):
+    with pytest.raises(PeerSettingsError, match=r"10\.0\.0\.1:7.*set SWITCHYARD_PEER_LISTEN"):
         peer_settings(environment)
+    assert peer_settings({**environment, "SWITCHYARD_PEER_LISTEN": "10.0.0.2:7"}).regions == {"us": ("10.0.0.1:7",)}
     assert peer_settings({**environment, "SWITCHYARD_REGION_PEERS": "us=127.0.0.1:7"}).regions == {
         "us": ("127.0.0.1:7",)
     }

@@ -11,6 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.base.metrics import GatewayMetrics
+from gateway.base.peer_settings import PeerSettings
+from gateway.bus.bus import InProcessBus
+from gateway.peering import Peering
+from gateway.peers.fleet_certificates import fleet_certificates
 from gateway.peers.peer_link import PATH, PeerIdentity, PeerLinks
 from kvstore.transfer.tls import TlsFiles
 from routing.values.decision import Dispatched
@@ -27,6 +32,17 @@ SECRET = b"the secret of a fleet of gateways"
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return certificates(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(params=["files", "derived"])
+def tls(request: pytest.FixtureRequest, files: TlsFiles, tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    """The files that gateways were given, and those that they make themselves."""
+    return files if request.param == "files" else derived(tmp_path_factory.mktemp("derived"))
+
+
+def derived(folder: Path, host: str = "127.0.0.1", secret: bytes = SECRET) -> TlsFiles:
+    folder.mkdir(exist_ok=True)
+    return fleet_certificates(folder, secret, host)
 
 
 @asynccontextmanager
@@ -73,10 +89,31 @@ async def test_a_certificate_for_another_host_is_rejected(tmp_path: Path) -> Non
             await answer_to(port, other.client())
 
 
-async def test_an_owner_decides_over_tls(files: TlsFiles, tmp_path: Path) -> None:
+async def test_who_holds_the_fleet_secret_makes_a_certificate_that_the_fleet_knows(tmp_path: Path) -> None:
+    async with listening(derived(tmp_path / "one")) as port:
+        assert await answer_to(port, derived(tmp_path / "two").client()) == 401
+        for without in (None, derived(tmp_path / "foreign", secret=b"the secret of another fleet").client()):
+            with pytest.raises((aiohttp.ClientError, OSError)):
+                await answer_to(port, without)
+    async with listening(derived(tmp_path / "elsewhere", "gateway-1.internal")) as port:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await answer_to(port, derived(tmp_path / "three").client())
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "fd00::7", "gateway-1"])
+def test_beyond_loopback_gateways_use_tls_though_they_were_given_no_files(host: str, tmp_path: Path) -> None:
+    for where, secure in ((host, True), ("127.0.0.1", False)):
+        peering = Peering(InProcessBus(), PeerSettings(host=where), "aaaaaaaa", SECRET, tmp_path, GatewayMetrics())
+        assert peering.links is not None
+        contexts = (peering.links._server_tls, peering.links._client_tls)
+        assert [each is not None for each in contexts] == [secure, secure]
+    assert list(tmp_path.iterdir()) == [], "keys stay in memory"
+
+
+async def test_an_owner_decides_over_tls(tls: TlsFiles, tmp_path: Path) -> None:
     async with ScriptedEngine() as engine:
         topology = snapshot([engine_entry("e1", engine.url)])
-        async with fleet(tmp_path, topology, tls=files) as gateways:
+        async with fleet(tmp_path, topology, tls=tls) as gateways:
             owner, (other,) = split(gateways)
             outcome = await other.pools["pool"].place(request(other.new_id(), (), 100), hold=True)
             assert isinstance(outcome, Dispatched)
@@ -87,8 +124,8 @@ async def test_an_owner_decides_over_tls(files: TlsFiles, tmp_path: Path) -> Non
                     await answer_to(port, None)
 
 
-async def test_a_request_is_forwarded_over_tls(files: TlsFiles, tmp_path: Path) -> None:
-    async with three_regions(tmp_path, tls=files) as regions:
+async def test_a_request_is_forwarded_over_tls(tls: TlsFiles, tmp_path: Path) -> None:
+    async with three_regions(tmp_path, tls=tls) as regions:
         regions.engines["us"].stall = True
         stays = asyncio.create_task(regions.chat("us", "stays"))
         async with asyncio.timeout(PATIENCE_S):
