@@ -19,6 +19,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.live_fleet.deciding_alone import LONG_S, REMEDY, deciding_alone, named
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.models.snapshot_version import SnapshotVersion
@@ -243,8 +244,6 @@ def _ago(age: timedelta) -> str:
 
 
 FRESH_S = 5.0
-LONG_S = 10.0
-"""An election takes two seconds; gateways that disagree for longer have another reason."""
 
 
 def queue_owners(installation: Installation) -> list[Finding]:
@@ -261,16 +260,10 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
             roles.setdefault(pool.pool_id, []).extend(pool.roles)
     found = []
     for pool_id, told in sorted(roles.items()):
-        alone = [each for each in told if each.role == "alone" and now - each.since > LONG_S]
+        alone = deciding_alone(told, now)
         settled = {(each.epoch, each.owner) for each in told if each.owner and now - each.since > LONG_S}
         if alone:
-            names = "; ".join(f"{each.gateway} ({each.reason})" for each in alone)
-            found.append(
-                warning(
-                    f"Gateways decide alone about {pool_id}: {names}.",
-                    "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis.",
-                )
-            )
+            found.append(warning(f"Gateways decide alone about {pool_id}: {named(alone)}.", REMEDY))
         elif len(settled) > 1:
             owners = ", ".join(f"{owner} (epoch {epoch})" for epoch, owner in sorted(settled))
             found.append(

@@ -9,7 +9,8 @@ import msgspec
 
 from controlplane.history.annotation import Annotation
 from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, span
-from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
+from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolRole, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.rejection_words import rejected_words
 from web.shell.some_names import some_names
@@ -64,13 +65,22 @@ def judge(
         _lost(sample),
         _late(sample, look),
         _gateway_late(sample),
+        _decided_alone(sample),
         _troubled(sample, look),
         _starved(sample, look),
         _leaving(sample),
         _recovered(sample, markers),
     )
     finding = next((each for each in findings if each is not None), None)
-    return _with_observers(finding or _quiet(sample, look, said), sample)
+    return _with_observers(_with_lone_gateways(finding or _quiet(sample, look, said), sample), sample)
+
+
+def _with_lone_gateways(finding: Verdict, sample: FleetSample) -> Verdict:
+    """Return the finding; of late requests with the likely cause, where gateways decide alone about their pool."""
+    late = [pool for pool in sample.pools if pool.pool_id == finding.late_pool_id]
+    if not late or not deciding_alone(late[0].roles, sample.at):
+        return finding
+    return msgspec.structs.replace(finding, text=f"{finding.text} Gateways decide alone about {late[0].name}.")
 
 
 def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
@@ -128,6 +138,21 @@ def _gateway_late(sample: FleetSample) -> Verdict | None:
     refuses = " It rejects requests that it cannot serve." if sample.lateness.refuses else ""
     text = f"{_stood_still(sample.lateness)}.{refuses} {_on_time(sample)}; its engines are not the cause."
     return Verdict("warn", "The gateway is late.", text, shape="degraded")
+
+
+def _decided_alone(sample: FleetSample) -> Verdict | None:
+    pools = _pools_decided_alone(sample)
+    if not pools:
+        return None
+    which = some_names([pool.name for pool, _ in pools], NAMED_ENGINES)
+    about = f"About {which}: {named(pools[0][1])}. Each knows only its own requests."
+    text = f"{about} {REMEDY} {_on_time(sample)}."
+    return Verdict("warn", "Gateways decide alone.", text, shape="degraded")
+
+
+def _pools_decided_alone(sample: FleetSample) -> list[tuple[PoolSample, list[PoolRole]]]:
+    told = ((pool, deciding_alone(pool.roles, sample.at)) for pool in sample.pools)
+    return [(pool, alone) for pool, alone in told if alone]
 
 
 def _stood_still(lateness: Lateness) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.history.annotation import Annotation
-from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolRole
 from tests.web.fake_fleet import FakeFleet
 from web.live.recent_state import RecentState
 from web.live.verdict import judge
@@ -139,6 +139,22 @@ def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
 
 def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
     assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text
+
+
+def alone(for_s: float) -> PoolRole:
+    since, reason = START - for_s, "no gateway owns the pool yet"
+    return PoolRole(gateway="gw-1", role="alone", owner="", epoch=0, since=since, reason=reason)
+
+
+def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() -> None:
+    verdict = judge(with_pool(quiet(), roles=(alone(60),)))
+    assert (verdict.severity, verdict.lead) == ("warn", "Gateways decide alone.")
+    assert verdict.text.startswith("About chat-70b: gw-1 (no gateway owns the pool yet). Each knows only its own")
+    assert "SWITCHYARD_PEER_LISTEN" in verdict.text
+    assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "All quiet."
+    late = judge(with_pool(quiet(), roles=(alone(60),), on_time_share=0.5, late=132))
+    assert late.lead == "Requests are late."
+    assert late.text.endswith(" Gateways decide alone about chat-70b.")
 
 
 LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, refuses=True)

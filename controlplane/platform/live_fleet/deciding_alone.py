@@ -1,0 +1,21 @@
+"""Gateways that decide alone about a pool although there are others: each knows its own requests only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.contracts.fleet_sample import PoolRole
+
+LONG_S = 10.0
+"""An election takes two seconds; gateways that disagree for longer have another reason."""
+REMEDY = "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis."
+
+
+def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:
+    """Return the roles of gateways that have decided alone for LONG_S at unix second `now`."""
+    return [each for each in roles if each.role == "alone" and now - each.since > LONG_S]
+
+
+def named(alone: Iterable[PoolRole]) -> str:
+    """Return the gateways with their reasons."""
+    return "; ".join(f"{each.gateway} ({each.reason})" for each in alone)
