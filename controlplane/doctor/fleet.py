@@ -19,6 +19,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.format import some_names
 from controlplane.platform.live_fleet.deciding_alone import LONG_S, REMEDY, deciding_alone, named
 from controlplane.platform.live_fleet.samples import fleet_samples
 from controlplane.platform.models.job_run import JobRun, JobState
@@ -131,11 +132,10 @@ def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Findin
     silent = [(engine.engine_id, why) for engine, why in zip(engines, answers, strict=True) if why]
     if not silent:
         return [ok(f"{count(len(engines), 'engine answers', 'engines answer')}.")]
-    names = ", ".join(f"{engine_id} ({why})" for engine_id, why in silent[:_NAMED])
-    more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
+    names = some_names([f"{engine_id} ({why})" for engine_id, why in silent], _NAMED)
     return [
         warning(
-            f"No answer from {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}{more}.",
+            f"No answer from {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}.",
             "Start them, correct their address, or take them out of service on the Topology page. Demo engines run "
             "only while `manage.py up` runs.",
         )
@@ -186,7 +186,7 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
     if silent:
         found.append(
             warning(
-                f"No report from {count(len(silent), 'KV node')} for 15 s: {_first(silent)}.",
+                f"No report from {count(len(silent), 'KV node')} for 15 s: {some_names(silent, _NAMED)}.",
                 "Check their logs and their API key. Delete nodes that no longer exist "
                 "(KV store page, or DELETE /api/v1/kv_nodes/{name}).",
             )
@@ -194,18 +194,14 @@ def kv_nodes(_installation: Installation) -> list[Finding]:
     if astray:
         found.append(
             warning(
-                f"No KV node serves {count(len(astray), 'engine')} by the name that is set: {_first(astray)}.",
+                f"No KV node serves {count(len(astray), 'engine')} by the name that is set: "
+                f"{some_names(astray, _NAMED)}.",
                 "Start `manage.py node --register`, or correct KV node on the Topology page. Demo nodes run only while "
                 "`manage.py up` runs.",
             )
         )
     serving = sum(state in LIVE for state in states.values())
     return found or ([ok(f"{count(serving, 'KV node reports', 'KV nodes report')}.")] if serving else [])
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def snapshot_age(installation: Installation) -> list[Finding]:

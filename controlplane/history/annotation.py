@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from controlplane.platform.format import some_names
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 from routing.values.counted import count
 
@@ -135,7 +136,7 @@ def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:
 
 def _wave_words(wave: _Wave) -> tuple[str, str, str]:
     total, serving = len(wave.began), len(wave.serving)
-    names = ", ".join(list(wave.began.values())[:6]) + (f" and {total - 6} more" if total > 6 else "")
+    names = some_names(list(wave.began.values()), 6)
     if serving == total:
         engines = count(total, "engine started and serves", "engines started and serve")
         return "started", f"{total} started", f"{engines}: {names}"

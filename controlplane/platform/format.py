@@ -6,7 +6,7 @@ Where None can come in, a dash stands for what is not known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -120,6 +120,12 @@ def setting(seconds: float) -> str:
     """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:.3g}{NARROW_SPACE}{unit}"
+
+
+def some_names(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are: a, b, c and 4 more."""
+    shown, rest = ", ".join(names[:most]), len(names) - most
+    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def sentence(text: str) -> str:

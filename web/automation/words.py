@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.automation.models.engine_order import OrderKind, OrderState
-from controlplane.platform.format import count, percent
-from web.shell.some_names import some_names
+from controlplane.platform.format import count, percent, some_names
 
 TITLES = {
     "engine_health": "Engine health",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.platform.format import count, percent
+from controlplane.platform.format import count, percent, some_names
 from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
-from web.shell.some_names import some_names
 
 Link = Callable[..., str]
 """Gives the page's address with some parts of its query changed."""

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable
 
 from controlplane.history.bucket import POOL_FLOATS
-from controlplane.platform.format import clock_time, count, day_time, percent, span
+from controlplane.platform.format import clock_time, count, day_time, percent, some_names, span
 from web.history.past import PastPicture
 from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, Verdict
-from web.shell.some_names import some_names
 
 _ON_TIME = POOL_FLOATS.index("on_time")
 _REQUESTS = POOL_FLOATS.index("requests_per_s")

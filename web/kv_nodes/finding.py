@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.kv_nodes.models.kv_node import KvNodeState
-from controlplane.platform.format import count
+from controlplane.platform.format import count, some_names
 from web.kv_nodes.node_rows import NodeRow
-from web.shell.some_names import some_names
 
 
 def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from controlplane.history.annotation import Annotation
-from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, span
+from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, some_names, span
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolRole, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.rejection_words import rejected_words
-from web.shell.some_names import some_names
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN, moment_of
+from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN, moment_of, some_names
 from controlplane.policies.document.merge import MergedPlace
 from controlplane.policies.document.paths import value_at
 from controlplane.policies.document.schema import (
@@ -23,7 +23,6 @@ from controlplane.policies.document.schema import (
 )
 from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
-from web.shell.some_names import some_names
 
 PROGRAM = "Switchyard"
 """The author of versions that the program itself made."""

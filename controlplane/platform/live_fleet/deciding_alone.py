@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from controlplane.platform.format import some_names
 from gateway.contracts.fleet_sample import PoolRole
 
 LONG_S = 10.0
 """An election takes two seconds; gateways that disagree for longer have another reason."""
+_NAMED = 4
 REMEDY = "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis."
 
 
@@ -17,5 +19,8 @@ def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:
 
 
 def named(alone: Iterable[PoolRole]) -> str:
-    """Return the gateways with their reasons."""
-    return "; ".join(f"{each.gateway} ({each.reason})" for each in alone)
+    """Return the first gateways with each reason."""
+    gateways: dict[str, list[str]] = {}
+    for each in alone:
+        gateways.setdefault(each.reason, []).append(each.gateway)
+    return "; ".join(f"{some_names(names, _NAMED)} ({reason})" for reason, names in gateways.items())

@@ -141,9 +141,9 @@ def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
     assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text
 
 
-def alone(for_s: float) -> PoolRole:
+def alone(for_s: float, gateway: str = "gw-1") -> PoolRole:
     since, reason = START - for_s, "no gateway owns the pool yet"
-    return PoolRole(gateway="gw-1", role="alone", owner="", epoch=0, since=since, reason=reason)
+    return PoolRole(gateway=gateway, role="alone", owner="", epoch=0, since=since, reason=reason)
 
 
 def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() -> None:
@@ -151,6 +151,8 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() ->
     assert (verdict.severity, verdict.lead) == ("warn", "Gateways decide alone.")
     assert verdict.text.startswith("About chat-70b: gw-1 (no gateway owns the pool yet). Each knows only its own")
     assert "SWITCHYARD_PEER_LISTEN" in verdict.text
+    many = judge(with_pool(quiet(), roles=tuple(alone(60, f"gw-{number}") for number in range(9))))
+    assert many.text.startswith("About chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
     assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "All quiet."
     late = judge(with_pool(quiet(), roles=(alone(60),), on_time_share=0.5, late=132))
     assert late.lead == "Requests are late."
