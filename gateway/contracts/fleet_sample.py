@@ -121,14 +121,19 @@ class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str
     """Its name."""
     role: str
-    """owner (decides for all), asks (the owner), alone (decides for itself), or only (there is no other)."""
+    """owner (decides for all), asks (the owner), alone (decides for itself), or only (it reaches no other)."""
     owner: str
     """Name of the gateway that owns the pool as this one knows it; empty: nobody."""
     epoch: int
     since: float
     """Unix seconds."""
     reason: str = ""
-    """Why it decides alone."""
+    """Why it decides alone; of the only gateway: empty if there is no other."""
+
+    @property
+    def decides_alone(self) -> bool:
+        """Whether it decides for itself although there are other gateways."""
+        return self.role == "alone" or (self.role == "only" and bool(self.reason))
 
 
 class PoolSample(msgspec.Struct, frozen=True, kw_only=True):

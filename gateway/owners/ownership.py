@@ -13,7 +13,7 @@ SILENT_S = 1.0
 """An owner that has said nothing for so long is not asked."""
 
 OWNER, ASKS, ALONE, ONLY = "owner", "asks", "alone", "only"
-"""Decides for all; asks the owner; decides alone although there are others; is the only gateway."""
+"""Decides for all; asks the owner; decides alone although it may reach others; is the only gateway, or reaches none."""
 
 NO_OWNER = "no gateway owns the pool yet"
 GONE = "the owner has ended"
@@ -21,6 +21,7 @@ SILENT = "the owner is silent"
 LATE = "the owner answers too late"
 LAPSED = "the lease ran out before it was renewed"
 TAKEN = "another gateway owns the pool"
+UNREACHED = "the addresses that other gateways announce refuse connections"
 
 
 class Around(msgspec.Struct, frozen=True):
@@ -31,6 +32,8 @@ class Around(msgspec.Struct, frozen=True):
     connected: frozenset[str]
     gone: frozenset[str]
     """Those whose address rejects connections."""
+    unreached: frozenset[str]
+    """Those of them that nevertheless announce themselves: they live, and we cannot reach them."""
     bus: bool
     """Whether claims can be made."""
 
@@ -39,7 +42,7 @@ class Ownership:
     """One pool's owner in the eyes of one gateway.
 
     Mutable state: `seen` (the highest epoch that anybody told), the role with its reason and since when, the end of
-    our own lease, when the owner last spoke, and when the next claim may be made.
+    our own lease, who else held it, when the owner last spoke, and when the next claim may be made.
     """
 
     def __init__(self, me: str, now: float) -> None:
@@ -55,6 +58,8 @@ class Ownership:
         self._held_until_s = float("-inf")
         self._renew_s = float("-inf")
         self._free_since_s: float | None = None
+        self._holder = ""
+        """Who had the lease when we last claimed it in vain; empty once there is an owner that we hear."""
 
     @property
     def owner(self) -> str:
@@ -66,7 +71,7 @@ class Ownership:
         if told < self.seen:
             return False
         if told > self.seen or speaker == told.owner:
-            self.heard_s = now
+            self.heard_s, self._holder = now, ""
         self.seen = told
         return True
 
@@ -92,7 +97,7 @@ class Ownership:
         """Take the role that follows from what is known; True: it changed."""
         role, reason = self._role(around, now)
         changed = role != self.role
-        if changed:
+        if changed or (role == ONLY and reason != self.reason):
             self.since_s = now
         self.role, self.reason = role, reason
         return changed
@@ -109,7 +114,7 @@ class Ownership:
                 return ALONE, LATE
             return (ASKS, "") if now - self.heard_s <= SILENT_S else (ALONE, SILENT)
         if not around.peers - around.gone:
-            return ONLY, ""
+            return ONLY, UNREACHED if around.unreached else ""
         return (ALONE, GONE) if owner else (ALONE, NO_OWNER)
 
     # -- the lease
@@ -130,8 +135,19 @@ class Ownership:
             self._free_since_s = now
         if now - self._free_since_s < 0.2 * rank or now < self._renew_s:
             return False, ""
-        gone = self.seen.owner in around.gone or self.seen.owner not in around.peers
-        return True, self.seen.owner if gone else ""
+        return True, self._instead_of(around)
+
+    def _instead_of(self, around: Around) -> str:
+        """Return whose lease we may take.
+
+        That of an owner that has ended, or of a holder that refuses our connections while we reach most gateways: it
+        may live, but nobody can ask it. Of two groups that do not reach each other, one at most is the larger.
+        """
+        reaches_most = 2 * (1 + len(around.connected)) > 1 + len(around.peers)
+        if self._holder in around.gone and reaches_most:
+            return self._holder
+        owner = self.seen.owner
+        return owner if owner in around.gone or owner not in around.peers else ""
 
     def claimed(self, asked_s: float) -> None:
         """Do not ask again at once."""
@@ -139,10 +155,11 @@ class Ownership:
 
     def renewed(self, asked_s: float) -> None:
         """The bus says that the pool is ours for a lease from `asked_s`."""
-        self._held_until_s = asked_s + LEASE_S
+        self._held_until_s, self._holder = asked_s + LEASE_S, ""
 
-    def lost(self, now: float) -> None:
-        """The bus says that somebody else has claimed the pool: we own it no more, whoever that is."""
+    def lost(self, holder: str, now: float) -> None:
+        """The bus says that somebody else has claimed the pool: we own it no more."""
+        self._holder = holder
         if self.seen.owner == self._me:
             self.seen = Epoch(self.seen.number, "")
             self._held_until_s = float("-inf")

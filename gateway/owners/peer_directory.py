@@ -14,6 +14,8 @@ from gateway.peers.peer_link import PeerIdentity, PeerLinks
 
 TOPIC = "peer"
 ANNOUNCE_S = 1.0
+ANNOUNCING_S = 3.0
+"""Who announced itself within this time lives."""
 FORGET_S = 30.0
 """A peer without a connection that has announced nothing for so long has left, where the bus would have told."""
 MAX_PEERS = 64
@@ -49,6 +51,12 @@ class PeerDirectory:
     def tags(self) -> list[str]:
         """The tags of all known peers, in their order."""
         return sorted(each.who.tag for each in self._known.values())
+
+    def announcing(self, now: float) -> frozenset[str]:
+        """Return the tags of those that have just announced themselves, or would have, were the bus there."""
+        return frozenset(
+            each.who.tag for name, each in self._known.items() if now - self._heard_s.get(name, now) < ANNOUNCING_S
+        )
 
     def name(self, tag: str) -> str:
         """Return the name of the gateway with this tag; its tag where it has no name."""

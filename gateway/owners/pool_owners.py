@@ -140,10 +140,12 @@ class PoolOwners:
 
     def _around(self) -> Around:
         tags = frozenset(self.directory.tags)
+        gone = frozenset(tag for tag in tags if self._links.refused(tag))
         return Around(
             tags,
             frozenset(tag for tag in tags if self._links.connected(tag)),
-            frozenset(tag for tag in tags if self._links.refused(tag)),
+            gone,
+            gone & self.directory.announcing(self.clock()),
             self._bus.connected,
         )
 
@@ -192,7 +194,7 @@ class PoolOwners:
             async with asyncio.timeout(LEASE_S):
                 held = await asyncio.wrap_future(claim)
             if held != self._me:
-                ownership.lost(self.clock())
+                ownership.lost(held, self.clock())
             elif ownership.owns(self.clock()):
                 ownership.renewed(now)
             else:

@@ -113,7 +113,7 @@ class FleetSampler:
         if self._owners is None or shared is None:
             return ()
         known, settings = shared.ownership, self._settings.peers
-        if known.role == ONLY and not known.seen.number:
+        if known.role == ONLY and not known.seen.number and not known.reason:
             return ()
         return (
             PoolRole(

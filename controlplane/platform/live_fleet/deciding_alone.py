@@ -15,7 +15,7 @@ REMEDY = "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis.
 
 def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:
     """Return the roles of gateways that have decided alone for LONG_S at unix second `now`."""
-    return [each for each in roles if each.role == "alone" and now - each.since > LONG_S]
+    return [each for each in roles if each.decides_alone and now - each.since > LONG_S]
 
 
 def named(alone: Iterable[PoolRole]) -> str:

@@ -54,6 +54,37 @@ class Clock:
         return self.now - began
 
 
+def unstarted(
+    state_dir: Path,
+    snapshot: Snapshot,
+    names: str,
+    make_bus: Callable[[], Bus],
+    clock: Clock,
+    tls: TlsFiles | None = None,
+) -> list[Gateway]:
+    """Return gateways with these names, which have not begun."""
+    gateways = []
+    make_bus().publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
+    for name in names:
+        settings = replace(SETTINGS, peers=PeerSettings(name=name, tls=tls))
+        bus = FollowerBus(make_bus(), name)
+        gateways.append(Gateway(bus, fleet_secret=SECRET, state_dir=state_dir / name, settings=settings))
+        owners(gateways[-1]).clock = clock
+    return gateways
+
+
+@asynccontextmanager
+async def started(gateways: list[Gateway]) -> AsyncIterator[None]:
+    """Run gateways for the block."""
+    try:
+        for gateway in gateways:
+            await gateway.start()
+        yield
+    finally:
+        for gateway in gateways:
+            await gateway.stop()
+
+
 @asynccontextmanager
 async def fleet(
     state_dir: Path,
@@ -64,25 +95,11 @@ async def fleet(
     tls: TlsFiles | None = None,
 ) -> AsyncIterator[list[Gateway]]:
     """Start gateways with these names; returns when one of them owns the pool and the others ask it."""
-    clock = clock or Clock()
-    one = InProcessBus()
-    make_bus = make_bus or (lambda: one)
-    gateways = []
-    first = make_bus()
-    first.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
-    for name in names:
-        settings = replace(SETTINGS, peers=PeerSettings(name=name, tls=tls))
-        bus = FollowerBus(make_bus(), name)
-        gateways.append(Gateway(bus, fleet_secret=SECRET, state_dir=state_dir / name, settings=settings))
-        owners(gateways[-1]).clock = clock
-    try:
-        for gateway in gateways:
-            await gateway.start()
+    clock, one = clock or Clock(), InProcessBus()
+    gateways = unstarted(state_dir, snapshot, names, make_bus or (lambda: one), clock, tls)
+    async with started(gateways):
         await clock.until(lambda: settled(gateways))
         yield gateways
-    finally:
-        for gateway in gateways:
-            await gateway.stop()
 
 
 def settled(gateways: list[Gateway]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 import redis as redis_client
 
+from bench.live.loopback_ports import free_port
 from gateway.base import background
-from gateway.bus.bus import Bus
+from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
+from gateway.contracts.fleet_sample import PoolRole
 from gateway.gateway import Gateway
 from gateway.owners.owner_messages import BATCH, Ask, Batch, Epoch, sent
 from gateway.owners.ownership import ALONE as ALONE_ROLE
-from gateway.owners.ownership import ASKS, OWNER, Ownership
+from gateway.owners.ownership import ASKS, ONLY, OWNER, UNREACHED, Ownership
 from gateway.owners.pool_owners import BATCHES, BEATS, TICK_S
 from gateway.peers.peer_link import PeerIdentity
 from gateway.pool.live_pool import LivePool
@@ -24,7 +27,18 @@ from routing.values.decision import ALONE, Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed
 from tests.gateway.live_gateway import SECRET, engine_entry, request, snapshot
-from tests.gateway.owners.shared_fleet import Clock, fleet, kill, owners, ownership, settled, shared, split
+from tests.gateway.owners.shared_fleet import (
+    Clock,
+    fleet,
+    kill,
+    owners,
+    ownership,
+    settled,
+    shared,
+    split,
+    started,
+    unstarted,
+)
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.patient_bus import patient_bus
 from tests.private_redis import PrivateRedis, private_redis
@@ -247,6 +261,61 @@ async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_
     await clock.until(lambda: len(history.elected) > 1)
     assert history.elected[-1] == Epoch(2, newcomer.new_id.tag)
     await clock.until(lambda: owned_by([newcomer, witness], 1))
+
+
+def announces_another_port(gateway: Gateway) -> None:
+    """Let it announce an address at which nobody listens, as one does that listens on loopback of another machine."""
+    listen = gateway.peering.listen
+
+    async def listen_where_nobody_connects() -> None:
+        await listen()
+        gateway.peering._address = f"127.0.0.1:{free_port()}"
+
+    gateway.peering.listen = listen_where_nobody_connects  # type: ignore[method-assign]
+
+
+async def test_a_holder_that_nobody_reaches_leaves_the_pool_to_those_who_reach_each_other(
+    tmp_path: Path, clock: Clock
+) -> None:
+    bus = InProcessBus()
+    async with ScriptedEngine() as engine:
+        topology = snapshot([engine_entry("e1", engine.url)])
+        cut_off, *others = unstarted(tmp_path, topology, "wab", lambda: bus, clock)
+        announces_another_port(cut_off)
+        links = cut_off.peering.links
+        assert links is not None
+        links.set_peers = lambda *_: None  # type: ignore[method-assign]
+        bus.claim(f"owner/{links.me.region}/pool", links.me.tag, seconds=60.0)
+        async with started([cut_off, *others]):
+            await clock.until(lambda: settled(others))
+            until = clock.now + 5.0
+            await clock.until(lambda: clock.now > until)
+            assert settled(others)
+            assert ownership(cut_off).role == ALONE_ROLE
+
+
+async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_each_other_for_ended(
+    tmp_path: Path, clock: Clock
+) -> None:
+    bus = InProcessBus()
+    async with ScriptedEngine() as engine:
+        both = unstarted(tmp_path, snapshot([engine_entry("e1", engine.url)]), "ab", lambda: bus, clock)
+        for gateway in both:
+            announces_another_port(gateway)
+        async with started(both):
+            # One may claim the pool before its first call is refused; then it owns what nobody else asks it for.
+            await clock.until(lambda: UNREACHED in {ownership(each).reason for each in both})
+            until = clock.now + 5.0
+            await clock.until(lambda: clock.now > until)
+            told = [role for gateway in both for role in roles_told(gateway)]
+            assert {(each.role, each.reason) for each in told} <= {(ONLY, UNREACHED), (OWNER, "")}
+            assert [each.decides_alone for each in told].count(True) >= 1
+
+
+def roles_told(gateway: Gateway) -> tuple[PoolRole, ...]:
+    """Return what the gateway's fleet sample says of its role for the pool."""
+    (sampled,) = gateway._sampler.sample(time.monotonic(), time.time()).pools
+    return sampled.roles
 
 
 async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(

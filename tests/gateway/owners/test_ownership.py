@@ -7,7 +7,7 @@ import random
 import pytest
 
 from gateway.owners.owner_messages import Epoch
-from gateway.owners.ownership import Ownership
+from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])
@@ -41,3 +41,34 @@ def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -
             proposed = Epoch(rng.randrange(1, 12), rng.choice("abc"))
             if witness.promise(proposed) == proposed:
                 assert holders.setdefault(proposed.number, proposed.owner) == proposed.owner
+
+
+@pytest.mark.parametrize(
+    ("connected", "gone", "taken"),
+    [
+        ("b", "w", "w"),
+        ("b", "", ""),
+        ("", "w", ""),
+        ("", "wb", ""),
+        ("bc", "w", "w"),
+        ("b", "wc", ""),
+    ],
+)
+def test_the_lease_of_a_holder_that_refuses_connections_is_taken_by_who_reaches_most(
+    connected: str, gone: str, taken: str
+) -> None:
+    ownership = Ownership("a", 0.0)
+    peers, refusing = frozenset(connected + gone) | {"w"}, frozenset(gone)
+    around = Around(peers, frozenset(connected), refusing, refusing, bus=True)
+    ownership.settle(around, 0.0)
+    ownership.claims(around, 0, 0.0)
+    ownership.lost("w", 0.0)
+    assert ownership.claims(around, 0, 10.0)[1] == taken
+
+
+def test_a_gateway_that_reaches_none_of_the_others_that_live_says_so() -> None:
+    ownership, one = Ownership("a", 0.0), frozenset("b")
+    ownership.settle(Around(one, frozenset(), one, one, bus=True), 3.0)
+    assert (ownership.role, ownership.reason, ownership.since_s) == (ONLY, UNREACHED, 3.0)
+    ownership.settle(Around(one, frozenset(), one, frozenset(), bus=True), 7.0)
+    assert (ownership.role, ownership.reason) == (ONLY, ""), "it announces nothing any more: it has ended"

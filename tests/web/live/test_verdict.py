@@ -154,6 +154,9 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() ->
     many = judge(with_pool(quiet(), roles=tuple(alone(60, f"gw-{number}") for number in range(9))))
     assert many.text.startswith("About chat-70b: gw-0, gw-1, gw-2, gw-3 and 5 more (no gateway owns the pool yet). ")
     assert judge(with_pool(quiet(), roles=(alone(2),))).lead == "All quiet."
+    only = msgspec.structs.replace(alone(60), role="only")
+    assert judge(with_pool(quiet(), roles=(only,))).lead == "Gateways decide alone.", "others are there, but unreached"
+    assert judge(with_pool(quiet(), roles=(msgspec.structs.replace(only, reason=""),))).lead == "All quiet."
     late = judge(with_pool(quiet(), roles=(alone(60),), on_time_share=0.5, late=132))
     assert late.lead == "Requests are late."
     assert late.text.endswith(" Gateways decide alone about chat-70b.")

@@ -221,5 +221,5 @@ def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], live: Pool
     if live is not None:
         facts.append(f"policy v{live.policy_version}")
         facts += [f"queue owner {owner}" for owner in owner_words(live)]
-        others += [f"{role.gateway} decides alone" for role in live.roles if role.role == "alone"]
+        others += [f"{role.gateway} decides alone" for role in live.roles if role.decides_alone]
     return {"kind": "pool", "pool": pool, "facts": " · ".join(facts), "others": ", ".join(others)}

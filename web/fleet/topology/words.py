@@ -39,7 +39,7 @@ def owner_words(pool: PoolSample) -> list[str]:
 
 def alone_words(pool: PoolSample) -> list[str]:
     """Return which gateways decide alone, why and since when."""
-    alone = [role for role in pool.roles if role.role == "alone"]
+    alone = [role for role in pool.roles if role.decides_alone]
     return [f"{role.gateway}: {role.reason}, since {clock_time(role.since)} UTC" for role in alone]
 
 
