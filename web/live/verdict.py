@@ -64,9 +64,9 @@ def judge(
         _lost(sample),
         _late(sample, look),
         _gateway_late(sample),
-        _decided_alone(sample),
         _troubled(sample, look),
         _starved(sample, look),
+        _decided_alone(sample),
         _leaving(sample),
         _recovered(sample, markers),
     )

@@ -157,6 +157,8 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() ->
     only = msgspec.structs.replace(alone(60), role="only")
     assert judge(with_pool(quiet(), roles=(only,))).lead == "Gateways decide alone.", "others are there, but unreached"
     assert judge(with_pool(quiet(), roles=(msgspec.structs.replace(only, reason=""),))).lead == "All quiet."
+    hot = judge(with_engines(with_pool(quiet(), roles=(alone(60),)), (1, HOT)))
+    assert hot.lead == "e-02 is hot.", "what lasts hides nothing that happens now"
     late = judge(with_pool(quiet(), roles=(alone(60),), on_time_share=0.5, late=132))
     assert late.lead == "Requests are late."
     assert late.text.endswith(" Gateways decide alone about chat-70b.")
