@@ -1,7 +1,7 @@
-"""Certificates of gateways that were given none: all are signed by one authority, whose key is derived from the fleet
-secret. Whoever holds the secret can join the fleet anyway; nobody else can make a certificate.
+"""Certificates for gateways that were given none, signed by an authority whose key is derived from the fleet secret.
 
-Decision 55 says why.
+Who holds the secret can join the fleet anyway; without it, no certificate can be made that the fleet accepts
+(decision 55).
 """
 
 from __future__ import annotations
