@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from controlplane.fleet.models.pool import KeySource, Pool, PoolMode
+from controlplane.platform.format import some_names
 from controlplane.platform.models.tenant import Tenant
 from routing.values.counted import count
 
@@ -25,11 +26,10 @@ class BlockSizeProblem:
     @property
     def sentence(self) -> str:
         """What is wrong, and what follows from it."""
-        more = f" and {len(self.names) - _NAMED} more" if len(self.names) > _NAMED else ""
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what is cached there is not seen."
+            f"{some_names(self.names, _NAMED)} {verb} {self.told}: what is cached there is not seen."
         )
 
     @property

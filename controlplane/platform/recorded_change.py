@@ -15,6 +15,7 @@ from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import check_fields, problem
+from controlplane.platform.format import some_names
 from controlplane.platform.plain_fields import kind_of, plain_fields
 from controlplane.platform.revisions import bump, locked
 from controlplane.platform.snapshot_change import record_change
@@ -94,6 +95,5 @@ def _publish(thing: models.Model) -> None:
 
 def _who_needs(thing: models.Model, error: models.ProtectedError) -> str:
     needed = sorted(error.protected_objects, key=str)
-    named = ", ".join(f"{kind_of(one).replace('_', ' ')} {one}" for one in needed[:3])
-    more = f" and {len(needed) - 3} more" if len(needed) > 3 else ""
-    return f"{kind_of(thing).replace('_', ' ')} {thing} is used by {named}{more}; remove these first."
+    named = some_names([f"{kind_of(one).replace('_', ' ')} {one}" for one in needed], 3)
+    return f"{kind_of(thing).replace('_', ' ')} {thing} is used by {named}; remove these first."

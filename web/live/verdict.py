@@ -10,7 +10,7 @@ import msgspec
 from controlplane.history.annotation import Annotation
 from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, some_names, span
 from controlplane.platform.live_fleet.deciding_alone import REMEDY, deciding_alone, named
-from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolRole, PoolSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.rejection_words import rejected_words
 
@@ -140,18 +140,13 @@ def _gateway_late(sample: FleetSample) -> Verdict | None:
 
 
 def _decided_alone(sample: FleetSample) -> Verdict | None:
-    pools = _pools_decided_alone(sample)
+    pools = [(pool, alone) for pool in sample.pools if (alone := deciding_alone(pool.roles, sample.at))]
     if not pools:
         return None
     which = some_names([pool.name for pool, _ in pools], NAMED_ENGINES)
     about = f"About {which}: {named(pools[0][1])}. Each knows only its own requests."
     text = f"{about} {REMEDY} {_on_time(sample)}."
     return Verdict("warn", "Gateways decide alone.", text, shape="degraded")
-
-
-def _pools_decided_alone(sample: FleetSample) -> list[tuple[PoolSample, list[PoolRole]]]:
-    told = ((pool, deciding_alone(pool.roles, sample.at)) for pool in sample.pools)
-    return [(pool, alone) for pool, alone in told if alone]
 
 
 def _stood_still(lateness: Lateness) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from ipaddress import collapse_addresses, ip_address, ip_network
 from itertools import count as numbers
@@ -27,6 +26,7 @@ from controlplane.fleet.preflight.lifecycle import register_for_preflight, start
 from controlplane.fleet.ready_engines import others_in_use
 from controlplane.fleet.topology import change_pool, create_pool, create_region
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import some_names
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 from controlplane.policies.publish import usual_policy
@@ -282,8 +282,7 @@ def _free_slug(slug: str) -> str:
 
 
 def _listed(names: Any) -> str:
-    shown: Sequence[str] = list(names)
-    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+    return some_names(list(names), 5)
 
 
 def start_line(facts: EngineFacts, flag: str) -> str:

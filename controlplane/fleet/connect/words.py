@@ -5,6 +5,7 @@ from __future__ import annotations
 from controlplane.fleet.connect.connection import Connection
 from controlplane.fleet.connect.engine_facts import EngineFacts
 from controlplane.fleet.models.engine import EngineRole
+from controlplane.platform.format import some_names
 from routing.values.counted import count
 
 _LISTED = 5
@@ -46,5 +47,4 @@ def _also(names: tuple[str, ...]) -> str:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{', '.join(name[:80] for name in names[:_LISTED])}{more}"
+    return some_names([name[:80] for name in names], _LISTED)

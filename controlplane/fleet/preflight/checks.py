@@ -20,6 +20,7 @@ from controlplane.fleet.preflight.engine import EngineUnderTest
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
 from controlplane.fleet.preflight.events import HANDSHAKE_S, EventEar, ExpectedBlocks
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
+from controlplane.platform.format import some_names
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from routing.values.counted import count
@@ -183,10 +184,9 @@ class EnginePreflight:
         served = [card.id for card in await self._engine.model_cards()]
         if wanted in served:
             return Step(key="model", state=OK, sentence=f"Serves {wanted}.")
-        shown = ", ".join(name[:80] for name in served[:_LISTED_MODELS]) or "no model at all"
-        more = f" and {len(served) - _LISTED_MODELS} more" if len(served) > _LISTED_MODELS else ""
+        shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model at all"
         raise PreflightFailedError(
-            f"The engine serves {shown}{more}; the pool's model is {wanted}.",
+            f"The engine serves {shown}; the pool's model is {wanted}.",
             f"Start it with --served-model-name {wanted}, or register it in a pool of its model.",
         )
 

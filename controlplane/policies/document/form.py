@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.platform.format import some_names
 from controlplane.policies.document.numbers import number_words
 from controlplane.policies.document.paths import same_value, value_at, with_value
 from controlplane.policies.document.schema import (
@@ -171,9 +172,8 @@ def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
 def _map_words(schema: MapSchema, document: Any) -> str:
     """Return what a map is for, which names it holds and where they are changed: the form has no controls for them."""
     value = value_at(document, schema.path)
-    names = ", ".join(sorted(value)[:_NAMED]) if isinstance(value, dict) else ""
-    more = f" and {len(value) - _NAMED} more" if isinstance(value, dict) and len(value) > _NAMED else ""
-    told = f"Set for {names}{more}" if names else "None is set"
+    names = some_names(sorted(value), _NAMED) if isinstance(value, dict) else ""
+    told = f"Set for {names}" if names else "None is set"
     return f"{schema.title}: {schema.sentence} {told}; change them in the JSON, under {path_text(schema.path)}."
 
 

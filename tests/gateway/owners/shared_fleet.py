@@ -53,6 +53,11 @@ class Clock:
                 self.now += 0.01
         return self.now - began
 
+    async def passes(self, seconds: float) -> None:
+        """Return once so many seconds of this clock have passed."""
+        until = self.now + seconds
+        await self.until(lambda: self.now > until)
+
 
 def unstarted(
     state_dir: Path,

@@ -236,8 +236,7 @@ async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_s
     owner, others = split(over_redis)
     with redis_client.Redis.from_url(redis.url) as server:
         server.flushall()
-        until = clock.now + 2.0
-        await clock.until(lambda: clock.now > until)
+        await clock.passes(2.0)
         assert settled(over_redis)
         assert ownership(owner).seen == Epoch(1, owner.new_id.tag)
         await kill(owner)
@@ -288,8 +287,7 @@ async def test_a_holder_that_nobody_reaches_leaves_the_pool_to_those_who_reach_e
         bus.claim(f"owner/{links.me.region}/pool", links.me.tag, seconds=60.0)
         async with started([cut_off, *others]):
             await clock.until(lambda: settled(others))
-            until = clock.now + 5.0
-            await clock.until(lambda: clock.now > until)
+            await clock.passes(5.0)
             assert settled(others)
             assert ownership(cut_off).role == ALONE_ROLE
 
@@ -305,8 +303,7 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
         async with started(both):
             # One may claim the pool before its first call is refused; then it owns what nobody else asks it for.
             await clock.until(lambda: UNREACHED in {ownership(each).reason for each in both})
-            until = clock.now + 5.0
-            await clock.until(lambda: clock.now > until)
+            await clock.passes(5.0)
             told = [role for gateway in both for role in roles_told(gateway)]
             assert {(each.role, each.reason) for each in told} <= {(ONLY, UNREACHED), (OWNER, "")}
             assert [each.decides_alone for each in told].count(True) >= 1
@@ -325,13 +322,11 @@ async def test_while_redis_is_away_the_owner_stays_and_nobody_is_elected(
     redis.kill()
     try:
         await clock.until(lambda: not any(owners(each)._bus.connected for each in over_redis))
-        until = clock.now + 4.0
-        await clock.until(lambda: clock.now > until)
+        await clock.passes(4.0)
         assert settled(over_redis)
         assert (await history.place(others[0], made(others[0]))).decision.decided_by.endswith("epoch 1")
         await kill(owner)
-        until = clock.now + 4.0
-        await clock.until(lambda: clock.now > until)
+        await clock.passes(4.0)
         assert [ownership(each).role for each in others] == [ALONE_ROLE, ALONE_ROLE]
         assert (await history.place(others[0], made(others[0]))).decision.decided_by == ALONE
     finally:

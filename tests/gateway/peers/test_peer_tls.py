@@ -107,7 +107,7 @@ def test_beyond_loopback_gateways_use_tls_though_they_were_given_no_files(host: 
         assert peering.links is not None
         contexts = (peering.links._server_tls, peering.links._client_tls)
         assert [each is not None for each in contexts] == [secure, secure]
-    assert list(tmp_path.iterdir()) == [], "keys stay in memory"
+    assert list(tmp_path.iterdir()) == [], "no key stays on disk"
 
 
 async def test_an_owner_decides_over_tls(tls: TlsFiles, tmp_path: Path) -> None:
