@@ -42,7 +42,7 @@ test: setup ## run all tests except the longest
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough" $(call marked,alone)
 
-test-thorough: setup ## run the longest tests
+test-thorough: setup ## run the longest tests (CI does not; also the first part of soak)
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile $(call marked,thorough)
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone" $(call marked,alone)
 
@@ -88,7 +88,7 @@ bench-peers: setup ## compare with other products, installed into var/peers (nee
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence
 
-soak: setup ## kill random processes of a complete installation, SOAK_MINUTES per seed, and check every request and effect
+soak: test-thorough ## run the longest tests, then kill random processes of a complete installation, SOAK_MINUTES per seed
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.installation.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
 	done; \

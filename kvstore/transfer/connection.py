@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import xxhash
 
@@ -23,7 +23,7 @@ from kvstore.transfer.frames import (
     decode_head,
     encode,
 )
-from kvstore.transfer.handshake import NONCE_BYTES, client_proof, proves, server_proof
+from kvstore.transfer.handshake import NONCE_BYTES, HandshakeError, client_proof, proves, server_proof
 
 _CHUNK = 256 << 10
 """Bytes that are hashed at a time, while the kernel takes in the next ones."""
@@ -125,21 +125,27 @@ class Connection:
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
         hello, _ = self.receive(greeting=True)
-        if not isinstance(hello, Hello) or not proves(hello.proof, client_proof(secret, nonce, hello.nonce)):
-            raise PeerError("the client does not know the secret")
-        self.send(Welcome(server_proof(secret, nonce, hello.nonce), node_id, incarnation))
+        if not isinstance(hello, Hello):
+            raise PeerError("the client does not answer the challenge")
+        with _handshake():
+            if not proves(hello.proof, client_proof(secret, nonce, hello.nonce)):
+                raise PeerError("the client does not know the secret")
+            self.send(Welcome(server_proof(secret, nonce, hello.nonce), node_id, incarnation))
         return hello.name
 
     def greet_node(self, secret: bytes, name: str = "") -> Welcome:
         """Greet a node as its client; returns who it is."""
         challenge, _ = self.receive(greeting=True)
-        if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_BYTES:
+        if not isinstance(challenge, Challenge):
             raise PeerError("the node does not begin with a challenge")
         nonce = os.urandom(NONCE_BYTES)
-        self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce), name))
-        welcome, _ = self.receive(greeting=True)
-        if not isinstance(welcome, Welcome) or not proves(welcome.proof, server_proof(secret, challenge.nonce, nonce)):
-            raise PeerError("the node does not know the secret")
+        with _handshake():
+            self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce), name))
+            welcome, _ = self.receive(greeting=True)
+            if not isinstance(welcome, Welcome):
+                raise PeerError("the node does not welcome its client")
+            if not proves(welcome.proof, server_proof(secret, challenge.nonce, nonce)):
+                raise PeerError("the node does not know the secret")
         return welcome
 
     @property
@@ -155,6 +161,14 @@ class Connection:
                 first += 1
             if sent:
                 parts[first] = parts[first][sent:]
+
+
+@contextlib.contextmanager
+def _handshake() -> Iterator[None]:
+    try:
+        yield
+    except HandshakeError as error:
+        raise PeerError(str(error)) from error
 
 
 def large_buffers(sock: socket.socket) -> None:

@@ -10,25 +10,32 @@ import hashlib
 import hmac
 
 NONCE_BYTES = 32
+PROOF_BYTES = 32
 MIN_SECRET_BYTES = 16
 
 
+class HandshakeError(ValueError):
+    """A nonce of another length, or a secret that is too short to prove anything."""
+
+
 def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Return what the client answers a challenge with."""
+    """Return the client's answer to a challenge; raises HandshakeError."""
     return _proof(secret, b"switchyard kv client 1", server_nonce, client_nonce)
 
 
 def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """Return what the server answers a proven client with."""
+    """Return the server's answer to a proven client; raises HandshakeError."""
     return _proof(secret, b"switchyard kv server 1", server_nonce, client_nonce)
 
 
 def proves(proof: bytes, expected: bytes) -> bool:
-    """Compare proofs in constant time."""
-    return hmac.compare_digest(proof, expected)
+    """Compare proofs in constant time; a proof of another length, on either side, proves nothing."""
+    return len(proof) == len(expected) == PROOF_BYTES and hmac.compare_digest(proof, expected)
 
 
 def _proof(secret: bytes, word: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
     if len(server_nonce) != NONCE_BYTES or len(client_nonce) != NONCE_BYTES:
-        return b""
+        raise HandshakeError(f"a nonce has {NONCE_BYTES} bytes")
+    if len(secret) < MIN_SECRET_BYTES:
+        raise HandshakeError(f"a secret has at least {MIN_SECRET_BYTES} bytes")
     return hmac.digest(secret, word + server_nonce + client_nonce, hashlib.sha256)
