@@ -6,10 +6,10 @@ import asyncio
 import logging
 import resource
 from collections import Counter
-from ipaddress import IPv6Address, ip_address
 from weakref import WeakKeyDictionary
 
 from gateway.base.event_log import log_event
+from kvstore.transfer.unproven import source_of
 
 MOST = 16_384
 MAX_OPEN_FILES = 65_536
@@ -43,19 +43,6 @@ class ConnectionLimit:
         self._open[source] -= 1
         if not self._open[source]:
             del self._open[source]
-
-
-def source_of(address: str) -> str:
-    """Return what one client can easily connect from: its address, its /64 network, or "" for this machine."""
-    try:
-        ip = ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(ip, IPv6Address):
-        ip = ip.ipv4_mapped or ip
-    if ip.is_loopback:
-        return ""
-    return str(ip) if ip.version == 4 else str(IPv6Address(int(ip) >> 64 << 64))
 
 
 def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:

@@ -18,6 +18,7 @@ import zmq
 
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.events.node_blocks import extra_key
+from kvstore.node.event_ports import GuardedPort
 from kvstore.transactions.block_changes import Change
 
 _MAX_BATCHES = 10_000
@@ -61,9 +62,11 @@ class NodeEvents:
         self.published = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._ports: list[GuardedPort] = []
         if port:
             context = zmq.Context(io_threads=1)
             pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+            self._ports = [GuardedPort(pub), GuardedPort(replay)]
             for each, number in ((pub, port), (replay, replay_port)):
                 each.sndhwm = 2 * _MAX_BATCHES + 2
                 each.bind(f"tcp://{host}:{number}")
@@ -100,6 +103,8 @@ class NodeEvents:
         stopping = False
         while not stopping:
             stopping = self._stop.is_set()
+            for guarded in self._ports:
+                guarded.guard()
             while self._unsent:
                 pub.send_multipart((self._topic, *self._unsent.popleft()))
             if replay.poll(0 if stopping else _POLL_MS):
@@ -109,6 +114,8 @@ class NodeEvents:
                         wanted = [batch for batch in self._batches if batch[0] >= frames[2]]
                     for number, payload in [*wanted, (_END, b"")]:
                         replay.send_multipart((frames[0], b"", self._topic, number, payload), flags=zmq.NOBLOCK)
+        for guarded in self._ports:
+            guarded.close()
         for each in (pub, replay):
             each.close(linger=200)
         context.term()

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from prometheus_client import start_http_server
 
 from kvstore.node.block_store import BlockStore
+from kvstore.node.metrics_port import MetricsPort
 from kvstore.node.node_events import NodeEvents
 from kvstore.node.node_metrics import NodeMetrics
 from kvstore.node.node_reporting import report_of
@@ -72,9 +72,14 @@ class NodeManager:
         pace = PullPace(settings.pull_bytes_per_s, time.monotonic, self._stopping.wait)
         service = NodeService(self.store, self.client, lambda: self.events.published, pace)
         identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
-        self.server = TransferServer(service, settings.secret, identity, address, settings.tls)
+        self.server = TransferServer(service, settings.secret, identity, address, time.monotonic, settings.tls)
         self.port = self.server.port
         self.metrics = NodeMetrics(self.store, self.write_through, self.server, self.client)
+        self._metrics_port = (
+            MetricsPort((settings.host, settings.metrics_port), self.metrics.registry, time.monotonic)
+            if settings.metrics_port
+            else None
+        )
         self._ticker = threading.Thread(target=self._tick, name="kv-tick", daemon=True)
         self._registration = self._registered(incarnation) if settings.register_url else None
 
@@ -83,11 +88,8 @@ class NodeManager:
         self.write_through.start()
         self._ticker.start()
         self.server.start()
-        self._metrics_server = (
-            start_http_server(self._settings.metrics_port, self._settings.host, self.metrics.registry)
-            if self._settings.metrics_port
-            else None
-        )
+        if self._metrics_port is not None:
+            self._metrics_port.start()
         if self._registration is not None:
             self._registration.start()
 
@@ -108,15 +110,15 @@ class NodeManager:
             self.store.close()
         if self._registration is not None:
             self._registration.stop()
-        if self._metrics_server is not None:
-            self._metrics_server[0].shutdown()
-            self._metrics_server[0].server_close()
+        if self._metrics_port is not None:
+            self._metrics_port.stop()
         return well
 
     def _tick(self) -> None:
         while not self._stopping.wait(_TICK_S):
             self.store.tick()
             self.client.close_idle()
+            self.server.close_late()
 
     def _registered(self, incarnation: int) -> Registration:
         settings, catalog = self._settings, self._settings.catalog

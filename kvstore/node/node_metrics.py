@@ -70,8 +70,8 @@ class NodeMetrics(Collector):
         for name, text in _COUNTED.items():
             yield CounterMetricFamily, name, text, "", {"": getattr(counts, name)}
         yield CounterMetricFamily, "refused", "Requests rejected, by reason.", "reason", counts.refused
-        text = "Connections closed: without the secret, or over the limit."
-        yield CounterMetricFamily, "connections_refused", text, "", {"": server.refused}
+        text = "Connections closed: unproved, late, displaced or crowded in the greeting; slow: within a payload."
+        yield CounterMetricFamily, "connections_refused", text, "reason", server.rejected
         yield GaugeMetricFamily, "connections", "Connections of clients.", "", {"": len(server)}
         yield GaugeMetricFamily, "blocks", "Blocks held.", "", {"": len(self._store.catalog)}
         yield GaugeMetricFamily, "tenants", "Tenants with blocks.", "", {"": len(self._store.catalog.usage)}

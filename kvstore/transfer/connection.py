@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import ssl
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import xxhash
 
@@ -36,18 +37,28 @@ class PeerError(ConnectionError):
 
 
 class Connection:
-    """Not for two threads at once. Every method raises PeerError where the connection has no use any more."""
+    """Not for two threads at once, except `wake` and `cut`. Methods raise PeerError where it has no use any more."""
 
-    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
-        self._socket = sock
+    def __init__(
+        self, sock: socket.socket, timeout_s: float | None = None, clock: Callable[[], float] = lambda: -math.inf
+    ) -> None:
+        """Without `timeout_s`, the connection waits until it is cut (TransferServer.close_late)."""
+        self._socket, self._clock, self._is_cut = sock, clock, False
+        self.deadline = math.inf
+        """When the greeting or frame in progress must be complete, however many pieces it arrives in."""
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.set_timeout(timeout_s)
+        if timeout_s is not None:
+            self._set_timeout(timeout_s)
 
-    def set_timeout(self, seconds: float) -> None:
-        """Wait so long for the peer at most, from the next call on; no poll per call as with `settimeout`."""
-        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    def _set_timeout(self, seconds: float) -> None:
+        """Limit the wait for the peer in each call; without TLS, this needs no poll per call as `settimeout` does."""
         try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                # OpenSSL retries a read that the kernel's own timeout ended.
+                self._socket.settimeout(seconds)
+                return
+            limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         except OSError as error:
@@ -86,6 +97,8 @@ class Connection:
                 if not count:
                     raise PeerError("the peer closed the connection")
                 done += count
+                if done < len(view) and self._clock() >= self.deadline:
+                    raise PeerError("the peer is too slow")
         except OSError as error:
             raise error if isinstance(error, PeerError) else PeerError(f"cannot receive: {error}") from error
 
@@ -107,13 +120,27 @@ class Connection:
             count -= len(part)
 
     def wake(self) -> None:
-        """From another thread: let a `receive` that waits see the end of the connection."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
+        """From another thread: end a `receive` that waits."""
+        self._shutdown(socket.SHUT_RD)
 
-    def start_tls(self, wrapped: ssl.SSLSocket) -> None:
-        """Go on over TLS."""
+    def cut(self) -> None:
+        """From another thread: end any call that waits for the peer."""
+        self._is_cut = True
+        self._shutdown(socket.SHUT_RDWR)
+
+    def _shutdown(self, how: int) -> None:
+        with contextlib.suppress(OSError):
+            # SSLSocket.shutdown ends TLS first: another thread could then send its next bytes in the clear.
+            socket.socket.shutdown(self._socket, how)
+
+    def accept_tls(self, context: ssl.SSLContext) -> None:
+        """Continue over TLS, as the node; raises OSError."""
+        wrapped = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         self._socket = wrapped
+        if self._is_cut:
+            # `cut` may have reached only the socket that was wrapped.
+            raise PeerError("the connection was cut")
+        wrapped.do_handshake()
 
     def close(self) -> None:
         """Close at once."""

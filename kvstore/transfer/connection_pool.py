@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import Callable
@@ -89,9 +90,11 @@ class ConnectionPool:
             if sock is not None:
                 sock.close()
             raise PeerError(f"cannot reach {address}: {error}") from error
-        connection = Connection(sock, self._timeout_s)
+        connection = Connection(sock, self._timeout_s, self._clock)
         try:
+            connection.deadline = self._clock() + self._timeout_s
             connection.greet_node(self._secret, self._name)
+            connection.deadline = math.inf
         except PeerError:
             connection.close()
             raise

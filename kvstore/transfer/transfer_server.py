@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -15,12 +17,23 @@ from kvstore.transfer.connection import Connection, PeerError, large_buffers
 from kvstore.transfer.flow_control import FlowControl
 from kvstore.transfer.frames import Blocks, Get, Message, Put, Refused, Reply, Write
 from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.unproven import Unproven
 
 TIMEOUT_S = 30.0
-"""A client that is silent for so long, within a frame or between two, is cut off."""
-_GREETING_S = 5.0
+"""From the end of one exchange to the end of the next message."""
+MIN_BYTES_PER_S = 256 << 10
+"""A payload may take TIMEOUT_S and the time that it needs at this rate."""
+GREETING_S = 5.0
+"""For all of it, TLS included."""
 _WINDOW_BYTES = 64 << 20
 MAX_CONNECTIONS = 256
+MAX_UNPROVEN = 128
+"""Further connections that are in their greeting: all engines of a machine may connect at once."""
+_MAX_THREADS = MAX_CONNECTIONS + 2 * MAX_UNPROVEN
+"""More than connections: those that were cut need a moment to end."""
+REJECTIONS = ("unproved", "late", "displaced", "crowded", "slow")
+"""Why connections were closed: did not prove the secret; not in time; gave way to newer ones before; too many had
+proved it; a payload was too slow."""
 
 ReadBlock = tuple[BlockFacts, memoryview]
 
@@ -53,7 +66,9 @@ class NodeService(Protocol):
 
 
 class TransferServer:
-    """Mutable state: `_connections`, connection → whether it is within an exchange, guarded by `_lock`."""
+    """Mutable state, guarded by `_lock`: `_connections`, those that proved the secret → whether within an exchange;
+    `_unproven`, those in their greeting; and `_threads`, one for each of both and of those that are about to end.
+    """
 
     def __init__(
         self,
@@ -61,17 +76,20 @@ class TransferServer:
         secret: bytes,
         identity: tuple[str, int],
         address: tuple[str, int],
+        clock: Callable[[], float],
         tls: TlsFiles | None = None,
     ) -> None:
-        self._service, self._secret, self._identity = service, secret, identity
+        self._service, self._secret, self._identity, self._clock = service, secret, identity, clock
         self._tls = tls.server() if tls else None
         self._flow = FlowControl(_WINDOW_BYTES)
         self._connections: dict[Connection, bool] = {}
+        self._unproven: Unproven[Connection] = Unproven(MAX_UNPROVEN, GREETING_S)
+        self._threads = 0
         self._lock = threading.Condition()
         self._draining = False
         self.links = ClientLinks()
-        self.refused = 0
-        """Connections that were closed because there are too many, or that did not know the secret."""
+        self.rejected = Counter(dict.fromkeys(REJECTIONS, 0))
+        """Connections that were closed, by one of REJECTIONS."""
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._listener = socket.create_server(address, family=family, backlog=128)
         large_buffers(self._listener)
@@ -91,6 +109,8 @@ class TransferServer:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
+            for connection in self._unproven.late(math.inf):
+                connection.cut()
             for connection, within in self._connections.items():
                 if not within:
                     connection.wake()
@@ -100,31 +120,43 @@ class TransferServer:
                 connection.close()
         return ended
 
+    def close_late(self) -> None:
+        """Close connections that are past the deadline of their greeting or frame; once a second is enough."""
+        now = self._clock()
+        with self._lock:
+            late = self._unproven.late(now)
+            slow = [each for each in self._connections if each.deadline <= now]
+            self.rejected["late"] += len(late)
+            self.rejected["slow"] += sum(self._connections[each] for each in slow)
+            for connection in (*late, *slow):
+                connection.deadline = math.inf
+                connection.cut()
+
     def _accept(self) -> None:
         while not self._draining:
             try:
-                sock, _ = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError:
                 # Out of descriptors: wait for one, rather than spin.
                 with self._lock:
                     self._lock.wait(0.05)
                 continue
-            connection = Connection(sock, _GREETING_S)
+            connection, host = Connection(sock), str(address[0])
             with self._lock:
-                crowded = len(self._connections) >= MAX_CONNECTIONS
-                if not crowded:
-                    self._connections[connection] = False
-            if crowded:
-                self.refused += 1
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection, sock), name="kv-connection", daemon=True).start()
+                displaced = self._unproven.enter(connection, host, self._clock())
+                if displaced is not None:
+                    self.rejected["displaced"] += 1
+                    displaced.cut()
+                self._threads += 1
+                self._lock.wait_for(lambda: self._threads <= _MAX_THREADS)
+            threading.Thread(target=self._serve, args=(connection, host), name="kv-connection", daemon=True).start()
 
-    def _serve(self, connection: Connection, sock: socket.socket) -> None:
+    def _serve(self, connection: Connection, host: str) -> None:
         try:
             with contextlib.suppress(OSError):
-                client = self._greet(connection, sock)
+                client = self._greet(connection) or host
                 while not self._draining:
+                    self._limit(connection)
                     message, payload_bytes = connection.receive()
                     self._within(connection, within=True)
                     self._exchange(connection, client, message, payload_bytes)
@@ -133,26 +165,40 @@ class TransferServer:
             connection.close()
             with self._lock:
                 self._connections.pop(connection, None)
+                self._threads -= 1
                 self._lock.notify_all()
 
-    def _greet(self, connection: Connection, sock: socket.socket) -> str:
-        """Return what the client is called: its own word, or its host."""
+    def _greet(self, connection: Connection) -> str:
+        """Return the name that the client gives itself."""
+        proved = False
         try:
-            host = str(sock.getpeername()[0])
             if self._tls is not None:
-                connection.start_tls(self._tls.wrap_socket(sock, server_side=True))
+                connection.accept_tls(self._tls)
             name = connection.accept_client(self._secret, *self._identity)
-            connection.set_timeout(TIMEOUT_S)
-            return name or host
-        except OSError:
-            self.refused += 1
-            raise
+            proved = True
+        finally:
+            with self._lock:
+                counted = self._unproven.leave(connection)
+                crowded = len(self._connections) >= MAX_CONNECTIONS
+                if proved and counted and not crowded:
+                    self._connections[connection] = False
+                elif counted:
+                    self.rejected["crowded" if proved else "unproved"] += 1
+        if not counted or crowded:
+            raise PeerError("the client proved the secret too late, or too many have")
+        return name
+
+    def _limit(self, connection: Connection, size: int = 0) -> None:
+        """Let the client take so long at most for what it sends or takes next."""
+        connection.deadline = self._clock() + TIMEOUT_S + size / MIN_BYTES_PER_S
 
     def _within(self, connection: Connection, *, within: bool) -> None:
         with self._lock:
             self._connections[connection] = within
 
     def _exchange(self, connection: Connection, client: str, message: Message, payload_bytes: int) -> None:
+        # What the node does itself may take longer.
+        connection.deadline = math.inf
         if isinstance(message, Get):
             self._send_blocks(connection, client, message)
         elif isinstance(message, Put):
@@ -160,7 +206,7 @@ class TransferServer:
         elif isinstance(message, Write):
             self._receive_blocks(connection, self._service.begin_write(message, payload_bytes), payload_bytes)
         else:
-            connection.send(self._service.answer(message))
+            self._reply(connection, self._service.answer(message))
         if payload_bytes:
             self.links.received(client, payload_bytes)
 
@@ -171,14 +217,19 @@ class TransferServer:
             payload = [each[1] for each in found if each is not None]
             size = sum(map(len, payload))
             with self._flow.moving(max(0, message.priority), size, TIMEOUT_S):
-                connection.send(Blocks(lengths, checksums), payload)
+                self._reply(connection, Blocks(lengths, checksums), payload)
         if size:
             self.links.sent(client, size, message.bytes_per_s)
 
+    def _reply(self, connection: Connection, message: Reply, payload: Sequence[memoryview] = ()) -> None:
+        self._limit(connection, sum(map(len, payload)))
+        connection.send(message, payload)
+
     def _receive_blocks(self, connection: Connection, incoming: Incoming | Refused, payload_bytes: int) -> None:
+        self._limit(connection, payload_bytes)
         if isinstance(incoming, Refused):
             connection.discard(payload_bytes)
-            connection.send(incoming)
+            self._reply(connection, incoming)
             return
         checksums: list[bytes] = []
         try:
@@ -191,4 +242,4 @@ class TransferServer:
             missing = sum(view is not None for _, view in incoming.views) - len(checksums)
             incoming.finish(checksums + [b""] * missing)
             raise
-        connection.send(incoming.finish(checksums))
+        self._reply(connection, incoming.finish(checksums))

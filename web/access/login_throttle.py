@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.models.login_allowance import LoginAllowance
-from gateway.http.connection_limit import source_of
+from kvstore.transfer.unproven import source_of
 
 MAX_PER_NAME_AND_ADDRESS = 5
 MAX_PER_ADDRESS = 20

@@ -8,27 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.http import http_protocol
-from gateway.http.connection_limit import ConnectionLimit, source_of
+from gateway.http.connection_limit import ConnectionLimit
 from gateway.http.edge import Edge
 from tests.gateway.http.test_edge import Echo
 from tests.gateway.raw_http import RawConnection, served_app
 from tests.patience import PATIENCE_S
-
-
-@pytest.mark.parametrize(
-    ("address", "source"),
-    [
-        ("10.1.2.3", "10.1.2.3"),
-        ("::ffff:10.1.2.3", "10.1.2.3"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-        ("fe80::1%eth0", "fe80::"),
-        ("127.0.0.1", ""),
-        ("::1", ""),
-        ("", ""),
-    ],
-)
-def test_a_client_is_an_address_or_its_ipv6_network(address: str, source: str) -> None:
-    assert source_of(address) == source
 
 
 def test_one_address_gets_half_of_the_connections() -> None:

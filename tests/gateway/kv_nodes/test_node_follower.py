@@ -129,7 +129,7 @@ def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1)
         with following(entry, b"another secret of 16") as (told, _):
-            wait_until(lambda: manager.server.refused >= 2)
+            wait_until(lambda: manager.server.rejected["unproved"] >= 2)
             assert (told.keys, told.followed) == (set(), False)
 
 

@@ -62,7 +62,7 @@ def test_nonces_and_proofs_of_every_length_are_rejected_and_counted() -> None:
         tries += [(NONCE_BYTES, proof) for proof in LENGTHS]
         for nonce, proof in tries:
             assert answered(manager, Hello(bytes(nonce), bytes(proof)), Lookup([])) is None, (nonce, proof)
-        wait_until(lambda: manager.server.refused == len(tries))
+        wait_until(lambda: manager.server.rejected["unproved"] == len(tries))
 
 
 def test_part_of_the_right_proof_is_no_proof() -> None:

@@ -101,7 +101,7 @@ def test_who_does_not_know_the_secret_gets_nothing(secret: bytes) -> None:
     with node() as manager, a_client(secret=secret) as client:
         with pytest.raises(PeerError):
             client.call(address(manager), Lookup([key("a")]))
-        wait_until(lambda: manager.server.refused == 1)
+        wait_until(lambda: manager.server.rejected["unproved"] == 1)
 
 
 def test_a_client_does_not_trust_a_node_without_the_secret() -> None:

@@ -1,0 +1,152 @@
+"""What strangers can hold of a node's ports for metrics and events, which ask for no secret."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+from prometheus_client import CollectorRegistry, Gauge
+
+from kvstore.node import event_ports
+from kvstore.node.metrics_port import MAX_CONNECTIONS, SCRAPE_S, MetricsPort
+from kvstore.transfer.frames import Held, Lookup
+from tests.kvstore.kv_blocks import a_client, address, node
+from tests.kvstore.transfer.test_strangers import Clock, is_closed
+from tests.patience import wait_until
+
+HALF_HEAD = b"GET /metrics HTTP/1.1\r\nX: "
+BROKEN = [HALF_HEAD, b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n", b"GET //[ HTTP/1.1\r\n\r\n", bytes(9), b""]
+
+
+@contextmanager
+def scraped(clock: Clock) -> Iterator[MetricsPort]:
+    registry = CollectorRegistry()
+    Gauge("answered", "Always one.", registry=registry).set(1)
+    port = MetricsPort(("127.0.0.1", 0), registry, clock)
+    port.start()
+    try:
+        yield port
+    finally:
+        port.stop()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port))
+
+
+def scrape(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return bytes(answer.read())
+
+
+def test_metrics_are_served_while_strangers_hold_300_connections(capfd: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with scraped(clock) as served, ExitStack() as stack:
+        strangers = [stack.enter_context(connect(served.server_port)) for _ in range(300)]
+        for each in strangers[-MAX_CONNECTIONS::2]:
+            each.sendall(HALF_HEAD)
+        wait_until(lambda: sum(map(is_closed, strangers)) == 300 - MAX_CONNECTIONS)
+        assert b"answered 1.0" in scrape(served.server_port)
+        clock.now += SCRAPE_S
+        wait_until(lambda: all(map(is_closed, strangers)))
+        wait_until(lambda: len(served._open) == 0)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_head_has_one_time_for_all_its_bytes() -> None:
+    clock = Clock()
+    with scraped(clock) as served, connect(served.server_port) as stranger:
+        wait_until(lambda: len(served._open) == 1)
+        for _ in range(4):
+            stranger.sendall(b"GET"[:1])
+            clock.now += SCRAPE_S / 4
+        wait_until(lambda: is_closed(stranger))
+
+
+@pytest.mark.parametrize("head", BROKEN)
+def test_broken_requests_are_not_logged(head: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with scraped(Clock()) as served:
+        with connect(served.server_port) as stranger:
+            stranger.sendall(head)
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: len(served._open) == 0)
+        assert b"answered 1.0" in scrape(served.server_port)
+    assert capfd.readouterr() == ("", "")
+
+
+ZMTP_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def spoken(port: int, kind: bytes) -> socket.socket:
+    """Connect as a ZeroMQ socket of this kind."""
+    sock = connect(port)
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    sock.sendall(ZMTP_GREETING + bytes([4, len(body)]) + body)
+    return sock
+
+
+@contextmanager
+def publishing() -> Iterator[tuple[int, int, str]]:
+    """Run a node; yields the ports of its events and of their replay, and its own address."""
+    events, replay = (free_port() for _ in range(2))
+    with node(events_port=events, replay_port=replay) as manager:
+        yield events, replay, address(manager)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def replayed(port: int) -> bool:
+    context = zmq.Context()
+    dealer = context.socket(zmq.DEALER)
+    try:
+        dealer.connect(f"tcp://127.0.0.1:{port}")
+        dealer.send_multipart([b"", bytes(8)])
+        return bool(dealer.poll(60_000))
+    finally:
+        dealer.close(0)
+        context.term()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("kind", ["silent", "subscribed"])
+def test_strangers_at_the_events_cannot_take_the_nodes_descriptors(kind: str) -> None:
+    with publishing() as (events, replay, there), ExitStack() as stack:
+        before = descriptors()
+        strangers: list[socket.socket] = []
+        for number in range(400):
+            port, role = ((events, b"SUB"), (replay, b"DEALER"))[number % 2]
+            strangers.append(stack.enter_context(connect(port) if kind == "silent" else spoken(port, role)))
+        wait_until(lambda: sum(map(is_closed, strangers)) >= 400 - 2 * event_ports.MAX_CONNECTIONS)
+        wait_until(lambda: descriptors() <= before + 400 + 2 * event_ports.MAX_CONNECTIONS + 8)
+        with a_client() as client:
+            assert client.call(there, Lookup([])) == Held([])
+        assert replayed(replay)
+
+
+def test_who_sends_without_end_is_closed() -> None:
+    """libzmq keeps every subscription, and every part of a message whose last part has not come."""
+    with publishing() as (events, replay, _):
+        for port, kind, part in ((events, b"SUB", b"\x00\x09\x01topic%03d"), (replay, b"DEALER", b"\x01\x08part%04d")):
+            with spoken(port, kind) as stranger, pytest.raises(OSError):
+                for number in range(1_000_000):
+                    stranger.sendall(part % (number % 1000))
+            assert number * len(part) < 100 * event_ports.MAX_RECEIVED_BYTES
+        assert replayed(replay)
+
+
+def test_a_message_longer_than_any_of_a_gateways_ends_its_connection() -> None:
+    with publishing() as (_, replay, _), spoken(replay, b"DEALER") as stranger:
+        stranger.sendall(b"\x02" + struct.pack(">Q", 1 << 40))
+        wait_until(lambda: is_closed(stranger))
