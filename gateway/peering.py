@@ -39,7 +39,8 @@ class Peering:
         metrics: GatewayMetrics,
     ) -> None:
         self._bus, self._settings, self._state_dir, self._metrics = bus, settings, state_dir, metrics
-        self.links = _links(settings, tag, fleet_secret) if settings is not None else None
+        rejected = metrics.peer_connections_rejected.inc
+        self.links = _links(settings, tag, fleet_secret, rejected) if settings is not None else None
         self._address = ""
         self.owners: PoolOwners | None = None
         self._quota_shares: QuotaShares | None = None
@@ -140,18 +141,19 @@ def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]
     return [engine for engine in snapshot.engines if engine.pool_id in pools]
 
 
-def _links(settings: PeerSettings, tag: str, fleet_secret: bytes) -> PeerLinks:
+def _links(settings: PeerSettings, tag: str, fleet_secret: bytes, rejected: Callable[[str], None]) -> PeerLinks:
     me = PeerIdentity(tag, settings.region, settings.name)
     if settings.tls is not None:
-        return _over_tls(me, fleet_secret, settings.tls)
+        return _over_tls(me, fleet_secret, settings.tls, rejected)
     if is_loopback(settings.host):
-        return PeerLinks(me, fleet_secret)
+        return PeerLinks(me, fleet_secret, rejected=rejected)
     # 9 MB of code that only these gateways need.
     from gateway.peers.fleet_certificates import fleet_certificates
 
     with TemporaryDirectory() as directory:
-        return _over_tls(me, fleet_secret, fleet_certificates(Path(directory), fleet_secret, settings.host))
+        files = fleet_certificates(Path(directory), fleet_secret, settings.host)
+        return _over_tls(me, fleet_secret, files, rejected)
 
 
-def _over_tls(me: PeerIdentity, fleet_secret: bytes, files: TlsFiles) -> PeerLinks:
-    return PeerLinks(me, fleet_secret, server_tls=files.server(), client_tls=files.client())
+def _over_tls(me: PeerIdentity, fleet_secret: bytes, files: TlsFiles, rejected: Callable[[str], None]) -> PeerLinks:
+    return PeerLinks(me, fleet_secret, server_tls=files.server(), client_tls=files.client(), rejected=rejected)

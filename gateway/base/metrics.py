@@ -144,6 +144,13 @@ class GatewayMetrics:
         self.rejected_input = CounterFamily(
             registry, "switchyard_rejected_input_total", "Requests rejected for their content.", ("cause",)
         )
+        self.peer_connections_rejected = CounterFamily(
+            registry,
+            "switchyard_peer_connections_rejected_total",
+            "Connections to the peers' port that were closed: unproved, late, displaced by newer ones, large_head; "
+            "crowded: too many are open.",
+            ("cause",),
+        )
         self.rejected_snapshots = CounterFamily(
             registry,
             "switchyard_rejected_snapshots_total",

@@ -24,6 +24,7 @@ from aiohttp import WSMsgType, web
 from gateway.base import background
 from gateway.base.event_log import log_event
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.peers.peer_port import KEEP_ALIVE_S, PEER, PeerPort
 
 PATH = "/peer"
 IDENTITY_HEADER, PROOF_HEADER = "x-switchyard-peer", "x-switchyard-peer-proof"
@@ -145,10 +146,13 @@ class PeerLinks:
         *,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        rejected: Callable[[str], None] = lambda _cause: None,
     ) -> None:
+        """`rejected` is called with the cause for each connection to our port that proves nothing, or is too many."""
         self.me = me
         self._proof = PeerProof(fleet_secret)
-        self._server_tls, self._client_tls = server_tls, client_tls
+        self._client_tls = client_tls
+        self._port = PeerPort(self.identify, server_tls, rejected)
         self._calls: dict[str, CallHandler] = {}
         self._notices: dict[str, NoticeHandler] = {}
         self._links: dict[str, _Link] = {}
@@ -156,9 +160,8 @@ class PeerLinks:
         """The names that each user of the links keeps; users keep their names apart."""
         self._answering: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
-        self._runner: web.AppRunner | None = None
-        self.app = web.Application(client_max_size=MAX_MESSAGE_BYTES)
-        """Of the peers' port; further routes may be added before `start`."""
+        self.app = web.Application(client_max_size=MAX_MESSAGE_BYTES, middlewares=[self._port.prove])
+        """Of the peers' port; further routes, which only peers reach, may be added before `start`."""
         self.app.router.add_get(PATH, self._accept)
 
     def on_call(self, kind: str, handler: CallHandler) -> None:
@@ -169,8 +172,10 @@ class PeerLinks:
         """Hear notices of this kind."""
         self._notices[kind] = handler
 
-    def proved(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return who sends a request to a further route of `app`; None: nobody we know."""
+    def identify(self, headers: Mapping[str, str]) -> PeerIdentity | None:
+        """Return who proves to be a peer by these headers; None: unproved, out of date, or shown before."""
+        if not all(headers.get(name, "").isascii() for name in (IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER)):
+            return None
         return self._proof.identity(headers)
 
     def proof(self, signed: bytes = b"") -> dict[str, str]:
@@ -180,17 +185,14 @@ class PeerLinks:
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; port 0 takes a free one."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
-        # A handler whose peer has gone is cancelled, so that nobody goes on for it.
-        self._runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._server_tls)
-        await site.start()
+        ours = await self._port.start(self.app, host, port)
         for link in self._links.values():
             link.start(self._session)
-        address: tuple[str, int] = self._runner.addresses[0]
-        return address[1]
+        return ours
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -199,8 +201,7 @@ class PeerLinks:
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._port.stop()
         if self._session is not None:
             await self._session.close()
 
@@ -273,9 +274,7 @@ class PeerLinks:
         task.add_done_callback(self._answering.discard)
 
     async def _accept(self, request: web.Request) -> web.StreamResponse:
-        peer = self._proof.identity(request.headers)
-        if peer is None:
-            return web.Response(status=401, text="The fleet secret is another one, or clocks differ by over 30 s.\n")
+        peer: PeerIdentity = request[PEER]
         socket = web.WebSocketResponse(heartbeat=SILENCE_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         try:
             await socket.prepare(request)

@@ -19,7 +19,7 @@ from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.work_lease import SILENCE_S
 
 _AGAIN_S = 0.05
-REJECTED = frozenset({401, 409, 429, 500, 501, 502, 503, 504})
+REJECTED = frozenset({401, 408, 409, 429, 500, 501, 502, 503, 504})
 """Statuses that say that the region did not serve the request; any other is its answer."""
 
 

@@ -10,8 +10,12 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.base.asgi_types import Message
 from gateway.contracts.wire import MIB, UnreadableMessageError
+from gateway.http.edge import EdgeSettings
+from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError
 from gateway.peers.peer_link import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, PeerIdentity
+from gateway.peers.peer_port import PEER
 from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
@@ -40,20 +44,25 @@ class ForwardServer:
         self._note = note
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._serving: dict[str, asyncio.Task[None]] = {}
+        edge = EdgeSettings()
+        self._watch = BodyWatch(edge.stall_s, edge.min_bytes_per_s)
         self.app: App | None = None
         """Serves the ASGI scope of a request; set before the port opens."""
         peers.links.app.router.add_post(PATH + "{path:/.*}", self._serve)
         peers.links.on_call(WITHDRAW, self._withdraw)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        peer = self._peers.links.proved(request.headers)
-        if peer is None or self.app is None:
-            return _rejected(401, "unproved")
+        peer: PeerIdentity = request[PEER]
+        if self.app is None:
+            return _rejected(503, "not_ready")
         try:
             head = forward_heads.decode(bytes.fromhex(request.headers.get(SIGNED_HEADER, "")))
         except (UnreadableMessageError, ValueError):
             return _rejected(400, "unreadable")
-        body = await _read(request)
+        try:
+            body = await self._read(request)
+        except RejectedAtEdgeError as error:
+            return _rejected(error.status, error.code)
         lease = self._peers.lease_of(peer.tag, head.stamp)
         holding = lease.holding(self._peers.clock)
         if problem := self._problem(head, body):
@@ -77,6 +86,16 @@ class ForwardServer:
         finally:
             del self._serving[head.decision_id]
         return bridge.response or _rejected(500, "unanswered")
+
+    async def _read(self, request: web.Request) -> bytes:
+        async def receive() -> Message:
+            chunk = await request.content.readany()
+            return {"type": "http.request", "body": chunk, "more_body": not request.content.at_eof()}
+
+        body, guarded = bytearray(), GuardedReceive(receive, MAX_BODY_BYTES, self._watch)
+        while not guarded.done:
+            body += (await guarded())["body"]
+        return bytes(body)
 
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
         """End the work on a request that its first contact takes back, and do not begin it should it still come."""
@@ -107,15 +126,6 @@ class ForwardServer:
         self._seen[decision_id] = None
         if len(self._seen) > MAX_REMEMBERED:
             self._seen.popitem(last=False)
-
-
-async def _read(request: web.Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES, len(body))
-    return bytes(body)
 
 
 def _rejected(status: int, code: str) -> web.Response:

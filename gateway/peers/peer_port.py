@@ -1,0 +1,216 @@
+"""The port where other gateways connect: a stranger holds few connections, for seconds, and reaches no handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
+from aiohttp.web_protocol import RequestHandler
+from typing_extensions import override
+
+from gateway.base import background
+from gateway.http.connection_limit import ConnectionLimit
+from gateway.http.http_protocol import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
+from kvstore.transfer.unproven import Unproven
+
+PEER = "peer"
+"""Where a handler finds who sends a request."""
+MAX_CONNECTIONS = 4096
+MAX_UNPROVEN = 256
+HANDSHAKE_S = 5.0
+KEEP_ALIVE_S = HEAD_TIMEOUT_S / 2
+"""Clients of this port close an idle connection before the port does: no request meets one that closes."""
+_BACKLOG = 1024
+_PAUSE_S = 0.1
+_HEAD_END = b"\r\n\r\n"
+
+Identify = Callable[[Mapping[str, str]], object | None]
+"""Returns who proves by these headers to be a gateway of the fleet; None: nobody."""
+
+
+class PeerPort:
+    """Accepts connections for an aiohttp app; everything runs on its event loop.
+
+    Mutable state: the open connections by their HTTP handler, those that proved nothing yet, and what accepts.
+    """
+
+    def __init__(
+        self,
+        identify: Identify,
+        tls: ssl.SSLContext | None,
+        rejected: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`rejected` is called with the cause for each connection that is closed or ends without proof."""
+        self._identify, self._tls, self._rejected, self._clock = identify, tls, rejected, clock
+        self._limit = ConnectionLimit(min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+        self._unproven: Unproven[_Connection] = Unproven(MAX_UNPROVEN, HEAD_TIMEOUT_S)
+        self._open: dict[RequestHandler, _Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[socket.socket] = []
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, app: web.Application, host: str, port: int) -> int:
+        """Listen, and return the port; port 0 takes a free one."""
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_logger,
+            shutdown_timeout=1.0,
+            keepalive_timeout=HEAD_TIMEOUT_S,
+            # A handler whose peer has gone is cancelled, so that nobody goes on for it.
+            handler_cancellation=True,
+        )
+        await self._runner.setup()
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+            listener.setblocking(False)
+            self._listeners.append(listener)
+            self._keep(background.start("peers' port", partial(self._accept, listener)))
+        self._keep(background.every("late peers", 1.0, self.close_late))
+        return int(self._listeners[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port and all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @web.middleware
+    async def prove(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Pass on requests of the fleet's gateways, with who sends them; end the connection of anyone else."""
+        peer = self._identify(request.headers)
+        if peer is None:
+            text = "The fleet secret is another one, or clocks differ by over 30 s.\n"
+            response = web.Response(status=401, text=text)
+            response.force_close()
+            return response
+        connection = self._open.get(request.protocol)
+        if connection is not None:
+            self._unproven.leave(connection)
+        request[PEER] = peer
+        return await handler(request)
+
+    def close_late(self) -> None:
+        """Close connections that have taken too long to prove anything; once a second is enough."""
+        for each in self._unproven.late(self._clock()):
+            self._close(each, "late")
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener)
+            except OSError:
+                # Out of descriptors: wait for one, rather than spin.
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            source = self._limit.enter(address[0], len(self._open) + 1)
+            if source is None or self._runner is None or self._runner.server is None:
+                self._rejected("crowded")
+                sock.close()
+                continue
+            connection = _Connection(sock, source, self._runner.server(), self)
+            self._open[connection.handler] = connection
+            displaced = self._unproven.enter(connection, address[0], self._clock())
+            if displaced is not None:
+                self._close(displaced, "displaced")
+            self._keep(asyncio.create_task(self._begin(connection), name="handshake of a peer"))
+
+    async def _begin(self, connection: _Connection) -> None:
+        loop, timeout_s = asyncio.get_running_loop(), HANDSHAKE_S if self._tls is not None else None
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection, connection.sock, ssl=self._tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError:
+            connection.sock.close()
+            self.ended(connection)
+
+    def ended(self, connection: _Connection) -> None:
+        """Count a connection no more."""
+        if self._open.pop(connection.handler, None) is not None:
+            self._limit.leave(connection.source)
+        if self._unproven.leave(connection):
+            self._rejected("unproved")
+
+    def too_large(self, connection: _Connection) -> None:
+        """Close a connection whose first head is over the limit."""
+        if self._unproven.leave(connection):
+            self._close(connection, "large_head")
+
+    def _close(self, connection: _Connection, cause: str) -> None:
+        self._rejected(cause)
+        with suppress(OSError):
+            # Ends a handshake, too, which has no transport yet.
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Connection(asyncio.Protocol):
+    """Hands what happens on a connection to its HTTP handler. Mutable state: how much of the first head has come."""
+
+    def __init__(self, sock: socket.socket, source: str, handler: RequestHandler, port: PeerPort) -> None:
+        self.sock, self.source, self.handler, self._port = sock, source, handler, port
+        self._head_bytes = 0
+        self._last: bytes | None = b""
+        """Of the first head; None: it is whole."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.handler.connection_made(transport)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.handler.connection_lost(exc)
+        self._port.ended(self)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._last is not None:
+            self._head_bytes += len(data)
+            seen = self._last + data
+            self._last = None if _HEAD_END in seen else seen[1 - len(_HEAD_END) :]
+            if self._last is not None and self._head_bytes > MAX_HEAD_BYTES:
+                self._port.too_large(self)
+                return
+        self.handler.data_received(data)
+
+    @override
+    def eof_received(self) -> None:
+        self.handler.eof_received()
+
+    @override
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+
+    @override
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return whether a record is of a fault here, and not of a request that anybody could send."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_logger = logging.getLogger(__name__)
+_logger.addFilter(_is_ours)
