@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from typing_extensions import override
+
+MAX_CONNECTIONS = 16
+HEAD_S = 5.0
+"""For a request's head, and for an idle connection."""
+_logger = logging.getLogger("switchyard.metrics")
+_logger.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
 
 def lines(name: str, label: str, counts: Mapping[str, int]) -> str:
@@ -23,11 +32,27 @@ async def serving(port: int, text: Callable[[], str]) -> AsyncIterator[None]:
 
     app = web.Application()
     app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=_logger, keepalive_timeout=HEAD_S, lingering_time=HEAD_S)
     await runner.setup()
+
+    def accept() -> asyncio.Protocol:
+        server = runner.server
+        return server() if server is not None and len(server.connections) < MAX_CONNECTIONS else _Full()
+
+    listener = None
     try:
         if port:
-            await web.TCPSite(runner, "127.0.0.1", port).start()
+            listener = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", port, backlog=16)
         yield
     finally:
+        if listener is not None:
+            listener.close()
         await runner.cleanup()
+
+
+class _Full(asyncio.Protocol):
+    """A connection too many."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()

@@ -19,6 +19,12 @@ from switchyard_client.clients import AsyncSwitchyard, httpx
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 CHECK_S = 1.0
+MAX_CONNECTIONS = 256
+"""Envoy opens one per worker thread. gRPC rejects the newest; those below end sooner than it would let them."""
+HANDSHAKE_S = 5.0
+_IDLE_S = 300.0
+_MAX_STREAMS = 1024
+"""On one connection; each may hold a body of exchange.MAX_BODY bytes."""
 LAST_REPORTS_S = 5.0
 """How long reports may still be on their way after the last request has ended."""
 
@@ -68,7 +74,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
     """Serve until the block ends; gives the picker and its port."""
     client = AsyncSwitchyard(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
-    picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server()
+    picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     port = server.add_insecure_port(settings.listen)
@@ -83,6 +89,15 @@ async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
         await asyncio.wait([checking])
         await server.stop(grace=5.0)
         await picker.aclose()
+
+
+def _limits() -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+        ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
+        ("grpc.max_connection_idle_ms", int(1000 * _IDLE_S)),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS),
+    ]
 
 
 async def _keep_health(client: AsyncSwitchyard, url: str, checks: Any) -> None:

@@ -23,6 +23,7 @@ SENDERS = 8
 POLL_S = 2.0
 _OUTCOMES = ("decided", "rejected", "unavailable")
 _REASONS = ("down", "late", "error", "observes")
+_COUNTED = frozenset((*_OUTCOMES, *(f"failed_open_{reason}" for reason in _REASONS)))
 
 log = logging.getLogger("switchyard.nginx")
 
@@ -92,7 +93,7 @@ class Agent:
                 outcome, report = read(sock.recv(65_536))
             except BlockingIOError:
                 return
-            if outcome:
+            if outcome in _COUNTED:
                 self.counts["requests", outcome] += 1
             if report is not None:
                 try:

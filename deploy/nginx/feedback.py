@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 
+_DECISION = re.compile("[0-9a-f-]{36}")
 _FIRST = re.compile(rb"switchyard first_token ([0-9a-f-]{36})\b")
 _COUNTS = ("cached_tokens", "output_tokens", "prompt_tokens")
 
@@ -27,11 +28,14 @@ def read(datagram: bytes) -> tuple[str, Report | None]:
         line = json.loads(datagram[datagram.index(b'{"switchyard"') :])
         outcome = str(line["switchyard"])
         return outcome, _end(line) if outcome == "decided" else None
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return "", None
 
 
 def _end(line: dict[str, str]) -> Report:
+    # Every process on this machine may write to the socket; the id becomes part of a URL.
+    if not all(isinstance(value, str) for value in line.values()) or not _DECISION.fullmatch(line["decision"]):
+        raise ValueError("not a line of nginx")
     status, tried = int(line["status"]), line["upstream"].split(", ")
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):

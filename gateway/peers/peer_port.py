@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -23,7 +24,7 @@ from gateway.http.connection_limit import ConnectionLimit
 from gateway.http.http_protocol import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from kvstore.transfer.unproven import Unproven
 
-PEER = "peer"
+PEER: web.RequestKey[Any] = web.RequestKey("peer")
 """Where a handler finds who sends a request."""
 MAX_CONNECTIONS = 4096
 MAX_UNPROVEN = 256

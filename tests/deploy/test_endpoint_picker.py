@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,15 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_gr
 from google.protobuf.json_format import ParseDict
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from deploy.envoy import picker as picker_module
 from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
 from deploy.envoy.picker import EXT_PROC, Settings, served
 from tests.deploy.behind import CHAT, counted, counts
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
 from tests.gateway.served_gateway import served as served_gateway
-from tests.patience import PATIENCE_S
+from tests.kvstore.transfer.test_strangers import is_closed
+from tests.patience import PATIENCE_S, until
 
 DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
 
@@ -252,3 +255,25 @@ async def checked(checks: Any, service: str) -> Any:
     except grpc.aio.AioRpcError as error:
         assert error.code() == grpc.StatusCode.NOT_FOUND
         return None
+
+
+async def test_strangers_that_connect_keep_no_request_of_envoy_out(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picker_module, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(picker_module, "HANDSHAKE_S", 0.5)
+    with ExitStack() as stack:
+        async with served(settings(gateway.url)) as (_, port):
+            strangers = [
+                stack.enter_context(await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port)))
+                for _ in range(40)
+            ]
+            for each in strangers[::2]:
+                with suppress(OSError):
+                    each.send(b"PRI * HTTP/2.0\r\n")
+            await until(lambda: sum(not is_closed(each) for each in strangers) <= 8)
+            await until(lambda: all(map(is_closed, strangers)))
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                answer = await health.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=PATIENCE_S)
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING

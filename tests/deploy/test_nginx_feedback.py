@@ -48,6 +48,19 @@ def test_what_was_not_decided_is_counted_and_not_reported() -> None:
     assert read(datagram(switchyard="failed_open_down", decision="")) == ("failed_open_down", None)
 
 
+FORGED = [
+    {"decision": "../../../api/v1/route?"}, {"decision": None}, {"decision": ID + "/x"}, {"status": None},
+    {"upstream": 7}, {"cached_tokens": [1]}, {"cached_tokens": "9" * 5000}, {"switchyard": ["decided"]},
+    {"nested": [[[[]]]]},
+]  # fmt: skip
+DEEP = b'{"switchyard":' + b"[" * 60_000
+
+
+@pytest.mark.parametrize("forged", [datagram(**each) for each in FORGED] + [DEEP])
+def test_what_other_processes_of_the_machine_send_makes_no_report(forged: bytes) -> None:
+    assert read(forged)[1] is None
+
+
 @pytest.mark.parametrize("noise", [b"", b"<190>nginx: client closed", b'{"switchyard"', datagram(status="x")])
 def test_noise_is_nothing(noise: bytes) -> None:
     assert read(noise) == ("", None)
