@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 import zmq.asyncio
 
+from gateway.access.authentication import PoolTenants
 from gateway.access.key_quota import KeyQuotas
 from gateway.advisories.advisories import Advisories
 from gateway.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
@@ -335,10 +336,10 @@ class Gateway:
         for pool_id in [known for known in self.pools if known not in wanted]:
             self._end_pool(self.pools.pop(pool_id))
         self.kv_nodes.apply(snapshot.kv_nodes)
-        one_tenant = len({key.tenant_id for key in snapshot.api_keys}) < 2
+        tenants = PoolTenants(snapshot.api_keys)
         for entry in snapshot.pools:
             served = self.peering.serves(entry.region)
-            self._apply_pool(entry, engines_of.get(entry.pool_id, []) if served else [], one_tenant)
+            self._apply_pool(entry, engines_of.get(entry.pool_id, []) if served else [], tenants)
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
         self._keys_by_id = {key.key_id: key for key in snapshot.api_keys}
         self.key_quotas.keep_only(snapshot.api_keys)
@@ -346,13 +347,13 @@ class Gateway:
         self._index_pools()
         log_event("snapshot_applied", version=snapshot.version, pools=len(self.pools), engines=len(snapshot.engines))
 
-    def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry], one_tenant: bool) -> None:
+    def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry], tenants: PoolTenants) -> None:
         entry, said = as_live(entry)
         if said:
             log_event("baseline_replaced", level=logging.WARNING, pool=entry.pool_id, reason=said)
         try:
             pool = self.pools.get(entry.pool_id) or self._make_pool(entry)
-            pool.one_tenant = one_tenant
+            pool.one_tenant, pool.several_tenants = tenants.only_one, tenants.share(entry.served_model)
             pool.apply(entry, engines)
         except ValueError as error:
             log_event("pool_refused", level=logging.ERROR, pool=entry.pool_id, reason=str(error))

@@ -12,9 +12,13 @@ from typing import Any
 
 AWAY_S, AVOIDED_S, KNOWN_S = 2.0, 10.0, 600.0
 """How long nobody asks after silence, how long an engine that failed is no fallback, how long a named one is known."""
-_SALT, _RANKS = "cache_salt", ("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank")
-OWNED_FIELDS = {_SALT, *_RANKS, "kv_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room"}
-"""Body fields that steer an engine, so that a client's copies are removed."""
+_SALT = "cache_salt"
+OWNED_FIELDS = {
+    _SALT, "priority", "request_id", "rid", "kv_transfer_params", "ec_transfer_params", "data_parallel_rank",
+    "routed_dp_rank", "disagg_prefill_dp_rank", "bootstrap_host", "bootstrap_port", "bootstrap_room", "extra_key",
+    "lora_path", "session_params", "input_ids", "custom_logit_processor", "logits_processors", "kv_cache_report_mode",
+}  # fmt: skip
+"""Body fields that only Switchyard sets, so that a client's copies are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
 ENDPOINTS = (*(f"/v1/{each}" for each in _APIS), "/rerank", "/score")
 """Paths whose requests are decided; the others go to any engine."""

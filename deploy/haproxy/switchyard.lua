@@ -12,9 +12,11 @@ local AVOIDED_S = 10 -- an engine that failed gets no fallback traffic for so lo
 local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have not named it for so long
 local MAX_KNOWN = 1024 -- models, and engines of each
 local TAIL = 4096
--- Fields with which a body controls an engine. HAProxy cannot remove them, so it rejects such requests.
-local OWNED = { "cache_salt", "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
-                "bootstrap_host", "bootstrap_port", "bootstrap_room" }
+-- Fields with which a body controls an engine. HAProxy cannot remove them, so it rejects such requests. It finds a name at
+-- any depth, so "priority" and "request_id", which tools use as well, are not here.
+local OWNED = { "cache_salt", "rid", "kv_transfer_params", "ec_transfer_params", "data_parallel_rank", "routed_dp_rank",
+                "disagg_prefill_dp_rank", "bootstrap_host", "bootstrap_port", "bootstrap_room", "extra_key", "lora_path",
+                "session_params", "input_ids", "custom_logit_processor", "logits_processors", "kv_cache_report_mode" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
 
 local function headers_for(path) -- how the body is to be read

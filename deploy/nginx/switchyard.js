@@ -4,7 +4,7 @@
 
 // A body field that controls an engine, or escapes of ASCII letters, with which its name might be written. Two expressions,
 // each of which begins with one letter: such a search passes over a long body in microseconds.
-const OWNED = /"(?:cache_salt|kv_transfer_params|(?:data_parallel|routed_dp|disagg_prefill_dp)_rank|bootstrap_(?:host|port|room))"/;
+const OWNED = /"(?:cache_salt|priority|request_id|rid|(?:kv|ec)_transfer_params|(?:data_parallel|routed_dp|disagg_prefill_dp)_rank|bootstrap_(?:host|port|room)|extra_key|lora_path|session_params|input_ids|custom_logit_processor|logits_processors|kv_cache_report_mode)"/;
 const ESCAPED = /\\u00[4-7]/;
 const TAIL = 4096;
 const UNAVAILABLE = '{"error":{"message":"No engine can be chosen; retry.","type":"server_error",' +

@@ -5,6 +5,7 @@ Clients of Anthropic's API send it in `X-Api-Key`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
@@ -24,6 +25,23 @@ ROUTE = "route"
 
 MANAGE = "manage"
 """Scope of the management API: an operator's key, which may see all tenants' traffic."""
+
+
+class PoolTenants:
+    """Which tenants the API keys of a snapshot belong to, and where they may place requests."""
+
+    def __init__(self, keys: Sequence[ApiKeyEntry]) -> None:
+        self.only_one = len({key.tenant_id for key in keys}) < 2
+        placing = [key for key in keys if INFER in key.scopes or ROUTE in key.scopes]
+        self._everywhere = {key.tenant_id for key in placing if not key.served_models}
+        self._granted: defaultdict[str, set[str]] = defaultdict(set)
+        for key in placing:
+            for model in key.served_models:
+                self._granted[model].add(key.tenant_id)
+
+    def share(self, served_model: str) -> bool:
+        """Return whether several tenants may use the pools of this model."""
+        return len(self._everywhere | self._granted[served_model]) > 1
 
 
 class KeyDirectory(Protocol):

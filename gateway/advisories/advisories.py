@@ -102,8 +102,12 @@ class Advisories(RequestListener):
         now = self._clock()
         wait_s = 1.0 if self._lag.behind else self.limits.take(advisory.tenant_id, advisory.source, now)
         if wait_s:
-            self._count(advisory, self.pool_of(advisory), SHED)
+            self.shed(advisory)
         return wait_s
+
+    def shed(self, advisory: Advisory) -> None:
+        """Count an advisory that is over a limit."""
+        self._count(advisory, self.pool_of(advisory), SHED)
 
     def pool_of(self, advisory: Advisory) -> str:
         """Return the pool that the session asked last; empty: this gateway neither served it nor decided for it."""

@@ -1,7 +1,8 @@
 """Short-lived tokens by which a browser may send the advisories of one session, and do nothing else.
 
-The customer's backend has one made with its API key. A token says for whom it is and until when; a MAC under the fleet
-secret proves that a gateway made it, so that no gateway keeps any. Tokens are never logged.
+The customer's backend has one made with its API key. A token names its session and its end; a MAC under the fleet
+secret proves that a gateway made it, so that no gateway keeps any. Tokens are never logged. The API key appears in it
+as a keyed digest, by which gateways find the key and nobody else learns its id or its tenant.
 Who else may send advisories: gateway/api/advisory_api.py.
 """
 
@@ -10,22 +11,26 @@ from __future__ import annotations
 import binascii
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from hashlib import sha256
+from collections.abc import Sequence
+from hashlib import blake2b, sha256
 
 import msgspec
+
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 
 PREFIX = "at_"
 MAX_LIFETIME_S = 3600.0
 MAX_TOKEN_BYTES = 2048
 _CONTEXT = b"switchyard advisory token\0"
 _MAC_BYTES = 16
+_REFERENCE = b"api key"
 
 
 class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
     """Permission of a token: advisories of this session only."""
 
-    tenant_id: str
-    key_id: str
+    key: str
+    """Reference of the API key that it was made with."""
     session_id: str
     served_model: str
     expires_at: float
@@ -33,10 +38,24 @@ class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AdvisoryTokens:
-    """Creates and reads tokens."""
+    """Creates and reads tokens. Mutable: the ids of the last snapshot's API keys by their references."""
 
     def __init__(self, fleet_secret: bytes) -> None:
         self._key = sha256(_CONTEXT + fleet_secret).digest()
+        self._snapshot: Snapshot | None = None
+        self._key_ids: dict[str, str] = {}
+
+    def reference(self, key: ApiKeyEntry) -> str:
+        """Return what stands for the API key in its tokens."""
+        named = f"{key.key_id}\0{key.tenant_id}".encode()
+        return blake2b(named, digest_size=_MAC_BYTES, key=self._key, person=_REFERENCE).hexdigest()
+
+    def key_id(self, claims: TokenClaims, snapshot: Snapshot | None) -> str:
+        """Return the id of the API key that a token was made with; empty: the snapshot does not have it."""
+        if snapshot is not self._snapshot:
+            keys: Sequence[ApiKeyEntry] = snapshot.api_keys if snapshot is not None else ()
+            self._snapshot, self._key_ids = snapshot, {self.reference(key): key.key_id for key in keys}
+        return self._key_ids.get(claims.key, "")
 
     def token(self, claims: TokenClaims) -> str:
         """Return the token of these claims."""

@@ -8,15 +8,34 @@ from planning.kv_orders.planner_trust import PlannerTrust
 
 PER_S, BURST = 50.0, 100.0
 """Advisories of one API key, per second and at once."""
-MAX_SOURCES = 10_000
+TOKEN_SHARE = 0.1
+"""Part of its API key's advisories that one token may send: a page that misbehaves leaves the others theirs."""
+MAX_SOURCES = MAX_TOKENS = 10_000
 _RANKS = 10
 
 
-class _Source:
-    __slots__ = ("at_s", "left", "trust")
+class _Bucket:
+    __slots__ = ("at_s", "left")
+
+    def __init__(self, burst: float, now: float) -> None:
+        self.left, self.at_s = burst, now
+
+    def take(self, per_s: float, burst: float, now: float) -> float:
+        """Take one; returns after how many seconds to come again, 0: it was taken."""
+        self.left = min(burst, self.left + max(0.0, now - self.at_s) * per_s)
+        self.at_s = max(self.at_s, now)
+        if self.left < 1.0:
+            return (1.0 - self.left) / per_s
+        self.left -= 1.0
+        return 0.0
+
+
+class _Source(_Bucket):
+    __slots__ = ("trust",)
 
     def __init__(self, now: float) -> None:
-        self.left, self.at_s, self.trust = BURST, now, PlannerTrust()
+        super().__init__(BURST, now)
+        self.trust = PlannerTrust()
 
 
 class SourceLimits:
@@ -30,13 +49,7 @@ class SourceLimits:
 
     def take(self, tenant_id: str, source: str, now: float) -> float:
         """Take one advisory from the source's bucket; returns after how many seconds to come again, 0: it was taken."""
-        of = self._of(tenant_id, source, now)
-        of.left = min(BURST, of.left + max(0.0, now - of.at_s) * PER_S)
-        of.at_s = max(of.at_s, now)
-        if of.left < 1.0:
-            return (1.0 - of.left) / PER_S
-        of.left -= 1.0
-        return 0.0
+        return self._of(tenant_id, source, now).take(PER_S, BURST, now)
 
     def may_move(self, tenant_id: str, source: str, now: float) -> bool:
         """Return whether a move may be asked for the source; one whose advisories are mostly spurious rarely may."""
@@ -65,3 +78,26 @@ class SourceLimits:
         else:
             self._sources.move_to_end(name)
         return known
+
+
+class TokenLimits:
+    """How much one token may ask for. Mutable: `_tokens`, those used last at the end."""
+
+    def __init__(self) -> None:
+        self._tokens: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def take(self, token: str, per_minute: int | None, now: float) -> float:
+        """Take one call of a token whose API key may send `per_minute` (None: PER_S); returns as SourceLimits.take."""
+        most = PER_S if per_minute is None else min(PER_S, per_minute / 60.0)
+        burst = max(1.0, TOKEN_SHARE * (BURST if per_minute is None else min(BURST, per_minute)))
+        bucket = self._tokens.get(token)
+        if bucket is None:
+            bucket = self._tokens[token] = _Bucket(burst, now)
+            if len(self._tokens) > MAX_TOKENS:
+                self._tokens.popitem(last=False)
+        else:
+            self._tokens.move_to_end(token)
+        return bucket.take(TOKEN_SHARE * most, burst, now)

@@ -5,7 +5,7 @@ A page sends text/plain with its token in the body, so that the call needs no pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -16,7 +16,9 @@ from msgspec import Meta
 from gateway.access.authentication import INFER, ROUTE, UnauthenticatedError, require_scope
 from gateway.access.key_quota import KeyQuotas
 from gateway.advisories.advisory_token import MAX_LIFETIME_S, AdvisoryTokens, TokenClaims
-from gateway.contracts.advisory import SHED, Advisory
+from gateway.advisories.source_limits import TokenLimits
+from gateway.api.fleet_visibility import may_see_load
+from gateway.contracts.advisory import PREFETCHING, RESERVED, SHED, Advisory
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_exchange import JSON, Exchange, Header
 from gateway.http.json_body import BadBodyError, decode_object, reject_nul, typed
@@ -34,6 +36,7 @@ MAX_BODY = 64 * 1024
 CALLS_PER_REQUEST = 4
 """Advisories that a key with a limit may send for each request of its minute."""
 _PREFLIGHT: tuple[Header, ...] = (
+    (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET, DELETE"),
     (b"access-control-allow-headers", b"authorization, content-type"),
     (b"access-control-max-age", b"600"),
@@ -102,6 +105,7 @@ class _Sender(msgspec.Struct, frozen=True):
 
     key: ApiKeyEntry
     claims: TokenClaims | None = None
+    token: str = ""
 
 
 class AdvisoryApi:
@@ -109,7 +113,7 @@ class AdvisoryApi:
 
     def __init__(self, gateway: Gateway, caller_of: Callable[[RequestHead], ApiKeyEntry]) -> None:
         self._gateway, self._caller_of = gateway, caller_of
-        self._tokens = AdvisoryTokens(gateway.fleet_secret)
+        self._tokens, self._token_limits = AdvisoryTokens(gateway.fleet_secret), TokenLimits()
         self._quotas = KeyQuotas(gateway.metrics.key_limited, calls="advisories", per_request=CALLS_PER_REQUEST)
 
     async def serve(self, exchange: Exchange) -> None:
@@ -137,14 +141,15 @@ class AdvisoryApi:
         session_id = unquote(exchange.path.removeprefix(PREFIX))
         sender = self._sender(exchange, None)
         cors = self._cors(exchange, sender)
-        self._spend(sender)
         advisory = self._advisory(sender, AdvisoryBody(session_id=session_id))
+        self._spend(sender, advisory)
         if exchange.method == "DELETE":
             stood = self._gateway.advisory_exchange.withdraw(advisory)
             withdrawn = WithdrawnAnswer(session_id=session_id, withdrawn=stood)
             await exchange.answer(200, msgspec.json.encode(withdrawn), (JSON, *cors))
             return
-        await exchange.answer(200, msgspec.json.encode(self._state(advisory)), (JSON, *cors))
+        state = msgspec.json.encode(self._state(sender, advisory))
+        await exchange.answer(200, state, (JSON, *cors))
 
     async def make_token(self, exchange: Exchange) -> None:
         """Serve `POST /api/v1/advisory_tokens` for a customer's backend."""
@@ -154,19 +159,24 @@ class AdvisoryApi:
         self._quotas.spend(key, monotonic())
         asked = typed(await _object(exchange), TokenBody)
         expires_at = time() + asked.expires_in_s
-        claims = TokenClaims(key.tenant_id, key.key_id, asked.session_id, asked.model, expires_at)
+        claims = TokenClaims(self._tokens.reference(key), asked.session_id, asked.model, expires_at)
         token = self._tokens.token(claims)
         await exchange.answer(201, msgspec.json.encode(TokenAnswer(token=token, expires_at=expires_at)))
 
     def _take(self, sender: _Sender, asked: AdvisoryBody) -> AdvisoryAnswer:
         advisory = self._advisory(sender, asked)
-        self._spend(sender)
-        wait_s = self._gateway.advisories.wait_s(advisory)
-        if wait_s:
-            message = "Advisories come too fast, or the gateway is busy; leave some out. Requests work without them."
-            raise ApiError(429, message, f"advisory_{SHED}", retry_after_s=wait_s)
+        self._spend(sender, advisory)
+        if wait_s := self._gateway.advisories.wait_s(advisory):
+            raise _too_fast(wait_s)
         state = self._gateway.advisory_exchange.advise(advisory)
+        if state == PREFETCHING and not self._sees_moves(sender, advisory):
+            state = RESERVED
         return AdvisoryAnswer(session_id=advisory.session_id, state=state)
+
+    def _sees_moves(self, sender: _Sender, advisory: Advisory) -> bool:
+        """Return whether blocks that move tell the caller of no other tenant's prompts."""
+        pool = self._gateway.pools.get(self._gateway.advisories.pool_of(advisory))
+        return pool is None or may_see_load(sender.key, pool)
 
     def _advisory(self, sender: _Sender, asked: AdvisoryBody) -> Advisory:
         key, claims = sender.key, sender.claims
@@ -189,17 +199,17 @@ class AdvisoryApi:
             source=key.key_id,
         )
 
-    def _state(self, advisory: Advisory) -> AdvisoryState:
+    def _state(self, sender: _Sender, advisory: Advisory) -> AdvisoryState:
         stands = self._gateway.advisories.state(advisory.tenant_id, advisory.session_id)
         if stands is None:
             return AdvisoryState(session_id=advisory.session_id, state="none")
-        now = monotonic()
+        now, sees = monotonic(), self._sees_moves(sender, advisory)
         return AdvisoryState(
             session_id=advisory.session_id,
-            state=stands.state,
+            state=stands.state if sees else RESERVED,
             expected_in_s=max(0.0, stands.expected_s - now),
             expires_in_s=max(0.0, stands.expires_s - now),
-            moved_blocks=stands.moved_blocks,
+            moved_blocks=stands.moved_blocks if sees else 0,
         )
 
     def _sender(self, exchange: Exchange, token: object) -> _Sender:
@@ -212,15 +222,23 @@ class AdvisoryApi:
             require_scope(key, INFER, ROUTE)
             return _Sender(key)
         claims = self._tokens.claims(token, time()) if isinstance(token, str) else None
-        found = self._gateway.key_with_id(claims.key_id) if claims is not None else None
-        if claims is None or found is None or found.tenant_id != claims.tenant_id:
+        key_id = self._tokens.key_id(claims, self._gateway.snapshot) if claims is not None else ""
+        found = self._gateway.key_with_id(key_id)
+        if not isinstance(token, str) or found is None:
             raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
         if found.expires_at is not None and found.expires_at <= time():
             raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
-        return _Sender(found, claims)
+        return _Sender(found, claims, token)
 
-    def _spend(self, sender: _Sender) -> None:
-        self._quotas.spend(sender.key, monotonic())
+    def _spend(self, sender: _Sender, advisory: Advisory) -> None:
+        """Take one call of the sender; raises ApiError 429, having taken nothing of its key, over a token's share."""
+        key, now = sender.key, monotonic()
+        if sender.token:
+            per_minute = None if key.rate_per_min is None else key.rate_per_min * CALLS_PER_REQUEST
+            if wait_s := self._token_limits.take(sender.token, per_minute, now):
+                self._gateway.advisories.shed(advisory)
+                raise _too_fast(wait_s)
+        self._quotas.spend(key, now)
 
     def _cors(self, exchange: Exchange, sender: _Sender) -> tuple[Header, ...]:
         """Return the headers for a page of another origin; raises ApiError 403 where its key does not list it."""
@@ -232,13 +250,11 @@ class AdvisoryApi:
         return _allowed(origin)
 
     async def _preflight(self, exchange: Exchange) -> None:
-        """Answer a preflight, which says nothing of who will call: whatever some key lists is allowed to ask."""
-        origin = exchange.head.headers.get(b"origin", b"")
-        snapshot = self._gateway.snapshot
-        keys: Sequence[ApiKeyEntry] = snapshot.api_keys if snapshot is not None else ()
-        if not any(origin.decode("latin-1") in key.origins for key in keys):
-            raise ApiError(403, "This origin is not among those of any API key; add it under Access.", "origin")
-        await exchange.answer(204, b"", (*_allowed(origin), *_PREFLIGHT))
+        """Answer every preflight alike: it has no key, so another answer would reveal which origins some key lists.
+
+        The call that follows has one, and is rejected where that key does not list its origin.
+        """
+        await exchange.answer(204, b"", _PREFLIGHT)
 
 
 async def _object(exchange: Exchange) -> dict[str, Any]:
@@ -258,6 +274,11 @@ def _batch(value: object) -> list[AdvisoryBody]:
 def _require(methods: str, exchange: Exchange) -> None:
     if exchange.method not in methods.split(" or "):
         raise ApiError(405, f"Use {methods} here.", "method_not_allowed")
+
+
+def _too_fast(wait_s: float) -> ApiError:
+    message = "Advisories come too fast, or the gateway is busy; leave some out. Requests work without them."
+    return ApiError(429, message, f"advisory_{SHED}", retry_after_s=wait_s)
 
 
 def _is_own(origin: bytes, headers: Mapping[bytes, bytes]) -> bool:

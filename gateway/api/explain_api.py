@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.api.feedback_api import unknown_decision
-from gateway.api.fleet_visibility import may_see_hits
+from gateway.api.fleet_visibility import may_see_load
 from gateway.contracts.explanation import explanation
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_exchange import Exchange
@@ -39,7 +39,7 @@ class ExplainApi:
         record = self._recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
-        if not may_see_hits(caller, record.pool, salted=record.salted):
+        if not may_see_load(caller, record.pool):
             raise ApiError(403, _SHARED, "shared_caches")
         names = {engine_id: engine.entry.name for engine_id, engine in record.pool.engines.items()}
         return msgspec.json.encode(explanation(as_it_stands(record), names))

@@ -1,4 +1,4 @@
-"""Keys with fleet-wide rights: operators' keys see cache hits, and their reports on engines count alone."""
+"""Keys with fleet-wide rights: operators' keys see cache hits and loads, and their evidence on engines counts alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 
+def may_see_load(caller: ApiKeyEntry, pool: LivePool) -> bool:
+    """Return whether an engine's wait tells the caller of no other tenant's prompts, or it is an operator.
+
+    A wait contains the prefills of the caller's own reservations, which are shorter for what others have cached.
+    """
+    return not pool.hides_load_from(witness_of(caller, pool))
+
+
 def may_see_hits(caller: ApiKeyEntry, pool: LivePool, *, salted: bool) -> bool:
-    """Return whether hits tell the caller of its own tenant's prompts alone, or it is an operator.
+    """Return whether a prompt's hits tell the caller of its own tenant's prompts alone, or it is an operator.
 
     `salted`: the prompt's blocks are the tenant's own whatever the pool does.
     """
-    return pool.one_tenant or salted or MANAGE in caller.scopes or pool.entry.isolated
+    return salted or may_see_load(caller, pool)
 
 
-def reporter_of(caller: ApiKeyEntry, pool: LivePool) -> str:
-    """Return the tenant on whose word alone no engine is judged; empty: it is the only one, or an operator."""
+def witness_of(caller: ApiKeyEntry, pool: LivePool) -> str:
+    """Return the tenant by which alone no engine is judged; empty: it is the only one, or an operator."""
     return "" if pool.one_tenant or MANAGE in caller.scopes else caller.tenant_id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.api.fleet_visibility import reporter_of
+from gateway.api.fleet_visibility import witness_of
 from gateway.api.observe_request import LineProblem, Observation, ObserveAnswer, observed_prompt, read_observations
 from gateway.api.route_api import unknown_model
 from gateway.contracts.snapshot import ApiKeyEntry
@@ -79,7 +79,7 @@ class ObserveApi:
             raise ApiError(429, "Too many observations are waiting; send fewer.", "too_many")
         decision_id = self._gateway.new_id()
         prompt = observed_prompt(observed, pool.entry.block_tokens, decision_id)
-        keyed = await self._prompt_keys.keys(pool, pool.domains.of(caller.tenant_id), prompt)
+        keyed = await self._prompt_keys.keys(pool, pool.domains.of(caller.tenant_id), prompt, caller.tenant_id)
         wait_s = observed.started_at + self._delay_s - time()
         if wait_s > 2 * self._delay_s:
             raise ApiError(400, "started_at is in the future; check the sender's clock.", "bad_field")
@@ -101,7 +101,7 @@ class ObserveApi:
             request = gateway_request(
                 pool.entry, keyed, decision_id, caller.tenant_id, now, asked.ttft_slo_s, asked.max_tokens or 0,
                 asked.session_id or "", asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
-                reporter=reporter_of(caller, pool),
+                witness=witness_of(caller, pool),
             )  # fmt: skip
             record = None if engine_id is None else self._lifecycle.observed(pool, request, engine_id)
         except ApiError:

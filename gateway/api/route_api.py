@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gateway.api.fleet_visibility import may_see_hits, reporter_of
+from gateway.api.fleet_visibility import may_see_load, witness_of
 from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.api.route_pair import EngineAddress, RoutePair, address_of, route_pair
 from gateway.api.route_request import RouteRequest, endpoint_of, prompt_of, read, read_at_once, read_batch
@@ -29,6 +29,7 @@ from gateway.requests.gateway_request import GatewayRequest, gateway_request, wi
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Candidate
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then at the latest.
 
-    `reason`, `predicted_hit_tokens`, `compute_s` and `candidates` tell what engines have cached. Where tenants share
-    caches they are left out, unless the key has the scope manage.
+    `reason`, `predicted_hit_tokens`, `compute_s`, and `candidates` reveal what engines have cached, and so do waits,
+    which contain the caller's own reservations. Where tenants share caches they are left out, unless the key has the
+    scope manage. `predicted_hit_tokens` and `compute_s` stay where the request brings a cache salt.
 
     `body` is to be merged into the request body that goes to the engine. Where prefill and decode are apart,
     `engine` prefills and `pair` has both legs; a caller that cannot do so may send all to `engine`.
@@ -54,11 +56,11 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     order: str
     key_source: str
     prompt_tokens: int
-    wait_s: float
-    queued_s: float
     ttft_slo_s: float
     expires_at: float
     body: dict[str, str | int]
+    wait_s: float | msgspec.UnsetType = msgspec.UNSET
+    queued_s: float | msgspec.UnsetType = msgspec.UNSET
     reason: str | msgspec.UnsetType = msgspec.UNSET
     predicted_hit_tokens: int | msgspec.UnsetType = msgspec.UNSET
     compute_s: float | msgspec.UnsetType = msgspec.UNSET
@@ -175,7 +177,7 @@ class RouteApi:
         request = self._request(pool, caller, asked, decision_id, arrived_s)
         self._lifecycle.reject_if_late(pool, request)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked))
+        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked), caller.tenant_id)
         return await self._placed(pool, caller, asked, with_prompt(pool.entry, request, keyed))
 
     def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
@@ -201,7 +203,7 @@ class RouteApi:
             # Cancelled or failed: no answer, so no report will ever release what the key holds.
             quotas.release(request.request_id)
             raise
-        quotas.end_by(request.request_id, monotonic() + held_s)
+        quotas.end_by(request.request_id, monotonic() + _slot_s(pool, request, held_s))
         return answer
 
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, request: GatewayRequest) -> float:
@@ -209,7 +211,7 @@ class RouteApi:
         policy = pool.entry.policy
         if request.tracked:
             return policy.reservation_ttl_s
-        life_s = estimated_life_s(record, request.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
+        life_s = estimated_life_s(record.decision.wait_s, record.decision.compute_s, request, policy)
         if not pool.one_tenant and not self._untold.take(record, caller.key_id, life_s, monotonic()):
             self._lifecycle.let_go(record)
             return 0.0
@@ -241,7 +243,8 @@ class RouteApi:
             caller.slo_class,
             self._reporting.reports(caller.key_id, arrived_s),
             False,
-            "" if pool.one_tenant else reporter_of(caller, pool),
+            "" if pool.one_tenant else witness_of(caller, pool),
+            asked.comparable,
             asked.agent,
             asked.workflow_id,
             asked.sequences,
@@ -259,9 +262,10 @@ class RouteApi:
             body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
         if asked.priority is not None:
             body["priority"] = record.priority
-        sees = pool.one_tenant or may_see_hits(caller, pool, salted=record.salted)
+        sees_load = pool.one_tenant or may_see_load(caller, pool)
+        sees_hits = sees_load or record.salted
         # How long an engine is held follows from what it has cached.
-        expires_at = time() + (held_s if sees else pool.entry.policy.reservation_ttl_s)
+        expires_at = time() + (held_s if sees_load else pool.entry.policy.reservation_ttl_s)
         answer = RouteAnswer(
             decision.decision_id,
             address_of(engine),
@@ -271,15 +275,15 @@ class RouteApi:
             decision.order,
             record.key_source,
             decision.prompt_tokens,
-            decision.wait_s,
-            decision.queued_s,
             record.ttft_slo_s,
             expires_at,
             body,
-            decision.reason if sees else msgspec.UNSET,
-            decision.hit_tokens if sees else msgspec.UNSET,
-            decision.compute_s if sees else msgspec.UNSET,
-            decision.candidates if sees else msgspec.UNSET,
+            decision.wait_s if sees_load else msgspec.UNSET,
+            decision.queued_s if sees_load else msgspec.UNSET,
+            decision.reason if sees_load else msgspec.UNSET,
+            decision.hit_tokens if sees_hits else msgspec.UNSET,
+            decision.compute_s if sees_hits else msgspec.UNSET,
+            decision.candidates if sees_load else msgspec.UNSET,
         )
         if decision.pair is None:
             return answer
@@ -287,8 +291,8 @@ class RouteApi:
         if decode is None:
             raise self._removed(record)
         pair = route_pair(decision.pair, engine, decision.incarnation, decode, body)
-        if not sees:
-            pair = msgspec.structs.replace(pair, candidates=())
+        if not sees_load:
+            pair = msgspec.structs.replace(pair, candidates=(), reason=msgspec.UNSET, tbt_s=msgspec.UNSET)
         return msgspec.structs.replace(answer, pair=pair)
 
     def _removed(self, record: DecisionRecord) -> ApiError:
@@ -316,6 +320,15 @@ def unknown_model() -> ApiError:
     return ApiError(
         404, "No pool serves this model; GET /v1/models lists those served.", "model_not_found", param="model"
     )
+
+
+def _slot_s(pool: LivePool, request: GatewayRequest, held_s: float) -> float:
+    """Return how long the request counts among those of its key: where load is hidden, as long as after a miss."""
+    if request.tracked or not pool.hides_load_from(request.witness):
+        return held_s
+    policy = pool.entry.policy
+    missed_s = PrefillCost.of(policy.prefill_cost).seconds(request.prompt_tokens, 0)
+    return estimated_life_s(0.0, missed_s, request, policy)
 
 
 async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) -> list[RouteAnswer | msgspec.Raw]:

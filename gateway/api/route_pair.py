@@ -42,8 +42,8 @@ class RoutePair(msgspec.Struct, frozen=True, gc=False):
     prefill: RouteLeg
     decode: RouteLeg
     carry: str
-    reason: str
-    tbt_s: float
+    reason: str | msgspec.UnsetType
+    tbt_s: float | msgspec.UnsetType
     candidates: tuple[DecodeCandidate, ...]
 
 

@@ -11,6 +11,7 @@ from msgspec import Meta
 from typing_extensions import override
 
 from gateway.formats.endpoints import BY_PATH, Endpoint
+from gateway.formats.owned_fields import is_comparable, reject_owned
 from gateway.formats.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
 from gateway.http.json_body import (
     BadBodyError,
@@ -59,6 +60,9 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     agent: Annotated[str, Meta(max_length=MAX_AGENT)] = ""
     """The agent that asks, and the workflow that its call is part of: who may come next is then expected."""
     workflow_id: Annotated[str, Meta(max_length=MAX_WORKFLOW)] = ""
+    comparable: bool = True
+    """False: the hits that the engine reports are not those of the prompt's cached blocks, and are not compared with
+    the index. Fields such as prompt_logprobs and echo mean the same."""
     wait: bool = True
 
     @property
@@ -143,8 +147,10 @@ def _of_endpoint(body: dict[str, Any], endpoint: Endpoint) -> EndpointRequest:
 def _typed(value: object) -> RouteRequest:
     if not isinstance(value, dict):
         raise BadBodyError("not_an_object", "A request must be a JSON object.")
+    reject_owned(value)
     arrays = {name: held for name, held in value.items() if isinstance(held, array)}
     asked = typed({**value, **{name: [] for name in arrays}}, RouteRequest)
+    asked.comparable = asked.comparable and is_comparable(value)
     for name, held in arrays.items():
         if name in ("prompt", "token_ids"):
             # Checked already, and long.

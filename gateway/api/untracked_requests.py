@@ -13,6 +13,8 @@ from heapq import heappop, heappush
 from itertools import count
 
 from gateway.pool.recent_decisions import DecisionRecord
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.inference_request import InferenceRequest
 
 REPORTED_S = 600.0
 """So long a key is believed to tell of its requests after it last did."""
@@ -44,10 +46,10 @@ class ReportingKeys:
         return told_s is not None and now - told_s <= REPORTED_S
 
 
-def estimated_life_s(record: DecisionRecord, max_output_tokens: int, tbt_slo_s: float, at_most: float) -> float:
-    """Return the seconds after which a dispatched request that nobody tells of is over, by the decision's estimate."""
-    decision = record.decision
-    return min(at_most, decision.wait_s + SLOWER * decision.compute_s + max_output_tokens * tbt_slo_s + GRACE_S)
+def estimated_life_s(wait_s: float, compute_s: float, request: InferenceRequest, policy: RoutingPolicy) -> float:
+    """Return the seconds after which a dispatched request that nobody tells of is over, by these estimates."""
+    decoding_s = request.max_output_tokens * policy.tbt_slo_s
+    return min(policy.reservation_ttl_s, wait_s + SLOWER * compute_s + decoding_s + GRACE_S)
 
 
 class UntoldHolds:

@@ -32,8 +32,10 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
     """Events of the engine were missed shortly before, or while the request was under way."""
     removed: bool = False
     """The engine told of removed blocks while the request was under way."""
-    reporter: str = ""
-    """The tenant on whose word alone this is known; empty: the gateway saw it, or an operator tells it."""
+    tenant: str = ""
+    """The tenant whose request it was; empty: it came with an operator's key, or from the only tenant."""
+    reported: bool = False
+    """It is known by that tenant's word alone: the gateway did not see the answer."""
 
     @property
     def short(self) -> bool:

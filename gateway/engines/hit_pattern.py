@@ -2,7 +2,7 @@
 
 The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached:
 below BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds;
-m, the number of requests that differ, must be at least LEAST_SAMPLES:
+m, the number of requests that differ, must be at least LEAST_SAMPLES (LEAST_OTHERS of all tenants but one):
 
 1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
 2. tokenizer   the engine counts other numbers of tokens, differently from request to request
@@ -26,6 +26,8 @@ import msgspec
 from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER, UNKNOWN, HitSample
 
 LEAST_SAMPLES = 12
+LEAST_OTHERS = 6
+"""Requests of other tenants that must show the same, where the gateway saw them: one tenant alone lowers no trust."""
 BLIND_BELOW = 0.25
 DEGRADED_BELOW = 0.6
 EXACT_AGAIN = 0.75
@@ -43,6 +45,8 @@ class PoolKeys(msgspec.Struct, frozen=True):
     """Requests carry a cache salt."""
     by_dispatches: bool = False
     """The index is built from our own dispatches: nobody tells what the engine removes."""
+    shared: bool = False
+    """Several tenants may use the pool."""
 
 
 class HitVerdict(msgspec.Struct, frozen=True):
@@ -62,22 +66,35 @@ NO_VERDICT = HitVerdict()
 def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
     """Return what these requests, all of one engine, tell; `before` is the grade so far.
 
-    Enough requests that the gateway saw outweigh all that tenants report. Without these, what is said of the engine
-    must hold without the reports of any one tenant.
+    Enough requests that the gateway saw outweigh all that tenants report. Where several tenants may use the pool, and
+    wherever reports count, the verdict must hold without the requests of any one tenant: a request can differ for what
+    its sender put into it.
     """
-    seen = [each for each in samples if not each.reporter]
-    if len(seen) >= LEAST_SAMPLES or len(seen) == len(samples):
-        return _verdict(seen, keys, before)
-    tenants = sorted({each.reporter for each in samples if each.reporter})
-    without = [_verdict([each for each in samples if each.reporter != tenant], keys, before) for tenant in tenants]
-    return max(without, key=lambda each: _GRADES.index(each.grade))
+    seen = [each for each in samples if not each.reported]
+    enough = len(seen) >= LEAST_SAMPLES or len(seen) == len(samples)
+    counted = seen if enough else samples
+    found = _verdict(counted, keys, before)
+    if enough and not keys.shared:
+        return found
+    least = LEAST_OTHERS if enough else LEAST_SAMPLES
+    tenants = sorted({each.tenant for each in counted if each.tenant})
+    without = [_verdict([each for each in counted if each.tenant != who], keys, before, least) for who in tenants]
+    return _agreed(found, without)
 
 
-def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str) -> HitVerdict:
+def _agreed(found: HitVerdict, without: Sequence[HitVerdict]) -> HitVerdict:
+    """Return the verdict that costs least trust; its cause is named only if no tenant's requests alone suggest it."""
+    best = max([found, *without], key=lambda each: _GRADES.index(each.grade))
+    if all(each.cause == best.cause for each in without):
+        return best
+    return msgspec.structs.replace(best, cause="" if best.grade == EXACT else UNKNOWN)
+
+
+def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str, least: int = LEAST_SAMPLES) -> HitVerdict:
     differing = [each for each in samples if each.short or each.missed]
-    cause = _cause(samples, differing, keys) if len(differing) >= LEAST_SAMPLES else ""
+    cause = _cause(samples, differing, keys, least) if len(differing) >= least else ""
     believed = [each for each in samples if each.believed_tokens >= each.block_tokens]
-    if len(believed) < LEAST_SAMPLES:
+    if len(believed) < least:
         blind = cause == TOKENIZER
         share = 0.0 if blind else None
         return HitVerdict(BLIND if blind else EXACT, share, cause, len(samples), len(differing))
@@ -88,12 +105,12 @@ def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str) -> HitVe
     return HitVerdict(grade, share, cause, len(samples), len(differing))
 
 
-def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: PoolKeys) -> str:
-    lengths = _by_length(samples)
+def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: PoolKeys, least: int) -> str:
+    lengths = _by_length(samples, least)
     if lengths:
         return lengths
     short = [each for each in differing if each.short]
-    if len(short) >= LEAST_SAMPLES:
+    if len(short) >= least:
         nothing = sum(each.reported_tokens == 0 for each in short)
         believed = sum(each.believed_tokens >= each.block_tokens for each in samples)
         if nothing >= _NEARLY_ALL * believed:
@@ -101,7 +118,7 @@ def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: P
         if _one_boundary(short):
             return TEMPLATE
     missed = [each for each in differing if each.missed]
-    if not keys.by_dispatches and _never_known(samples, missed):
+    if not keys.by_dispatches and _never_known(samples, missed, least):
         return TOKENIZER
     return _by_events(differing, short, keys)
 
@@ -113,12 +130,12 @@ def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys:
     return EVICTION if short and 2 * len(short) >= len(differing) and untold else UNKNOWN
 
 
-def _by_length(samples: Sequence[HitSample]) -> str:
+def _by_length(samples: Sequence[HitSample], least: int) -> str:
     """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
     told = [each for each in samples if each.engine_prompt_tokens is not None]
     differences = [each.engine_prompt_tokens - each.prompt_tokens for each in told if each.engine_prompt_tokens]
     other = [difference for difference in differences if difference]
-    if len(other) < LEAST_SAMPLES or len(other) < _MOST * len(told):
+    if len(other) < least or len(other) < _MOST * len(told):
         return ""
     return TEMPLATE if max(other) - min(other) <= 1 else TOKENIZER
 
@@ -134,8 +151,8 @@ def _one_boundary(short: Sequence[HitSample]) -> bool:
     return max(reported) == min(reported) > 0 or (max(missing) - min(missing) < block_tokens and min(reported) > 0)
 
 
-def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample]) -> bool:
+def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample], least: int) -> bool:
     """Return whether the engine reports hits and the index knows of none on nearly all requests."""
     hits = [each for each in samples if each.reported_tokens >= each.block_tokens]
     unknown = sum(each.believed_tokens < each.block_tokens for each in hits)
-    return len(missed) >= LEAST_SAMPLES and len(hits) >= LEAST_SAMPLES and unknown >= _NEARLY_ALL * len(hits)
+    return len(missed) >= least and len(hits) >= least and unknown >= _NEARLY_ALL * len(hits)

@@ -12,6 +12,8 @@ from gateway.traffic.past_moments import PastMoments
 WINDOW_S = 300.0
 """Older requests tell nothing any more; an engine that nobody asks for cached prompts is trusted anew."""
 MAX_SAMPLES = 64
+"""Of one tenant, seen or reported."""
+MAX_SOURCES = 32
 TOLD_SHARE = 0.05
 JUDGED_EVERY_S = 2.0
 GAP_S = 10.0
@@ -26,9 +28,8 @@ class HitWatch:
 
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT
-        self._samples: deque[HitSample] = deque(maxlen=MAX_SAMPLES)
-        self._reported: deque[HitSample] = deque(maxlen=MAX_SAMPLES)
-        """Those that tenants tell of, which never push out what the gateway saw."""
+        self._samples: dict[tuple[bool, str], deque[HitSample]] = {}
+        """Apart by tenant, so that none pushes out another's, and what tenants report from what the gateway saw."""
         self._gaps = PastMoments()
         self._removals = PastMoments()
         self._counts = (0, 0)
@@ -54,23 +55,36 @@ class HitWatch:
 
     def take(self, sample: HitSample) -> None:
         """Take in what one request told."""
-        (self._reported if sample.reporter else self._samples).append(sample)
+        source = sample.reported, sample.tenant
+        samples = self._samples.get(source)
+        if samples is None:
+            if len(self._samples) >= MAX_SOURCES:
+                del self._samples[min(self._samples, key=self._newest_s)]
+            samples = self._samples[source] = deque(maxlen=MAX_SAMPLES)
+        samples.append(sample)
         self._fresh = True
 
     def recent(self) -> list[HitSample]:
-        """Return the samples that count, the oldest first; any thread may ask."""
-        return sorted([*self._samples, *self._reported], key=lambda each: each.at_s)
+        """Return the newest samples, the oldest first; any thread may ask."""
+        return self._all()[-MAX_SAMPLES:]
+
+    def _newest_s(self, source: tuple[bool, str]) -> float:
+        return max((each.at_s for each in list(self._samples[source])), default=float("-inf"))
+
+    def _all(self) -> list[HitSample]:
+        held = [each for samples in list(self._samples.values()) for each in list(samples)]
+        return sorted(held, key=lambda each: each.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
         """Judge anew; returns whether grade or cause changed."""
-        for samples in (self._samples, self._reported):
+        for samples in list(self._samples.values()):
             while samples and now - samples[0].at_s > WINDOW_S:
                 samples.popleft()
                 self._fresh = True
         if not self._fresh or now - self._judged_s < JUDGED_EVERY_S:
             return False
         self._fresh, self._judged_s = False, now
-        before, found = self.verdict, hit_verdict(self.recent(), keys, self.verdict.grade)
+        before, found = self.verdict, hit_verdict(self._all(), keys, self.verdict.grade)
         changed = (before.grade, before.cause) != (found.grade, found.cause)
         # Figures that move a little would send every viewer new words twice a second.
         if changed or abs((found.share or 0.0) - (before.share or 0.0)) > TOLD_SHARE:
@@ -80,7 +94,6 @@ class HitWatch:
     def forget(self) -> None:
         """Begin anew, as with a new process of the engine or other keys."""
         self._samples.clear()
-        self._reported.clear()
         self.verdict = NO_VERDICT
         self._counts = (0, 0)
         self._fresh = False

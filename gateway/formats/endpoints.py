@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.formats.handoff_bodies import ONE_TOKEN
+from gateway.formats.media import without_media
 from gateway.formats.messages_prompt import messages_prompt
 from gateway.formats.pairs_prompt import pairs_prompt
 from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_prompt
@@ -53,7 +54,10 @@ class Endpoint(msgspec.Struct, frozen=True):
         return bool(self.limits)
 
 
-def _nothing(_body: dict[str, Any]) -> Prompt:
+def _unread(body: dict[str, Any]) -> Prompt:
+    """Check the media alone, which engines load to count their tokens, too."""
+    if isinstance(messages := body.get("messages"), list):
+        without_media(messages)
     return UnmatchedPrompt(0)
 
 
@@ -106,12 +110,12 @@ ENDPOINTS = (
         for path, summary, operation in _PAIRS
         for version in ("", "/v1")
     ),
-    Endpoint(TOKENIZE, "Turn a prompt into token ids.", _nothing, routed=False, operation="tokenize"),
-    Endpoint(DETOKENIZE, "Turn token ids into text.", _nothing, routed=False, operation="detokenize"),
+    Endpoint(TOKENIZE, "Turn a prompt into token ids.", _unread, routed=False, operation="tokenize"),
+    Endpoint(DETOKENIZE, "Turn token ids into text.", _unread, routed=False, operation="detokenize"),
     Endpoint(
         MESSAGES + "/count_tokens",
         "Count the tokens of Anthropic's messages.",
-        _nothing,
+        messages_prompt,
         errors=ANTHROPIC,
         routed=False,
         operation="count_tokens",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from msgspec import field
 
+from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, reveals_hits, with_cached_tokens
+
 MAX_HELD_BYTES = 1024 * 1024
-UNTOLD = -1
-"""Instead of a number of cached tokens: the client is not told of any."""
+MAX_HIDDEN_BYTES = 8 * MAX_HELD_BYTES
+"""Of an event that has to be read before it may go on: a response repeats the request, in its last event."""
 _DATA = b"data:"
-_HITS = frozenset(("cached_tokens", "created_cache_tokens"))
-_LEFT_OUT = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 Take = Callable[[bytes], bytes]
@@ -107,51 +106,14 @@ def usage_of(body: bytes) -> Usage | None:
         return None
 
 
-def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
-    """Return an answer whose usage names so many cached prompt tokens, or none; one without a usage stays as it is.
-
-    A decode engine counts what came from another engine as cached, although it was computed there.
-    """
-    try:
-        answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return body
-    if not isinstance(answer, dict):
-        return body
-    holders = (answer, answer.get("response"), answer.get("message"))
-    usages = [each["usage"] for each in holders if isinstance(each, dict) and isinstance(each.get("usage"), dict)]
-    if not usages:
-        return body
-    for usage in usages:
-        _retell(usage, cached_tokens)
-    return msgspec.json.encode(answer)
-
-
-def _retell(usage: dict[str, Any], cached_tokens: int) -> None:
-    """Change what a usage says of cached tokens; what was written to the cache would tell the same, and goes."""
-    told = None if cached_tokens == UNTOLD else cached_tokens
-    if "input_tokens" not in usage:
-        details = usage.get("prompt_tokens_details")
-        kept = {name: value for name, value in (details or {}).items() if name not in _HITS}
-        usage["prompt_tokens_details"] = (kept if told is None else {**kept, "cached_tokens": told}) or None
-    elif isinstance(usage.get("input_tokens_details"), dict):
-        # Its clients count on this figure.
-        usage["input_tokens_details"] = {"cached_tokens": told or 0}
-    elif isinstance(usage["input_tokens"], int):
-        whole = usage["input_tokens"] + sum(usage.pop(name, None) or 0 for name in _LEFT_OUT)
-        usage["input_tokens"] = whole
-        if told is not None:
-            usage["cache_read_input_tokens"] = min(told, whole)
-            usage["input_tokens"] = whole - min(told, whole)
-
-
 class StreamUsage:
     """Watches server-sent events pass; keeps the last usage seen.
 
     With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
     asked for by the gateway and not by the client; only then is an event that has not arrived whole
     held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure, or takes it out,
-    and with `take`, which is given the data of events that have `mark` in them and returns what goes on.
+    and with `take`, which is given the data of events that have `mark` in them and returns what goes on. UNTOLD takes
+    out all that reveals hits; `feed` raises HitsUnreadableError where that is impossible.
     """
 
     def __init__(
@@ -175,17 +137,23 @@ class StreamUsage:
         if cut < 4:
             cut = 0
         whole, self._rest = data[:cut], data[cut:]
-        if len(self._rest) > MAX_HELD_BYTES:
+        hides = self._cached_tokens == UNTOLD
+        if len(self._rest) > (MAX_HIDDEN_BYTES if hides else MAX_HELD_BYTES):
+            if hides:
+                raise HitsUnreadableError
             whole, self._rest = data, b""
         if self._take is not None and self._mark in whole:
             whole = self._taken(whole, self._take)
-        if b'"usage"' in whole:
+        if b'"usage"' in whole or (hides and reveals_hits(whole)):
             whole = self._inspect(whole)
         return whole if self._holds else chunk
 
     def rest(self) -> bytes:
         """Return what is still held back when the stream has ended."""
         rest, self._rest = self._rest, b""
+        if self._cached_tokens == UNTOLD and reveals_hits(rest):
+            # No client reads an event without its end.
+            return b""
         return rest if self._holds else b""
 
     def _taken(self, whole: bytes, take: Take) -> bytes:
@@ -205,7 +173,8 @@ class StreamUsage:
         events = whole.split(separator)
         kept = [event for event in events if b'"usage"' not in event or not self._is_extra(event)]
         if self._cached_tokens is not None:
-            kept = [self._corrected(event) if b'"usage"' in event else event for event in kept]
+            hides = self._cached_tokens == UNTOLD
+            kept = [self._corrected(event) if hides or b'"usage"' in event else event for event in kept]
         return separator.join(kept)
 
     def _corrected(self, event: bytes) -> bytes:

@@ -11,6 +11,8 @@ from typing import Any
 
 from xxhash import xxh3_128
 
+from gateway.http.json_body import BadBodyError
+
 _KINDS = frozenset(
     (
         "image",
@@ -27,6 +29,10 @@ _KINDS = frozenset(
         "document",
     )
 )
+_PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
+_SCHEMES = ("data:", "http://", "https://")
+_FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name from files of their own."
+_NAMED = "Leave uuid out of media. Engines keep media by it, and would take that of another client for yours."
 LINKED_TOKENS = 1024
 """Assumed tokens of a part that is named by an address or an id."""
 LEAST_TOKENS, MOST_TOKENS = 256, 4096
@@ -38,7 +44,8 @@ _INLINE_BYTES = 4096
 def without_media(messages: list[Any]) -> tuple[list[Any], int]:
     """Return the messages with a text in place of each media part, and the tokens assumed for all of these parts.
 
-    Messages without any are returned as they are, in the list given.
+    Messages without any are returned as they are, in the list given. Raises BadBodyError for media that the engine
+    would not take from the request.
     """
     if not any(_has_media(message) for message in messages):
         return messages, 0
@@ -50,7 +57,8 @@ def without_media(messages: list[Any]) -> tuple[list[Any], int]:
             continue
         parts = []
         for part in message["content"]:
-            if _is_media(part):
+            if is_media(part):
+                check_media(part)
                 stand_in, tokens = _opaque(part)
                 parts.append(stand_in)
                 assumed += tokens
@@ -62,14 +70,28 @@ def without_media(messages: list[Any]) -> tuple[list[Any], int]:
 
 def _has_media(message: Any) -> bool:
     content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(_is_media(part) for part in content)
+    return isinstance(content, list) and any(is_media(part) for part in content)
 
 
-def _is_media(part: Any) -> bool:
+def is_media(part: Any) -> bool:
+    """Return whether a part of a message is media."""
     if not isinstance(part, dict):
         return False
     kind = part.get("type")
-    return kind in _KINDS if isinstance(kind, str) else not _KINDS.isdisjoint(part)
+    return (isinstance(kind, str) and kind in _KINDS) or not _KINDS.isdisjoint(part)
+
+
+def check_media(part: dict[str, Any]) -> None:
+    """Raise BadBodyError where a part names a file of the engine, or media that another client may have sent."""
+    if part.get("uuid") is not None:
+        raise BadBodyError("bad_field", _NAMED, param="uuid")
+    pending = [part]
+    while pending:
+        for name, value in pending.pop().items():
+            if isinstance(value, dict):
+                pending.append(value)
+            elif name in _PLACES and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
+                raise BadBodyError("bad_field", _FOREIGN, param=name)
 
 
 def _opaque(part: dict[str, Any]) -> tuple[dict[str, str], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.formats.media import check_media, is_media
 from gateway.formats.prompt import UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
 
@@ -38,5 +39,7 @@ def _bytes(value: Any) -> int:
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, dict):
+        if is_media(value):
+            check_media(value)
         return sum(_bytes(each) for each in value.values())
     return sum(_bytes(each) for each in value) if isinstance(value, list) else 0

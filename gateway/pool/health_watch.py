@@ -59,7 +59,7 @@ def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
 
 def judge_hits(pool: LivePool, now: float) -> None:
     """Look at the engines' events and reported hits, and give the router new facts where trust changed."""
-    keys = PoolKeys(pool.entry.isolated, pool.by_dispatches)
+    keys = PoolKeys(pool.entry.isolated, pool.by_dispatches, pool.several_tenants)
     changed = False
     for engine_id, engine in pool.engines.items():
         if engine.intake is not None:

@@ -83,6 +83,9 @@ class LivePool:
     standing: PoolStanding | None = None
     """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
 
+    several_tenants = False
+    """Whether keys of more than one tenant may use this pool."""
+
     def __init__(
         self,
         entry: PoolEntry,
@@ -151,6 +154,10 @@ class LivePool:
         """Whether others route the pool's requests, and tell of them afterwards."""
         self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
         """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
+
+    def hides_load_from(self, witness: str) -> bool:
+        """Return whether answers must not depend on engines' work; `witness` is empty for an operator or sole tenant."""
+        return bool(witness) and not self.entry.isolated
 
     def fed_by_dispatches(self, engine: LiveEngine) -> bool:
         """Return whether this engine's part of the index is: the pool's is, or no event of it says whose blocks are."""

@@ -65,6 +65,9 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """This gateway forwards it, and sees by itself what becomes of it."""
     reporter: str = ""
     """The tenant on whose word alone it depends what is known of the request; empty: it is believed as it is."""
+    witness: str | None = ""
+    """The tenant whose requests alone lower no engine's trust; empty: an operator's key, or the only tenant. None: the
+    hits that the engine reports say nothing of its index."""
     salted: bool = False
     """Its blocks carry a cache salt in the engine."""
     late: bool = False

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_rejection import Rejection
+from gateway.formats.hit_figures import HitsUnreadableError, with_cached_tokens
 from gateway.http.http_exchange import Header
 from gateway.http.openai_error import ApiError
 from gateway.proxy.forwarded_request import ForwardedRequest
@@ -70,6 +71,14 @@ class Attempt(msgspec.Struct, frozen=True):
     def stuck(self) -> bool:
         """Whether it should go elsewhere unless the answer has begun."""
         return self.engine.stuck or (self.partner is not None and self.partner.stuck)
+
+    def shown(self, body: bytes, status: int) -> bytes:
+        """Return a whole answer as the client may see it; raises AttemptFailedError where hits cannot be taken out."""
+        cached = self.request.cached_tokens
+        try:
+            return body if cached is None else with_cached_tokens(body, cached)
+        except HitsUnreadableError:
+            raise self.failed(HTTP_5XX, status) from None
 
     def failed(self, kind: str, status: int = 0, *, proves: bool = False) -> AttemptFailedError:
         """Return the error that ends the try by this engine's fault."""

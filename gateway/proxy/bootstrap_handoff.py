@@ -12,7 +12,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.formats.engine_usage import UNTOLD, usage_of
+from gateway.formats.engine_usage import usage_of
+from gateway.formats.hit_figures import UNTOLD
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, PrefillEnd, RelaySettings
@@ -79,11 +80,12 @@ class BootstrapHandoff:
         try:
             async with self._transport.answer(attempt) as answer:
                 body = await answer.whole(MAX_PREFILL_ANSWER, HANDOFF)
+            shown = attempt.shown(body, answer.status) if answer.status >= 400 else b""
         except AttemptFailedError as error:
             return PrefillEnd(failure=held_against(record.pool, attempt, error.failure))
         first.breaker.record_success(monotonic())
         if answer.status >= 400:
-            return PrefillEnd(rejection=(answer.status, body, answer.headers))
+            return PrefillEnd(rejection=(answer.status, shown, answer.headers))
         used = usage_of(body)
         cached = used.cached_tokens if used is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)

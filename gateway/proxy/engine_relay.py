@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gateway.engines.breaker import BROKEN_STREAM, CONNECT, NO_PROGRESS
-from gateway.formats.engine_usage import Usage, usage_of, with_cached_tokens
+from gateway.formats.engine_usage import Usage, usage_of
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
@@ -123,17 +123,15 @@ class EngineRelay:
     async def _whole(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
         # A whole answer goes out only when it is complete: until then another engine can still give it.
         body = await answer.whole(MAX_WHOLE_ANSWER)
+        body, loaded = take_outcome(body) if attempt.request.orders else (body, None)
+        shown = attempt.shown(body, answer.status)
         attempt.engine.breaker.record_success(monotonic())
-        if attempt.request.orders:
-            body, loaded = take_outcome(body)
-            self._lifecycle.loaded(record, loaded)
+        self._lifecycle.loaded(record, loaded)
         if answer.status == 200:
             complete(self._lifecycle, record, usage_of(body))
         else:
             self._lifecycle.rejected_by_engine(record, attempt.engine.entry.engine_id, answer.status)
-        cached = attempt.request.cached_tokens
-        told = body if cached is None else with_cached_tokens(body, cached)
-        await exchange.answer(answer.status, told, answer.headers)
+        await exchange.answer(answer.status, shown, answer.headers)
 
     async def _break_off(
         self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, failure: AttemptFailure

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 import aiohttp
+from msgspec.structs import replace
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_rejection import BUSY, REJECTIONS, passed_headers, read_rejection
 from gateway.formats.engine_usage import StreamUsage
+from gateway.formats.hit_figures import HitsUnreadableError
 from gateway.formats.stream_preamble import Preamble
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
@@ -63,7 +65,10 @@ class EngineAnswer:
             if not self._preamble.over:
                 return b""
         self._guard.progress()
-        self._passed = self.usage.feed(chunk)
+        try:
+            self._passed = self.usage.feed(chunk)
+        except HitsUnreadableError:
+            raise self._attempt.failed(HTTP_5XX, self.status) from None
         self._guard.sending = bool(self._passed)
         return self._passed
 
@@ -117,6 +122,7 @@ async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
     # A decode engine's 404 may mean the KV that it was to fetch.
     if status in REJECTIONS and not (handed_over and status == 404):
         rejection = await read_rejection(response)
+        rejection = replace(rejection, body=attempt.shown(rejection.body, status))
         kind = THROTTLED if status in BUSY else HTTP_4XX
         raise AttemptFailedError(AttemptFailure(kind, attempt.engine.entry.engine_id, status, True, rejection))
     if handed_over and status >= 400:

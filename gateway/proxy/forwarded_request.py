@@ -9,24 +9,11 @@ from typing import Any
 import msgspec
 
 from gateway.formats.endpoints import Endpoint
-from gateway.formats.engine_usage import UNTOLD
 from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
-from gateway.requests.cache_hint import HINT_FIELD
+from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
-
-OWNED_FIELDS = (
-    "cache_salt",
-    "kv_transfer_params",
-    "data_parallel_rank",
-    "routed_dp_rank",
-    "disagg_prefill_dp_rank",
-    "bootstrap_host",
-    "bootstrap_port",
-    "bootstrap_room",
-    HINT_FIELD,
-)
-"""Body fields by which a trusted front steers an engine, and one of our own; a client's copies are removed."""
 
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
@@ -122,8 +109,9 @@ def forwarded_request(
     asked = not endpoint.asks_for_usage or (isinstance(options, dict) and options.get("include_usage") is True)
     if streams and not asked:
         ours["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
-    if ours or any(name in body for name in OWNED_FIELDS):
-        kept = {name: value for name, value in _fields(original).items() if name not in OWNED_FIELDS}
+    removed = REMOVED if tells_hits else REMOVED | REVEALING
+    if ours or not removed.isdisjoint(body):
+        kept = {name: value for name, value in _fields(original).items() if name not in removed}
         original = msgspec.json.encode({**kept, **ours})
     return ForwardedRequest(
         endpoint,

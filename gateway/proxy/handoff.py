@@ -120,7 +120,7 @@ class Handoff:
                 first.breaker.record_success(monotonic())
                 if answer.status >= 400:
                     self._lifecycle.rejected_by_engine(record, first.entry.engine_id, answer.status)
-                    await exchange.answer(answer.status, body, answer.headers)
+                    await exchange.answer(answer.status, attempt.shown(body, answer.status), answer.headers)
                     return None
                 handed = self._handed_over(record, read_prefill_answer(body))
                 return handed or AttemptFailure(HANDOFF, first.entry.engine_id)

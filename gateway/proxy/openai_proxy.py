@@ -18,6 +18,7 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
 from gateway.formats.endpoints import BY_PATH
+from gateway.formats.owned_fields import reject_owned
 from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
@@ -93,6 +94,7 @@ class Proxy:
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
         body = await decode_object_in_turns(original)
+        reject_owned(body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
         decision_id = forwarded.decision_id if forwarded is not None else decision_id
@@ -149,7 +151,7 @@ class Proxy:
         """
         exchange, body = call.exchange, call.body
         exchange.decision_id = call.decision_id
-        asked = request_of(call, pool.entry, hop)
+        asked = request_of(call, pool, hop)
         self._lifecycle.reject_if_late(pool, asked)
         prompt, hint = call.endpoint.prompt(body), cache_hint(exchange.head.headers, body)
         domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
@@ -169,7 +171,8 @@ class Proxy:
             )
 
     async def _pass_on(self, call: ApiCall, pool: LivePool) -> None:
-        """Serve a request that is for any engine."""
+        """Serve a request that is for any engine; raises BadBodyError as its prompt does."""
+        call.endpoint.prompt(call.body)
         request = forwarded_request(
             call.endpoint,
             call.original,
@@ -177,6 +180,7 @@ class Proxy:
             call.exchange.head.headers,
             request_id=call.decision_id,
             salt="",
+            tells_hits=may_see_hits(call.caller, pool, salted=False),
         )
         if call.spans is not None:
             request = request.traced(call.spans.carried())
@@ -235,7 +239,7 @@ class Proxy:
         avoided: frozenset[str] | None,
     ) -> tuple[DecisionRecord, Elsewhere] | None:
         exchange, holding = call.exchange, call.exchange.scope.get(HOLDING_KEY)
-        keyed = await self._prompt_keys.keys(pool, domain, prompt)
+        keyed = await self._prompt_keys.keys(pool, domain, prompt, call.caller.tenant_id)
         asked, request = with_prompt(pool.entry, asked, keyed), _with_order(pool, asked, keyed, request, hint)
         pool.retry_budget.enter()
         retried = False

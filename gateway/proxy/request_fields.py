@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gateway.api.fleet_visibility import witness_of
 from gateway.contracts.hop import Hop
-from gateway.contracts.snapshot import PoolEntry
+from gateway.formats.owned_fields import is_comparable
 from gateway.http.json_body import BadBodyError, reject_nul_name
 from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
 
 MAX_SALT = 1024
 MAX_SEQUENCES = 128
@@ -34,7 +38,7 @@ def priority_of(call: ApiCall) -> int | None:
     return None if priority is None else allowed_priority(call.caller, priority)
 
 
-def request_of(call: ApiCall, entry: PoolEntry, hop: Hop | None) -> GatewayRequest:
+def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest:
     """Return what the call asks of the pool, its prompt unread.
 
     Raises BadBodyError, and ApiError 400 for a class that the pool does not have.
@@ -42,7 +46,7 @@ def request_of(call: ApiCall, entry: PoolEntry, hop: Hop | None) -> GatewayReque
     caller, body, headers = call.caller, call.body, call.exchange.head.headers
     agent, workflow_id = agent_of(headers)
     return gateway_request(
-        entry,
+        pool.entry,
         None,
         call.decision_id,
         caller.tenant_id,
@@ -58,6 +62,8 @@ def request_of(call: ApiCall, entry: PoolEntry, hop: Hop | None) -> GatewayReque
         agent=agent,
         workflow_id=workflow_id,
         sequences=_sequences(body) if call.endpoint.generates else 0,
+        witness=witness_of(caller, pool),
+        comparable=is_comparable(body),
         hop=hop,
     )
 

@@ -47,7 +47,7 @@ class Unplaced:
             attempt = Attempt(engine, request, ANSWER_S)
             try:
                 async with self._transport.answer(attempt) as answer:
-                    body = await answer.whole(MAX_ANSWER_BYTES)
+                    body = attempt.shown(await answer.whole(MAX_ANSWER_BYTES), answer.status)
             except AttemptFailedError as error:
                 failure = error.failure
                 if failure.rejection is not None:

@@ -148,14 +148,14 @@ def as_it_stands(record: DecisionRecord) -> StoredDecision:
 def hit_sample(record: DecisionRecord) -> HitSample | None:
     """Return predicted and reported hit side by side.
 
-    None where the engine is gone or reported none, where it loaded and did not tell how much, and where the prompt was
-    known in part only.
+    None where the engine is gone or reported none, where it loaded and did not tell how much, where the prompt was
+    known in part only, and where the request's hits are not those of its cached blocks.
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
     if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
         return None
-    if record.load_ordered and record.load is None:
+    if record.witness is None or (record.load_ordered and record.load is None):
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
     # The index says what the engine held; what it loaded came from elsewhere.
@@ -170,7 +170,8 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
         record.engine_prompt_tokens if counted else None,
         watch.gap_near(decision.decided_s, record.finished_s),
         watch.removed_between(decision.decided_s, record.finished_s),
-        record.reporter,
+        record.witness,
+        bool(record.reporter),
     )
 
 

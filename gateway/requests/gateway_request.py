@@ -33,13 +33,25 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """Somebody will tell what becomes of it."""
     proxied: bool = False
     """This gateway forwards it."""
-    reporter: str = ""
-    """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+    witness: str = ""
+    """The tenant whose requests and reports alone judge no engine; empty: an operator's key, or the only tenant."""
+    comparable: bool = True
+    """The hits that the engine reports say how far its index is right."""
     agent: str = ""
     """The agent that asks, and the workflow that it is part of; empty: it names none."""
     workflow_id: str = ""
     hop: Hop | None = None
     """It came from the region of its first contact, or goes on in a pool of another region."""
+
+    @property
+    def reporter(self) -> str:
+        """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
+        return "" if self.proxied else self.witness
+
+    @property
+    def proves_salts(self) -> bool:
+        """Whether a missing salt in the engine's events would be the engine's doing: a tenant's word is no proof."""
+        return self.salted and self.comparable and self.tracked and not self.reporter
 
 
 def gateway_request(
@@ -57,24 +69,23 @@ def gateway_request(
     key_class: str = "",
     tracked: bool = True,
     proxied: bool = False,
-    reporter: str = "",
+    witness: str = "",
+    comparable: bool = True,
     agent: str = "",
     workflow_id: str = "",
     sequences: int = 1,
     hop: Hop | None = None,
 ) -> GatewayRequest:
-    """Return a request as this pool takes it; raises ApiError 400 for a prompt over the pool's limit.
+    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet.
 
-    400 too where the pool lacks `slo_class`, which the request names. `key_class`, its API key's, holds in the pools
-    that have it; keys may serve several. `keyed` None: its prompt is not read yet.
+    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks; `key_class`, its API
+    key's, holds in the pools that have it.
     """
-    if keyed is not None:
-        _check_length(entry, keyed)
-    policy, named = entry.policy, _NO_CLASS
-    if slo_class:
-        named = _named(slo_class, policy)
-    elif key_class and key_class in policy.slo_classes:
-        slo_class, named = key_class, policy.slo_classes[key_class]
+    _check_length(entry, keyed)
+    policy = entry.policy
+    if not slo_class and key_class in policy.slo_classes:
+        slo_class = key_class
+    named = _named(slo_class, policy) if slo_class else _NO_CLASS
     # By position, in the order of the fields: this is on the way of each decision.
     return GatewayRequest(
         request_id,
@@ -97,7 +108,8 @@ def gateway_request(
         keyed is not None and keyed.salted,
         tracked,
         proxied,
-        reporter,
+        witness,
+        comparable,
         agent,
         workflow_id,
         hop,
@@ -117,7 +129,9 @@ def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -
     )
 
 
-def _check_length(entry: PoolEntry, keyed: KeyedPrompt) -> None:
+def _check_length(entry: PoolEntry, keyed: KeyedPrompt | None) -> None:
+    if keyed is None:
+        return
     alone = keyed.prompt_tokens - keyed.further_tokens
     if alone > entry.max_prompt_tokens:
         raise prompt_too_long(alone, entry.max_prompt_tokens)

@@ -60,7 +60,7 @@ class RequestLifecycle:
         """
         asked_s = monotonic()
         with self._counted(pool, earlier):
-            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.salted)
+            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.proves_salts)
         if holding is not None and isinstance(outcome, Dispatched) and not holding():
             # No engine has heard of it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
@@ -77,7 +77,7 @@ class RequestLifecycle:
         asked_s = monotonic()
         with self._counted(pool, None):
             outcome = await regions.place(
-                pool, request, lambda: pool.place(request, hold=True, salted=request.salted), avoided
+                pool, request, lambda: pool.place(request, hold=True, salted=request.proves_salts), avoided
             )
         if not isinstance(outcome, Elsewhere):
             return self._taken(pool, request, outcome, asked_s), None
@@ -106,7 +106,7 @@ class RequestLifecycle:
     def place_at_once(self, pool: LivePool, request: GatewayRequest) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
         asked_s = monotonic()
-        return self._taken(pool, request, pool.place_at_once(request, request.salted), asked_s)
+        return self._taken(pool, request, pool.place_at_once(request, request.proves_salts), asked_s)
 
     def observed(self, pool: LivePool, request: GatewayRequest, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine; None where it takes no work."""
@@ -269,7 +269,8 @@ class RequestLifecycle:
                 # Recordings want the shape of a prompt, and leave it out.
                 record.keys = None
         self._end(record, REJECTED, monotonic(), rejected.code)
-        return rejection(rejected)
+        # A time that would depend on the engines' work becomes one that does not.
+        return rejection(rejected, pool.entry.policy.ttft_slo_s if pool.hides_load_from(request.witness) else None)
 
 
 def _new_record(
@@ -294,6 +295,7 @@ def _new_record(
         tracked=request.tracked and not request.reporter,
         proxied=request.proxied,
         reporter=request.reporter,
+        witness=request.witness if request.comparable else None,
         salted=request.salted,
         hop=request.hop,
         keys=request.keys,

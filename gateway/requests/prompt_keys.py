@@ -90,11 +90,15 @@ class PromptKeys:
         keyed = _keyed_here(pool, pool.seed(domain), prompt)
         return None if keyed is None else _completed(keyed, domain, prompt)
 
-    async def keys(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt:
-        """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one."""
-        return _completed(await self._keys(pool, pool.seed(domain), prompt), domain, prompt)
+    async def keys(self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "") -> KeyedPrompt:
+        """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one.
 
-    async def _keys(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt:
+        Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
+        """
+        name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
+        return _completed(await self._keys(pool, name, pool.seed(domain), prompt), domain, prompt)
+
+    async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
             return await _token_keys_in_turns(pool, seed, prompt.token_ids)
         if isinstance(prompt, TokenPrompt | HashedPrompt | UnmatchedPrompt):
@@ -106,29 +110,29 @@ class PromptKeys:
             await asyncio.sleep(0)
         if pool.entry.key_source == "approximate":
             return _from_bytes(pool, await _keys_in_turns(seed, data, pool.entry.block_bytes), data)
-        digest = await self._digest(pool.entry.pool_id, seed, prompt, data)
+        digest = await self._digest(name, seed, data)
         remembered = self._memory.get(digest)
         if remembered is not None:
             self._memory.move_to_end(digest)
             return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
-        return await self._engine_keys(digest, pool, seed, prompt, data)
+        return await self._engine_keys(digest, pool, name, seed, prompt, data)
 
-    async def _engine_keys(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes) -> KeyedPrompt:
+    async def _engine_keys(
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
+    ) -> KeyedPrompt:
         """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
-        asked = self._asked_once(digest, pool, seed, prompt, data)
+        asked = self._asked_once(digest, pool, name, seed, prompt, data)
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
             return keyed
-        known = self.prefixes.find(_named(pool, prompt), seed, data, pool.entry.block_tokens)
+        known = self.prefixes.find(name, seed, data, pool.entry.block_tokens)
         if known is not None:
             return KeyedPrompt(known.keys, known.prompt_tokens, PREFIX)
         keyed = await asyncio.shield(asked)
         return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
 
-    async def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
-        kind = b"chat" if isinstance(prompt, ChatPrompt) else b"text"
-        digest = blake2b(digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"), person=kind)
-        digest.update(pool_id.encode() + b"\0")
+    async def _digest(self, name: bytes, seed: int, data: bytes) -> bytes:
+        digest = blake2b(name + b"\0", digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"))
         for start in range(0, len(data), TURN_BYTES):
             digest.update(memoryview(data)[start : start + TURN_BYTES])
             if start + TURN_BYTES < len(data):
@@ -136,18 +140,18 @@ class PromptKeys:
         return digest.digest()
 
     def _asked_once(
-        self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
     ) -> asyncio.Task[KeyedPrompt | None]:
         """Ask once for equal prompts that arrive together; whoever waits must shield it, for the others' sake."""
         task = self._under_way.get(digest)
         if task is None:
-            task = asyncio.create_task(self._tokenized(digest, pool, seed, prompt, data))
+            task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data))
             self._under_way[digest] = task
             task.add_done_callback(lambda _: self._under_way.pop(digest, None))
         return task
 
     async def _tokenized(
-        self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt, data: bytes
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
     ) -> KeyedPrompt | None:
         for engine in self._tokenizers(pool):
             try:
@@ -157,9 +161,7 @@ class PromptKeys:
                 continue
             keyed = KeyedPrompt(_token_keys(pool, seed, tokens), len(tokens), TOKENIZED)
             self._remember(digest, keyed)
-            self.prefixes.learn(
-                _named(pool, prompt), seed, data, pool.entry.block_tokens, keyed.keys, keyed.prompt_tokens
-            )
+            self.prefixes.learn(name, seed, data, pool.entry.block_tokens, keyed.keys, keyed.prompt_tokens)
             return keyed
         return None
 
@@ -193,8 +195,8 @@ def names_blocks(keyed: KeyedPrompt) -> bool:
     return keyed.source in COUNTED and not keyed.further_tokens
 
 
-def _named(pool: LivePool, prompt: Prompt) -> bytes:
-    return f"{pool.entry.pool_id}\0{pool.entry.block_tokens}\0{type(prompt).__name__}".encode()
+def _named(pool: LivePool, prompt: Prompt, tenant_id: str) -> bytes:
+    return f"{pool.entry.pool_id}\0{tenant_id}\0{pool.entry.block_tokens}\0{type(prompt).__name__}".encode()
 
 
 def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:

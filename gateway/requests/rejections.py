@@ -25,10 +25,11 @@ _SENTENCES = {
 }
 
 
-def rejection(rejected: Rejected) -> ApiError:
-    """Return the 409, 429 or 503 for a rejection, with its time to ask again."""
+def rejection(rejected: Rejected, pause_s: float | None = None) -> ApiError:
+    """Return the 409, 429 or 503 for a rejection, with its time to ask again; `pause_s` replaces that of a 429."""
     status, message = _SENTENCES.get(rejected.code, _SENTENCES["queue_full"])
-    return ApiError(status, message, rejected.code, retry_after_s=rejected.retry_after_s)
+    retry_after_s = rejected.retry_after_s if pause_s is None or status != 429 else pause_s
+    return ApiError(status, message, rejected.code, retry_after_s=retry_after_s)
 
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:

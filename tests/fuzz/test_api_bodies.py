@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.api.route_request import prompt_of, read
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
-from gateway.formats.engine_usage import usage_of, with_cached_tokens
+from gateway.formats.engine_usage import usage_of
 from gateway.formats.handoff_bodies import read_prefill_answer
+from gateway.formats.hit_figures import with_cached_tokens
 from gateway.http.json_body import BadBodyError
 from kvstore.connector.engine_params import KvOrder, outcome_in
 from switchyard_client.clients import run_blocking

@@ -28,6 +28,7 @@ class ScriptedEngine:
         self.pause_s = 0.0
         self.status = 200
         self.error_headers: dict[str, str] = {}
+        self.error: dict[str, Any] = {"message": "engine says no", "type": "x"}
         self.cached_tokens: int | None = 64
         self.die_before_first_byte = False
         self.die_after_chunks: int | None = None
@@ -47,7 +48,7 @@ class ScriptedEngine:
         self.received = asyncio.Event()
         self.separator = "\n\n"
         self.scripts: dict[str, bytes | list[bytes]] = {}
-        """What other paths answer: a whole JSON body, or the chunks of a stream."""
+        """What these paths answer: a whole JSON body, or the chunks of a stream."""
         self.goes_on = asyncio.Event()
         """Whether such a stream goes on after its first chunk."""
         self.goes_on.set()
@@ -96,7 +97,9 @@ class ScriptedEngine:
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})
 
-    async def _tokenize(self, request: web.Request) -> web.Response:
+    async def _tokenize(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.scripts:
+            return await self._scripted(request)
         self.tokenize_calls += 1
         if self.tokenizer_status != 200:
             return web.Response(status=self.tokenizer_status)
@@ -129,6 +132,8 @@ class ScriptedEngine:
         return response
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        if request.path in self.scripts:
+            return await self._scripted(request)
         raw = await request.read()
         body = json.loads(raw)
         self.raw_bodies.append(raw)
@@ -149,7 +154,7 @@ class ScriptedEngine:
             request.transport.abort()
             return web.Response()
         if self.status != 200:
-            error = {"error": {"message": "engine says no", "type": "x", "code": self.status}}
+            error = {"error": {**self.error, "code": self.status}}
             return web.json_response(error, status=self.status, headers=self.error_headers)
         transfer = body.get("kv_transfer_params")
         if transfer is not None and self.handoff_status != 200:

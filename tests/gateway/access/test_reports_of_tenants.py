@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import zmq.asyncio
 
 from gateway.access.key_quota import KeyQuotas
+from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
 from gateway.engines.engine_progress import EngineProgress
+from gateway.events.event_salts import ENOUGH
 from gateway.gateway import FEEDBACK_CALLS, SNAPSHOT_TOPIC
 from gateway.http.openai_error import ApiError
 from gateway.pool.health_watch import judge_hits
 from routing.policy.policy_document import Stage
 from routing.trials.arms import CANARY, ArmEntry
+from tests.gateway.fake_engine import FakePublisher
+from tests.gateway.pool.test_live_pool import stored
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.patience import until
@@ -28,8 +34,14 @@ POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path, **POOL) as running:
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with ScriptedEngine() as running:
+        yield running
+
+
+@pytest.fixture
+async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served([engine.url], tmp_path, **POOL) as running:
         yield running
 
 
@@ -57,6 +69,109 @@ async def test_one_tenants_reports_blind_no_engine_and_an_operators_do(
     for number in range(30):
         await _told(gateway, str(number), "complete", {"cached_tokens": 0, "prompt_tokens": 7}, key)
     assert await _judged(gateway) == grade
+
+
+async def _proxied(gateway: ServedGateway, key: str, count: int = 30, **fields: Any) -> None:
+    for number in range(count):
+        body = {"model": MODEL, "prompt": PROMPT[:320] + str(number), "max_tokens": 2, **fields}
+        assert (await gateway.post("/v1/completions", body, key=key))[0] == 200
+
+
+THIRD_KEY = "sy_test_key_of_tenant_c"
+
+
+async def _with_a_third_tenant(gateway: ServedGateway, **fields: Any) -> None:
+    now = gateway.gateway.snapshot
+    assert now is not None
+    third = ApiKeyEntry(key_id="kc", sha256=sha256(THIRD_KEY.encode()).hexdigest(), tenant_id="tenant-c", **fields)
+    newer = msgspec.structs.replace(now, version=2, published_at=now.published_at + 1, api_keys=(*now.api_keys, third))
+    gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(newer))
+    await until(lambda: gateway.gateway.snapshot_version == 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "grade"), [((OTHER_KEY,), "degraded"), ((OTHER_KEY, THIRD_KEY), "blind"), ((KEY,), "blind")]
+)
+async def test_no_engine_is_blind_for_what_one_tenant_sends(
+    gateway: ServedGateway, engine: ScriptedEngine, keys: tuple[str, ...], grade: str
+) -> None:
+    await _with_a_third_tenant(gateway)
+    await _proxied(gateway, KEY, 6)
+    engine.cached_tokens = 0
+    for key in keys:
+        await _proxied(gateway, key)
+    assert await _judged(gateway) == grade
+
+
+async def test_the_only_tenant_of_a_pool_is_evidence_enough(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    now = gateway.gateway.snapshot
+    assert now is not None
+    keys = (msgspec.structs.replace(now.api_keys[0], scopes=("manage",)), now.api_keys[1])
+    newer = msgspec.structs.replace(now, version=2, published_at=now.published_at + 1, api_keys=keys)
+    gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(newer))
+    await until(lambda: not gateway.pool.several_tenants)
+    engine.cached_tokens = 0
+    await _proxied(gateway, OTHER_KEY)
+    assert await _judged(gateway) == "blind"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"prompt_logprobs": 0}, {"echo": True, "logprobs": 1}, {"truncate_prompt_tokens": 9}]
+)
+async def test_a_request_that_reads_no_cache_is_passed_on_and_judges_no_index(
+    gateway: ServedGateway, engine: ScriptedEngine, fields: dict[str, Any]
+) -> None:
+    engine.cached_tokens = 0
+    await _proxied(gateway, KEY, **fields)
+    assert all(set(fields) <= set(body) for body in engine.bodies)
+    for number in range(30):
+        asked = {"model": MODEL, "prompt": PROMPT + str(number), "wait": False, **fields}
+        _, answer, _ = await gateway.post(ROUTE, asked)
+        await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {"cached_tokens": 0})
+    assert await _judged(gateway) == "degraded"
+    assert not gateway.pool.engines["engine-0"].hits.recent()
+
+
+async def test_a_caller_says_that_its_prompts_hits_judge_no_index(gateway: ServedGateway) -> None:
+    for number in range(30):
+        asked = {"model": MODEL, "prompt": PROMPT + str(number), "wait": False, "comparable": False}
+        _, answer, _ = await gateway.post(ROUTE, asked)
+        await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete", {"cached_tokens": 0})
+    assert await _judged(gateway) == "degraded"
+
+
+async def test_salts_that_engines_seem_to_omit_are_missed_only_for_requests_that_the_gateway_saw(
+    tmp_path: Path,
+) -> None:
+    context = zmq.asyncio.Context()
+    publisher = FakePublisher(context)
+    try:
+        async with ScriptedEngine() as engine:
+            plain, bus = snapshot([engine.url], block_tokens=2), InProcessBus()
+            heard = msgspec.structs.replace(
+                plain.engines[0], kv_events_endpoint=publisher.endpoint, kv_replay_endpoint=publisher.replay_endpoint
+            )
+            bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, engines=(heard,))))
+            async with served([], tmp_path, bus=bus) as gateway:
+                await until(lambda: "engine-0" in gateway.pool.engines)
+                live = gateway.pool.engines["engine-0"]
+                await publisher.publish(stored([1, 2]))
+                await until(lambda: live.trust.grade == "exact")
+                salted = {"model": MODEL, "cache_salt": "mine"}
+                for number in range(2 * ENOUGH):
+                    asked = {**salted, "token_ids": [number] * 40, "wait": False}
+                    _, answer, _ = await gateway.post(ROUTE, asked, key=OTHER_KEY)
+                    for verb in ("first_token", "complete"):
+                        await gateway.post(f"/api/v1/requests/{answer['decision_id']}/{verb}", {}, key=OTHER_KEY)
+                    short = {**salted, "prompt": [number] * 40, "truncate_prompt_tokens": 1}
+                    await gateway.post("/v1/completions", short, key=OTHER_KEY)
+                assert not live.salts_seen.missing
+                for number in range(ENOUGH):
+                    await gateway.post("/v1/completions", {**salted, "prompt": [7, number] * 20}, key=OTHER_KEY)
+                assert live.salts_seen.missing
+    finally:
+        await publisher.close()
+        context.destroy(linger=0)
 
 
 @pytest.mark.parametrize(("key", "failures"), [(OTHER_KEY, 0), (KEY, 12)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import msgspec
 from gateway.contracts.stored_decision import StoredDecision
 from routing.policy.policy_document import AdvisoryRule, RoutingPolicy, Stage
 from routing.values import reasons
-from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, Fleet, a_node, serving
+from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, PROMPT, Fleet, a_node, serving
 from tests.gateway.kv_orders.test_orders_end_to_end import Told
-from tests.gateway.served_gateway import KEY, OTHER_KEY
+from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY
 from tests.patience import until
 
 ADVISORIES = "/api/v1/advisories"
@@ -108,6 +109,26 @@ async def test_a_tenant_never_touches_anothers_session(tmp_path: Path) -> None:
             assert len(fleet.gateway.gateway.advisories) == 1
 
 
+async def test_a_session_that_guesses_anothers_prompt_hears_of_no_move(tmp_path: Path) -> None:
+    with a_node("a") as (_, one), a_node("b") as (_, other):
+        async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
+            await first_turn_on_engine_0(fleet)
+            answers, states = list[Any](), list[Any]()
+            for session, prompt in (("right", PROMPT), ("wrong", PROMPT.upper())):
+                message = {"role": "user", "content": prompt}
+                route = {"model": MODEL, "session_id": session, "wait": False, "messages": [message]}
+                _, answer, _ = await fleet.gateway.post("/api/v1/route", route, key=OTHER_KEY)
+                # Its blocks would count as coming to the engine.
+                await fleet.gateway.post(f"/api/v1/requests/{answer['decision_id']}/cancel", {}, key=OTHER_KEY)
+                advisory = {"session_id": session, "expected_arrival_s": 30}
+                answers.append((await fleet.gateway.post(ADVISORIES, advisory, key=OTHER_KEY))[1]["state"])
+            await until(lambda: fleet.blocks("b") == BLOCKS)
+            for session in ("right", "wrong"):
+                states.append((await fleet.gateway.get(f"{ADVISORIES}/{session}", key=OTHER_KEY))[1])
+            assert answers == ["reserved", "reserved"]
+            assert [set(each) for each in states] == [{"session_id", "state", "expected_in_s", "expires_in_s"}] * 2
+
+
 async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
@@ -128,6 +149,9 @@ async def test_a_page_with_a_token_may_advise_for_its_session_alone(tmp_path: Pa
             broken = msgspec.json.encode({"token": minted["token"][:-2] + "xx"})
             status, answer, _ = await fleet.gateway.post(ADVISORIES, broken, key=None, headers=plain)
             assert (status, answer["error"]["code"]) == (401, "invalid_advisory_token")
+            held = b64decode(minted["token"].removeprefix("at_").partition(".")[0] + "===", b"-_")
+            assert b"s-1" in held
+            assert not [name for name in (b"tenant-a", b'"ka"', b"tiny") if name in held], "the page sees whose it is"
 
 
 async def test_an_invalidated_advisory_reserves_nothing(tmp_path: Path) -> None:

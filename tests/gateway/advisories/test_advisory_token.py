@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from gateway.advisories.advisory_token import AdvisoryTokens, TokenClaims
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 
-CLAIMS = TokenClaims("acme", "key-1", "s-1", "llama", 1000.0)
+CLAIMS = TokenClaims("reference", "s-1", "llama", 1000.0)
 TOKENS = AdvisoryTokens(b"the fleet's secret")
 
 
@@ -34,3 +36,15 @@ def test_no_changed_token_is_believed() -> None:
 @pytest.mark.parametrize("text", ["", "at_", "at_.", "at_e30.x", "sy_key", "at_" + "x" * 5000, "at_é.x"])
 def test_nonsense_is_no_token(text: str) -> None:
     assert TOKENS.claims(text, 0.0) is None
+
+
+def test_a_token_names_its_api_key_to_gateways_alone() -> None:
+    keys = [ApiKeyEntry(key_id=f"key-{n}", sha256=str(n), tenant_id="acme") for n in range(3)]
+    published = Snapshot(version=1, published_at=0.0, pools=(), engines=(), api_keys=tuple(keys))
+    claims = TokenClaims(TOKENS.reference(keys[1]), "s-1", "llama", 1000.0)
+    assert "key-1" not in claims.key
+    assert TOKENS.key_id(claims, published) == "key-1"
+    assert AdvisoryTokens(b"another secret").key_id(claims, published) == ""
+    moved = msgspec.structs.replace(keys[1], tenant_id="other")
+    assert TOKENS.key_id(claims, msgspec.structs.replace(published, api_keys=(keys[0], moved))) == ""
+    assert TOKENS.key_id(claims, None) == ""

@@ -6,17 +6,21 @@ import asyncio
 import time
 from pathlib import Path
 
-from gateway.advisories.source_limits import BURST
+import pytest
+
+from gateway.advisories.source_limits import BURST, TOKEN_SHARE
 from gateway.contracts.advisory import Advisory
 from tests.gateway.advisories.test_advisories_end_to_end import (
     ADVISORIES,
+    TOKENS,
     advise,
     asked,
     first_turn_on_engine_0,
     policy,
 )
 from tests.gateway.kv_nodes.test_loads_end_to_end import Fleet, a_node, serving
-from tests.gateway.served_gateway import OTHER_KEY
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import OTHER_KEY, served
 
 
 class Clock:
@@ -49,6 +53,30 @@ async def test_a_flood_is_shed_and_others_are_served(tmp_path: Path) -> None:
             assert (status, answer["state"]) == (202, "prefetching"), "another key is not limited by the flood"
             assert len(fleet.gateway.gateway.advisories.sessions) == 1
             assert (await asked(fleet)).outcome == "completed"
+
+
+async def test_a_page_that_floods_leaves_its_key_and_other_pages_their_allowance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("gateway.api.advisory_api.monotonic", clock)
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        gateway.gateway.advisories._clock = clock
+        tokens = [(await gateway.post(TOKENS, {"session_id": f"s-{n}"}, key=OTHER_KEY))[1]["token"] for n in range(2)]
+
+        async def sent(count: int, **fields: str) -> list[int]:
+            key = None if fields else OTHER_KEY
+            body = fields or {"session_id": "s-0"}
+            return [(await gateway.post(ADVISORIES, body, key=key))[0] for _ in range(count)]
+
+        flood = await sent(int(2 * BURST), token=tokens[0])
+        assert flood.count(202) == TOKEN_SHARE * BURST
+        assert flood.count(429) == len(flood) - flood.count(202)
+        assert set(await sent(5, token=tokens[1])) == set(await sent(20)) == {202}
+        headers = {"authorization": f"Bearer {tokens[0]}"}
+        async with gateway.client.get(f"{gateway.url}{ADVISORIES}/s-0", headers=headers) as answer:
+            assert answer.status == 429
+            assert int(answer.headers["retry-after"]) >= 1
 
 
 async def test_a_gateway_that_is_behind_sheds_all_advisories_and_serves_requests(tmp_path: Path) -> None:

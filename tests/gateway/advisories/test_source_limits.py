@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gateway.advisories.source_limits import BURST, MAX_SOURCES, PER_S, SourceLimits
+from gateway.advisories.source_limits import (
+    BURST,
+    MAX_SOURCES,
+    MAX_TOKENS,
+    PER_S,
+    TOKEN_SHARE,
+    SourceLimits,
+    TokenLimits,
+)
 from planning.kv_orders.planner_trust import TRIAL_S
 
 
@@ -35,3 +43,26 @@ def test_the_sources_are_bounded() -> None:
     for number in range(MAX_SOURCES + 10):
         limits.take("a", f"k-{number}", 0.0)
     assert len(limits) == MAX_SOURCES
+
+
+def test_a_token_has_a_share_of_its_keys_allowance() -> None:
+    limits = TokenLimits()
+    assert sum(limits.take("t", None, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert 0.0 < limits.take("t", None, 0.0) <= 1.0 / (TOKEN_SHARE * PER_S)
+    assert sum(limits.take("t", None, 1.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * PER_S
+    assert limits.take("other", None, 0.0) == 0.0
+
+
+def test_a_token_of_a_key_with_a_limit_has_a_share_of_that_and_one_call_at_least() -> None:
+    limits = TokenLimits()
+    assert sum(limits.take("t", 600, 0.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert sum(limits.take("t", 600, 60.0) == 0.0 for _ in range(1000)) == TOKEN_SHARE * BURST
+    assert sum(limits.take("u", 4, 0.0) == 0.0 for _ in range(10)) == 1
+    assert limits.take("u", 4, 0.0) == 60.0 / (4 * TOKEN_SHARE)
+
+
+def test_the_tokens_are_bounded() -> None:
+    limits = TokenLimits()
+    for number in range(MAX_TOKENS + 10):
+        limits.take(f"t-{number}", None, 0.0)
+    assert len(limits) == MAX_TOKENS

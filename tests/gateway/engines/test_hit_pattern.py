@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from gateway.contracts.hit_sample import (
@@ -16,13 +17,24 @@ from gateway.contracts.hit_sample import (
     HitSample,
     mismatch_of,
 )
-from gateway.engines.hit_pattern import BLIND, DEGRADED, EXACT, LEAST_SAMPLES, HitVerdict, PoolKeys, hit_verdict
+from gateway.engines.hit_pattern import (
+    BLIND,
+    DEGRADED,
+    EXACT,
+    LEAST_OTHERS,
+    LEAST_SAMPLES,
+    HitVerdict,
+    PoolKeys,
+    hit_verdict,
+)
 from gateway.engines.hit_words import verdict_words
+from gateway.engines.index_trust import MAX_SAMPLES, MAX_SOURCES, HitWatch
 
 BLOCK = 512
 EVENTS = PoolKeys()
 DISPATCHES = PoolKeys(by_dispatches=True)
 ISOLATED = PoolKeys(isolated=True, by_dispatches=True)
+SHARED = PoolKeys(shared=True)
 
 
 def requests(count: int = 30, **fields: object) -> list[HitSample]:
@@ -153,8 +165,10 @@ def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
 
 
 def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
-    lies = requests(40, reported_tokens=0, reporter="b")
-    enough, few = (requests(count, reported_tokens=0, reporter="c") for count in (LEAST_SAMPLES, LEAST_SAMPLES - 1))
+    lies = requests(40, reported_tokens=0, tenant="b", reported=True)
+    enough, few = (
+        requests(count, reported_tokens=0, tenant="c", reported=True) for count in (LEAST_SAMPLES, LEAST_SAMPLES - 1)
+    )
     assert hit_verdict(lies, EVENTS).grade == EXACT
     assert hit_verdict([*lies, *few], EVENTS).grade == EXACT
     assert hit_verdict([*lies, *enough], EVENTS).grade == BLIND
@@ -162,6 +176,61 @@ def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
 
 def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
     seen = requests(LEAST_SAMPLES, reported_tokens=0)
-    praise = [each for who in "bcd" for each in requests(20, reporter=who)]
+    praise = [each for who in "bcd" for each in requests(20, tenant=who, reported=True)]
     assert hit_verdict([*seen, *praise], EVENTS).grade == BLIND
     assert hit_verdict([*seen[1:], *praise], EVENTS).grade == EXACT
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"reported_tokens": 0},
+        {"reported_tokens": half},
+        {"reported_tokens": 0, "engine_prompt_tokens": lambda values, _: values["prompt_tokens"] + 23},
+        {"believed_tokens": 0, "reported_tokens": 9 * BLOCK},
+    ],
+)
+def test_where_several_tenants_share_one_alone_lowers_no_trust(planted: dict[str, object]) -> None:
+    alone = requests(60, tenant="b", **planted)
+    assert hit_verdict(alone, PoolKeys()).grade != EXACT
+    for others in ([], requests(8, tenant="a")):
+        verdict = hit_verdict([*alone, *others], SHARED)
+        assert (verdict.grade, verdict.cause) == (EXACT, "")
+
+
+@pytest.mark.parametrize(("others", "grade"), [(LEAST_OTHERS - 1, EXACT), (LEAST_OTHERS, BLIND)])
+def test_what_several_tenants_requests_show_lowers_trust(others: int, grade: str) -> None:
+    both = [*requests(60, reported_tokens=0, tenant="b"), *requests(others, reported_tokens=0, tenant="a")]
+    verdict = hit_verdict(both, SHARED)
+    assert (verdict.grade, verdict.cause) == (grade, TOKENIZER if grade == BLIND else "")
+
+
+def test_a_cause_is_named_only_where_no_tenants_requests_alone_suggest_it() -> None:
+    template = requests(
+        60, tenant="b", reported_tokens=0, engine_prompt_tokens=lambda values, _: values["prompt_tokens"] + 23
+    )
+    eviction = requests(20, tenant="a", reported_tokens=0, removed=True, believed_tokens=4 * BLOCK)
+    verdict = hit_verdict([*template, *eviction], SHARED)
+    assert (verdict.grade, verdict.cause) == (BLIND, UNKNOWN)
+
+
+def test_an_operators_requests_count_alone() -> None:
+    assert hit_verdict(requests(reported_tokens=0), SHARED).grade == BLIND
+
+
+def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
+    watch = HitWatch()
+    for sample in [*requests(5, tenant="a"), *requests(3 * MAX_SAMPLES, tenant="b")]:
+        watch.take(sample)
+    held = [each.tenant for each in watch._all()]
+    assert (held.count("a"), held.count("b")) == (5, MAX_SAMPLES)
+    assert len(watch.recent()) == MAX_SAMPLES
+
+
+def test_the_samples_are_bounded_and_the_tenant_that_was_silent_longest_leaves() -> None:
+    watch = HitWatch()
+    for number, sample in enumerate(requests(MAX_SOURCES + 3)):
+        watch.take(msgspec.structs.replace(sample, tenant=f"t{number}" if number else "steady"))
+        watch.take(msgspec.structs.replace(sample, tenant="steady"))
+    assert len(watch._samples) == MAX_SOURCES
+    assert {each.tenant for each in watch._all()} >= {"steady", f"t{MAX_SOURCES + 2}"}

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.engine_usage import MAX_HELD_BYTES, UNTOLD, StreamUsage, usage_of, with_cached_tokens
+from gateway.formats.engine_usage import MAX_HELD_BYTES, StreamUsage, usage_of
+from gateway.formats.hit_figures import UNTOLD, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 

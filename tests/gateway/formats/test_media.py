@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.formats.endpoints import BY_PATH
 from gateway.formats.media import LEAST_TOKENS, LINKED_TOKENS, MOST_TOKENS, without_media
+from gateway.http.json_body import BadBodyError
 
 
 def _message(*parts: Any) -> dict[str, Any]:
@@ -62,10 +64,57 @@ def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
 
 @pytest.mark.parametrize(("size", "tokens"), [(5000, LEAST_TOKENS), (512_000, 2000), (4_000_000, MOST_TOKENS)])
 def test_the_guess_grows_with_the_part_between_bounds(size: int, tokens: int) -> None:
-    assert without_media([_message(_image("x" * size))])[1] == pytest.approx(tokens, abs=1)
+    assert without_media([_message(_image("data:" + "x" * size))])[1] == pytest.approx(tokens, abs=1)
 
 
 def test_parts_do_not_run_into_each_other() -> None:
     first = without_media([_message({"type": "image", "a": "xy", "b": "z"})])[0]
     second = without_media([_message({"type": "image", "a": "x", "b": "yz"})])[0]
     assert first != second
+
+
+FOREIGN = ("file:///etc/passwd", "FILE:///a.png", "/etc/hostname.png", "a.jpg", "ftp://host/a.png", "AAAA", "")
+
+
+@pytest.mark.parametrize("place", FOREIGN)
+@pytest.mark.parametrize("kind", ["image_url", "audio_url", "video_url", "input_image", "document", "image"])
+def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: str, place: str) -> None:
+    for held in ({"url": place}, {"source": {"type": "url", "url": place}}):
+        with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
+            without_media([_message({"type": kind, kind: held})])
+    with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
+        without_media([_message({"type": kind, "image_url": place})])
+
+
+@pytest.mark.parametrize("place", ["data:image/png;base64,AAAA", "https://example.org/a.png", "HTTP://example.org/a"])
+def test_media_in_the_body_or_on_the_web_pass(place: str) -> None:
+    assert without_media([_message(_image(place))])[1] == LINKED_TOKENS
+
+
+@pytest.mark.parametrize("part", [{"type": "image_url"}, {"type": "text", "text": "a"}])
+def test_media_under_a_name_that_other_clients_may_use_are_rejected(part: dict[str, Any]) -> None:
+    with pytest.raises(BadBodyError, match="Leave uuid out"):
+        without_media([_message({**part, "image_url": None, "uuid": "logo"})])
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+ANTHROPIC = {"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [ANTHROPIC]}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [_message(IMAGE)]}),
+        ("/v1/embeddings", {"messages": [_message(IMAGE)]}),
+        ("/tokenize", {"messages": [_message(IMAGE)]}),
+        ("/v1/responses", {"input": [_message({"type": "input_image", "image_url": "/etc/a.png"})]}),
+        ("/v1/messages", {"messages": [RESULT]}),
+        ("/v1/messages/count_tokens", {"messages": [RESULT]}),
+        ("/v1/rerank", {"query": "a", "documents": [{"content": [IMAGE]}]}),
+        ("/v1/score", {"data_1": {"content": [IMAGE]}, "data_2": "b"}),
+    ],
+)
+def test_every_endpoint_rejects_them(path: str, body: dict[str, Any]) -> None:
+    with pytest.raises(BadBodyError, match="data:, http:, or https: URL"):
+        BY_PATH[path].prompt(body)

@@ -15,6 +15,7 @@ from gateway.app import AppSettings
 from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry
 from gateway.formats.endpoints import BY_PATH
 from gateway.http.http_exchange import Exchange
+from gateway.pool.live_pool import LivePool
 from gateway.proxy.api_call import ApiCall
 from gateway.proxy.forwarded_request import forwarded_request
 from gateway.proxy.region_relay import passed_on
@@ -32,7 +33,8 @@ CHAT = BY_PATH["/v1/chat/completions"]
 BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
 __all__ = ["receiver"]
 POLICY = RoutingPolicy(slo_classes={"batch": SloClass()})
-POOL = PoolEntry(pool_id="p", name="p", region="us", served_model=MODEL, policy=POLICY)
+ENTRY = PoolEntry(pool_id="p", name="p", region="us", served_model=MODEL, policy=POLICY)
+POOL = cast("LivePool", SimpleNamespace(entry=ENTRY, one_tenant=True))
 CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 

@@ -34,3 +34,10 @@ def test_a_prompt_that_was_known_in_part_proves_nothing_of_the_index() -> None:
     decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 16, 0.0, 0.1, 50.0)
     assert hit_sample(_ended(decision, "tokenized")) is not None
     assert hit_sample(_ended(decision, "prefix")) is None
+
+
+def test_a_request_whose_hits_are_not_those_of_its_blocks_proves_nothing_of_the_index() -> None:
+    decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 16, 0.0, 0.1, 50.0)
+    record = _ended(decision, "tokenized")
+    record.witness = None
+    assert hit_sample(record) is None

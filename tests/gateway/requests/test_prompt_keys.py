@@ -73,7 +73,7 @@ def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
     def seed(domain: str) -> int:
         return key_seed(b"secret", made.served_model, "", domain)
 
-    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed))
+    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed, one_tenant=False))
 
 
 CHAT = ChatPrompt([{"role": "user", "content": "hello there"}], {})

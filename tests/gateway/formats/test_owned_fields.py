@@ -1,0 +1,102 @@
+"""Fields that name engines' caches, sessions, and routes are Switchyard's: left out, replaced, or rejected by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.formats.owned_fields import OWNED, REMOVED, is_comparable, reject_owned
+from gateway.http.json_body import BadBodyError
+from switchyard_client.decisions import OWNED_FIELDS
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, served
+
+ROOT = Path(__file__).parents[3]
+REJECTED = sorted(set(OWNED) - REMOVED)
+BODY = {"model": MODEL, "prompt": "hello", "max_tokens": 2}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_field_that_changes_the_answer_is_rejected_with_what_to_send(name: str) -> None:
+    with pytest.raises(
+        BadBodyError, match=f"Only Switchyard sets {name}, which .*{re.escape(OWNED[name].remedy)}"
+    ) as error:
+        reject_owned({**BODY, name: "x"})
+    assert error.value.param == name
+    reject_owned({**BODY, name: None})
+
+
+@pytest.mark.parametrize("holder", ["extra_body", "nvext", "sampling_params", "vllm_xargs"])
+@pytest.mark.parametrize("name", sorted(OWNED))
+def test_a_nested_copy_is_rejected_by_its_place(holder: str, name: str) -> None:
+    with pytest.raises(BadBodyError, match=re.escape(f"{holder}.{name}")):
+        reject_owned({**BODY, holder: {"top_k": 5, name: "x"}})
+    reject_owned({**BODY, holder: {"top_k": 5}})
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["user", "metadata", "top_k", "min_p", "guided_json", "structured_outputs", "session_id", "return_token_ids",
+     "chat_template_kwargs", "mm_processor_kwargs", "stop_token_ids", "reasoning_effort", "logit_bias", "service_tier"],
+)  # fmt: skip
+def test_what_concerns_one_answer_alone_passes(field: str) -> None:
+    reject_owned({**BODY, field: "x"})
+    assert field not in REMOVED
+
+
+@pytest.mark.parametrize(
+    ("fields", "comparable"),
+    [
+        ({}, True),
+        ({"logprobs": 5}, True),
+        ({"echo": False, "prompt_logprobs": None}, True),
+        ({"prompt_logprobs": 0}, False),
+        ({"echo": True}, False),
+        ({"prompt_embeds": "AAAA"}, False),
+        ({"truncate_prompt_tokens": 9}, False),
+        ({"previous_response_id": "r"}, False),
+    ],
+)
+def test_hits_are_compared_where_the_engine_looks_for_the_routed_prompt(
+    fields: dict[str, Any], comparable: bool
+) -> None:
+    assert is_comparable({**BODY, **fields}) == comparable
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/api/v1/route", "/api/v1/route/batch"])
+async def test_no_door_lets_a_rejected_field_through(tmp_path: Path, path: str) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        for body in ({**BODY, "extra_key": "mine"}, {**BODY, "extra_body": {"rid": "x"}}):
+            sent = [body] if path.endswith("batch") else body
+            status, answer, _ = await gateway.post(path, sent)
+            assert (status, answer["error"]["code"]) == (400, "bad_field")
+        assert not engine.bodies
+
+
+async def test_an_engine_gets_none_of_the_fields(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        plain = dict.fromkeys(REMOVED - {"priority", "cache_hint", "cache_salt"}, "x")
+        status, _, _ = await gateway.post("/v1/completions", {**BODY, **plain, "cache_hint": "ephemeral"})
+    assert status == 200
+    assert [each for body in engine.bodies for each in body if each in OWNED] == []
+
+
+def test_the_proxies_in_front_take_out_the_same_fields() -> None:
+    """HAProxy rejects a body with such a name anywhere, so two words that tools often use are left out there."""
+    ours = set(OWNED) - {"cache_hint"}
+    assert ours == OWNED_FIELDS
+    nginx = re.search(r'const OWNED = /"\(\?:(.*)\)"/;', (ROOT / "deploy/nginx/switchyard.js").read_text())
+    haproxy = re.search(r"local OWNED = \{(.*?)\}", (ROOT / "deploy/haproxy/switchyard.lua").read_text(), re.DOTALL)
+    assert nginx is not None
+    assert haproxy is not None
+    matched = re.compile(f'"(?:{nginx[1]})"')
+    assert {name for name in OWNED if matched.fullmatch(f'"{name}"')} == ours
+    assert set(re.findall(r'"(\w+)"', haproxy[1])) == ours - {"priority", "request_id"}
+
+
+def test_the_guide_names_every_field() -> None:
+    guide = (ROOT / "docs/requests.md").read_text()
+    assert [name for name in OWNED if f"`{name}`" not in guide] == []
