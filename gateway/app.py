@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING
@@ -67,9 +69,12 @@ _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 
 _DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
 
-_PROXY_HEADERS = frozenset(
-    (b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-original-host")
-)
+_IS_OF_PROXY = re.compile(
+    rb"via|.*forwarded.*|.*client-?ip|.*(real|connecting|remote|originating|connection)-(ip|addr)|x-original-.*"
+    rb"|(x-)?(envoy|cf|cloudfront|amz|amzn|cloud|azure|arr|fastly|akamai|varnish|cdn|proxy|appengine|vercel|nf)-.*"
+    rb"|x-varnish"
+).fullmatch
+"""Names of headers that a proxy adds; scrapers send none of them."""
 
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
@@ -120,10 +125,12 @@ class GatewayApp:
         )
         # Fronts that only ask where requests go pass the list on.
         models = self._metered((INFER, ROUTE_SCOPE), proxied.models)
+        observe_api = ObserveApi(gateway, lifecycle, prompt_keys)
+        self.observations = observe_api.playback
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
-            OBSERVE: ("POST", _scoped(ROUTE_SCOPE, ObserveApi(gateway, lifecycle, prompt_keys).serve)),
+            OBSERVE: ("POST", _scoped(ROUTE_SCOPE, observe_api.serve)),
             **dict.fromkeys(BY_PATH, ("POST", self._metered(INFER, proxied.serve))),
             proxy.MODELS: ("GET", models),
         }
@@ -285,7 +292,8 @@ class GatewayApp:
 
     async def _reject(self, exchange: Exchange, error: ApiError) -> None:
         self._count(error)
-        await exchange.answer(error.status, format_of(exchange.path).of(error), (JSON, *error.headers))
+        with suppress(ClientGoneError):
+            await exchange.answer(error.status, format_of(exchange.path).of(error), (JSON, *error.headers))
 
     def _count(self, error: ApiError) -> None:
         if isinstance(error, BadBodyError | UnauthenticatedError):
@@ -326,7 +334,10 @@ class GatewayApp:
             if hmac.compare_digest(offered, b"Bearer " + token.encode()):
                 return True
         client = exchange.scope.get("client")
-        return not _is_proxied(headers) and client is not None and is_loopback(client[0])
+        if client is None or not is_loopback(client[0]):
+            return False
+        # Behind a proxy on this machine every client looks local; nginx adds no header by itself, but asks in HTTP/1.0.
+        return exchange.scope.get("http_version") != "1.0" and not any(map(_IS_OF_PROXY, headers))
 
 
 def _scoped(scope: str, handler: Handler) -> Handler:
@@ -337,11 +348,6 @@ def _scoped(scope: str, handler: Handler) -> Handler:
         return handler(exchange, caller)
 
     return serve
-
-
-def _is_proxied(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a proxy passed the request on: behind one on this machine every client looks local."""
-    return any(name in _PROXY_HEADERS or name.startswith(b"x-forwarded") for name in headers)
 
 
 def _where(error: BaseException) -> str:

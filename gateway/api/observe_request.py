@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from xxhash import xxh3_64_intdigest
 
 from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, reject_nul_names
-from gateway.formats.prompt import HashedPrompt, Prompt
+from gateway.formats.prompt import Prompt
 from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
-from gateway.http.openai_error import ApiError
 
 MAX_OBSERVATIONS = 1000
-"""Lines of one call."""
-LINES_OF_TURN = 50
+"""Lines of one call, blank ones included."""
+_TURN_KEYS = 4096
+"""Keys that one turn of the event loop makes, in about 2 ms."""
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
@@ -41,6 +41,25 @@ class Observation(msgspec.Struct, kw_only=True):
     outcome: Literal["completed", "failed", "cancelled", "client_error"] = "completed"
 
 
+class AssumedPrompt(msgspec.Struct, frozen=True):
+    """A prompt of which only the length is known: it is taken to repeat and extend what its session sent before."""
+
+    session: bytes
+    """Its own id where no session is known."""
+    blocks: int
+    prompt_tokens: int
+
+    async def keys(self, seed: int) -> tuple[int, ...]:
+        """Return its block keys, a few thousand of them per turn of the event loop."""
+        keys: list[int] = []
+        for start in range(0, self.blocks, _TURN_KEYS):
+            if start:
+                await asyncio.sleep(0)
+            numbers = range(start, min(start + _TURN_KEYS, self.blocks))
+            keys += [xxh3_64_intdigest(number.to_bytes(4, "little") + self.session, seed) for number in numbers]
+        return tuple(keys)
+
+
 class LineProblem(msgspec.Struct, frozen=True):
     """Why one line was not taken; lines count from 1."""
 
@@ -54,50 +73,40 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     accepted: int
     refused: int
     problems: list[LineProblem]
+    resend_from: int | msgspec.UnsetType = msgspec.UNSET
+    """The first line that was not read, because a limit was reached: after Retry-After, send it and those behind it."""
 
 
-async def read_observations(body: bytes) -> list[Observation | LineProblem]:
-    """Return what each line says: one JSON object per line, or a single object. Raises BadBodyError for too many."""
-    lines = [line for line in body.split(b"\n") if line.strip()]
+def numbered_lines(body: bytes) -> list[tuple[int, bytes]]:
+    """Return the lines that are not blank with their numbers; raises BadBodyError for too many, or none."""
+    if body.count(b"\n", 0, len(body) - 1) >= MAX_OBSERVATIONS:
+        raise BadBodyError("too_complex", f"The body has more than {MAX_OBSERVATIONS} lines; send fewer at once.")
+    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     if not lines:
         raise BadBodyError("empty_body", "The body is empty; send one observation per line.")
-    if len(lines) > MAX_OBSERVATIONS:
-        raise BadBodyError("too_complex", f"The body has more than {MAX_OBSERVATIONS} lines; send fewer at once.")
-    read: list[Observation | LineProblem] = []
-    for number, line in enumerate(lines, 1):
-        read.append(await _read_line(number, line))
-        if number % LINES_OF_TURN == 0:
-            await asyncio.sleep(0)
-    return read
+    return lines
 
 
-def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt:
+async def read_observation(line: bytes) -> Observation:
+    """Return what a line says; raises BadBodyError."""
+    value = await decode_value_in_turns(line)
+    if not isinstance(value, dict):
+        raise BadBodyError("not_an_object", "Each line must be a JSON object.")
+    observed = typed(value, Observation)
+    reject_nul_names(observed.request)
+    return observed
+
+
+def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt | AssumedPrompt:
     """Return the prompt to make keys of; `name` stands for a session where none is known.
 
-    Raises BadBodyError where the prompt is told in two ways, or its length is not told at all.
+    Raises BadBodyError where the prompt is given in two ways, or not even its length is given.
     """
     asked = observed.request
-    told = (asked.messages, asked.prompt, asked.token_ids, asked.block_hashes)
-    if any(each is not None for each in told):
+    given = (asked.messages, asked.prompt, asked.token_ids, asked.block_hashes)
+    if any(each is not None for each in given):
         return prompt_of(asked)
     if asked.prompt_tokens is None:
         raise BadBodyError("bad_field", "Send the prompt, or at least request.prompt_tokens.", param="request")
     blocks = min(asked.prompt_tokens // block_tokens, MAX_HASHES)
-    session = (asked.session_id or name).encode()
-    hashes = [
-        int.from_bytes(blake2b(number.to_bytes(4, "little") + session, digest_size=8).digest(), "little")
-        for number in range(blocks)
-    ]
-    return HashedPrompt(hashes, asked.prompt_tokens)
-
-
-async def _read_line(number: int, line: bytes) -> Observation | LineProblem:
-    try:
-        value = await decode_value_in_turns(line)
-        if not isinstance(value, dict):
-            return LineProblem(number, "Each line must be a JSON object.")
-        observed = typed(value, Observation)
-        reject_nul_names(observed.request)
-        return observed
-    except ApiError as error:
-        return LineProblem(number, error.message)
+    return AssumedPrompt((asked.session_id or name).encode(), blocks, asked.prompt_tokens)

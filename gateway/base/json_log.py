@@ -16,6 +16,10 @@ from gateway.base.event_log import LogEvent
 _PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _MAX_BYTES = 5_000_000
 _BACKUPS = 3
+_MAX_TEXT = 2000
+"""Characters of one field: clients choose the length of what is logged of their requests."""
+_MAX_TRACEBACK = 20_000
+"""Of a traceback, whose end says what went wrong."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -30,22 +34,24 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
         }
         if not isinstance(record.msg, LogEvent):
-            line["message"] = record.getMessage()
+            line["message"] = _short(record.getMessage())
         for name, value in vars(record).items():
             if name not in _PLAIN_FIELDS:
-                line[f"{name}_" if name in line else name] = value
+                line[f"{name}_" if name in line else name] = _short(value)
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = self.formatException(record.exc_info)[-_MAX_TRACEBACK:]
         return _dumps(line)
 
 
 def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
     """Return a dictConfig: everything from `level` to stderr, or to a bounded `file` with only errors on stderr."""
+    stderr_level = "ERROR" if file else level
     handlers: dict[str, Any] = {
         "stderr": {
             "class": "logging.StreamHandler",
             "formatter": "json",
-            "level": "ERROR" if file else level,
+            "level": stderr_level,
+            "filters": ["stderr"],
         }
     }
     if file:
@@ -56,12 +62,17 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
             "maxBytes": _MAX_BYTES,
             "backupCount": _BACKUPS,
             "formatter": "json",
+            "filters": ["file"],
             "delay": True,
         }
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "filters": {"cut_off": {"()": "gateway.process.cancelled_request_log.CutOffRequests"}},
+        "filters": {
+            "cut_off": {"()": "gateway.process.log_filters.CutOffRequests"},
+            "stderr": {"()": "gateway.process.log_filters.ClientFaults", "level": stderr_level},
+            "file": {"()": "gateway.process.log_filters.ClientFaults"},
+        },
         "formatters": {"json": {"()": "gateway.base.json_log.JsonFormatter"}},
         "handlers": handlers,
         "root": {"level": level, "handlers": list(handlers)},
@@ -70,6 +81,14 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
             "uvicorn.error": {"filters": ["cut_off"]},
         },
     }
+
+
+def _short(value: Any) -> Any:
+    """Return a text or an object's description within the limit, and any other value as it is."""
+    if value is None or isinstance(value, (bool, int, float, list, tuple, dict)):
+        return value
+    text = str(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 
 def _dumps(line: dict[str, Any]) -> str:

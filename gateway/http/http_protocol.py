@@ -1,8 +1,8 @@
 """uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast lane.
 
-Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads
-and trailers over their limits with 431, and connections over theirs with 503; all are closed. Trailer
-fields are dropped: only the head says who is calling. Where the app offers a lane
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers over
+their limits with 431, heads that another server might read in another way with 400, and connections over their limits
+with 503; all are closed. Trailer fields are dropped: only the head says who is calling. Where the app offers a lane
 (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
 head that the parser has read on this connection before, byte for byte except for the length of the body, it need
 not be asked again, and where the body is short, its answer goes out with the others of the loop's turn
@@ -45,6 +45,10 @@ _TOO_LARGE = b"431 Request Header Fields Too Large"
 
 class _TooLargeError(Exception):
     """Ends the parsing of a head or of trailers that are over their limit."""
+
+
+class _FaultyHeadError(Exception):
+    """Ends the parsing of a head that RFC 9112 forbids and the parser lets pass; the answer is 400."""
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -196,6 +200,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._first_bytes + self._gathered_bytes + self._fed_bytes > MAX_HEAD_BYTES and self._has_large_head():
             self._reject_fields()
+        if self._is_faulty():
+            raise _FaultyHeadError
         self._in_head = False
         self._gathered_bytes = -self._fed_bytes
         if self._lane is not None and self.url in TARGETS and self._may_take_lane():
@@ -257,11 +263,32 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def _has_large_head(self) -> bool:
         return len(self.url) + sum([_field_bytes(*field) for field in self.headers]) > MAX_HEAD_BYTES
 
+    def _field(self, name: bytes) -> bytes:
+        return next((value for each, value in self.headers if each == name), b"")
+
+    def _is_faulty(self) -> bool:
+        """Return whether another server in the chain could read the head in another way.
+
+        That is so for a version that is neither 1.0 nor 1.1, chunks in 1.0, another coding than chunks, a fragment in
+        the target, and a target with another host than Host.
+        """
+        version, target = self.parser.get_http_version(), self.url
+        if version not in ("1.0", "1.1") or b"#" in target:
+            return True
+        coding = self._field(b"transfer-encoding").strip()
+        if coding and (version == "1.0" or coding.lower() != b"chunked"):
+            return True
+        if target.startswith(b"/") or target == b"*":
+            return False
+        place = b"://" + self._field(b"host").lower() + b"/"
+        return not target.lower().startswith((b"http" + place, b"https" + place))
+
     def _may_take_lane(self) -> bool:
-        """Return whether the request is of the plain kind: POST on an idle keep-alive connection."""
+        """Return whether the request is of the plain kind: POST of a short body on an idle keep-alive connection."""
         parser = self.parser
         return (
             parser.get_method() == b"POST"
+            and int(self._field(b"content-length") or b"0") <= MAX_BODY_BYTES
             and parser.should_keep_alive()
             and not parser.should_upgrade()
             and not self.expect_100_continue

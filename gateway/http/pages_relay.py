@@ -100,6 +100,7 @@ class PagesRelay:
                 data=body.chunks() if _has_body(scope["headers"]) else None,
                 allow_redirects=False,
             ) as response:
+                body.answered_by = response
                 await answer.start(response.status, _response_headers(response))
                 async for chunk in response.content.iter_any():
                     await answer.chunk(chunk)
@@ -107,8 +108,11 @@ class PagesRelay:
         except _ClientLeftError:
             return
         except _UNREACHABLE as error:
+            # aiohttp wraps what a body raises.
+            if isinstance(body.failure, _ClientLeftError):
+                return
             if body.failure is not None:
-                # The edge rejected the body, or its client left; the other side only saw that it ended.
+                # The edge rejected the body; the other side only saw that it ended.
                 raise body.failure from None
             if answer.started:
                 raise PagesGoneError(type(error).__name__) from None
@@ -134,11 +138,12 @@ class PagesRelay:
 
 
 class _Body:
-    """A request's body on its way. Mutable state: why it ended early."""
+    """A request's body on its way. Mutable state: why it ended early, and the answer that has begun before its end."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self.failure: Exception | None = None
+        self.answered_by: aiohttp.ClientResponse | None = None
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes."""
@@ -151,6 +156,9 @@ class _Body:
             except Exception as error:
                 # Kept as it is: aiohttp wraps what a body raises, and whoever sent it is told the original.
                 self.failure = error
+                if self.answered_by is not None:
+                    # Its end would never come.
+                    self.answered_by.close()
                 raise
             more = message.get("more_body", False)
             if message.get("body"):

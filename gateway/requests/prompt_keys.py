@@ -39,6 +39,7 @@ from gateway.requests.known_prefixes import KnownPrefixes
 from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
 
 if TYPE_CHECKING:
+    from gateway.contracts.snapshot import PoolEntry
     from gateway.engines.live_engine import LiveEngine
     from gateway.pool.live_pool import LivePool
 
@@ -188,6 +189,18 @@ class PromptKeys:
             raise AssertionError("the count of kept keys is wrong")
         if len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
             raise AssertionError("the memory is over its bounds")
+
+
+def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
+    """Return how long the prompt is at least, as far as that is known before its keys are made."""
+    if isinstance(prompt, TokenPrompt):
+        return len(prompt.token_ids)
+    if isinstance(prompt, HashedPrompt):
+        tokens = prompt.prompt_tokens
+        return len(prompt.block_hashes) * entry.block_tokens if tokens is None else tokens
+    if isinstance(prompt, TextPrompt) and entry.key_source == "approximate":
+        return len(prompt.text) * entry.block_tokens // entry.block_bytes
+    return 0
 
 
 def names_blocks(keyed: KeyedPrompt) -> bool:

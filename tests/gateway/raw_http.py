@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -53,6 +55,12 @@ class RawConnection:
             return not await self._reader.read(1)
         except ConnectionError:
             return True
+
+    def reset(self) -> None:
+        """End it as a machine does that loses its power and comes back."""
+        sock = self._writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
 
     async def close(self) -> None:
         """Close it."""

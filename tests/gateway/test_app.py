@@ -12,6 +12,7 @@ from gateway.app import AppSettings, GatewayApp
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
+from tests.gateway.raw_http import RawConnection
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, ServedGateway, served
 from tests.patience import PATIENCE_S
@@ -113,12 +114,30 @@ async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
         assert (await _ask(gateway, "GET", "/metrics", **forwarded))[0] == 401
 
 
-@pytest.mark.parametrize(
-    "name", ["X-Real-IP", "Via", "Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto", "CF-Connecting-IP"]
-)
-async def test_whatever_a_proxy_adds_gives_it_away(tmp_path: Path, name: str) -> None:
+ADDED_BY_PROXIES = (
+    "X-Real-IP", "Via", "Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Original-Forwarded-For",
+    "X-Client-IP", "X-Cluster-Client-IP", "True-Client-IP", "Fastly-Client-IP", "WL-Proxy-Client-IP",
+    "X-Azure-ClientIP", "CF-Connecting-IP", "CF-Ray", "CDN-Loop", "X-Remote-Addr", "X-Envoy-External-Address",
+    "X-Envoy-Expected-Rq-Timeout-Ms", "X-Amzn-Trace-Id", "X-Amz-Cf-Id", "X-Cloud-Trace-Context", "X-ARR-LOG-ID",
+    "X-Varnish", "X-NF-Client-Connection-IP",
+)  # fmt: skip
+
+
+async def test_whatever_a_proxy_adds_gives_it_away(tmp_path: Path) -> None:
     async with served([], tmp_path) as gateway:
-        assert (await _ask(gateway, "GET", "/metrics", **{name: "10.0.0.9"}))[0] == 401
+        asked = {name: (await _ask(gateway, "GET", "/metrics", **{name: "10.0.0.9"}))[0] for name in ADDED_BY_PROXIES}
+        assert asked == dict.fromkeys(ADDED_BY_PROXIES, 401)
+        of_prometheus = {"X-Prometheus-Scrape-Timeout-Seconds": "10", "Accept": "text/plain", "Accept-Encoding": "gzip"}
+        assert (await _ask(gateway, "GET", "/metrics", **of_prometheus))[0] == 200
+
+
+async def test_a_proxy_that_adds_nothing_but_asks_in_http_1_0_is_noticed(tmp_path: Path) -> None:
+    async with served([], tmp_path) as gateway:
+        for version, status in (("1.0", 401), ("1.1", 200)):
+            connection = await RawConnection.open(gateway.url)
+            await connection.send(f"GET /metrics HTTP/{version}\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert (await connection.answer())[0] == status
+            await connection.close()
 
 
 @pytest.mark.parametrize(

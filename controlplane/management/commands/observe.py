@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,34 +68,55 @@ def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = Fa
 
 
 def _send(batch: list[bytes], url: str, key: str, told: Told) -> None:
-    """Send one batch; a gateway that is away or overloaded is asked again a few times."""
-    request = urllib.request.Request(  # noqa: S310 - the operator's own address
-        f"{url.rstrip('/')}/api/v1/observe",
-        data=b"\n".join(batch),
-        headers={"authorization": f"Bearer {key}", "content-type": "application/x-ndjson"},
-    )
-    said: dict[str, Any] = {}
-    for attempt in range(_TRIES):
+    """Send one batch; a gateway that is away, or over a limit, is sent the rest after a pause, a few times."""
+    failures = 0
+    while batch:
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - as above
-                said = msgspec.json.decode(answer.read())
-            break
+            said, pause_s = _post(batch, url, key)
         except urllib.error.HTTPError as error:
+            failures, pause_s = failures + 1, _retry_after_s(error.headers)
             message = _message(error)
             if error.code == 400 and message.startswith("No line was accepted"):
                 told.refused += len(batch)
                 told.note(f"rejected: {message}")
                 return
-            if error.code not in (429, 503) or attempt == _TRIES - 1:
+            if error.code not in (429, 503) or failures == _TRIES:
                 raise GatewayRejectsError(f"{url} answered {error.code}: {message}") from error
         except urllib.error.URLError as error:
-            if attempt == _TRIES - 1:
+            failures, pause_s = failures + 1, 0.0
+            if failures == _TRIES:
                 raise GatewayRejectsError(f"{url} cannot be reached: {error.reason}") from error
-        time.sleep(_PAUSE_S * 2**attempt)
+        else:
+            failures, batch = 0, _note_answer(batch, said, told)
+        if batch:
+            time.sleep(max(pause_s, _PAUSE_S * 2**failures))
+
+
+def _post(batch: list[bytes], url: str, key: str) -> tuple[dict[str, Any], float]:
+    """Return the gateway's answer, and the seconds of its Retry-After."""
+    request = urllib.request.Request(  # noqa: S310 - the operator's own address
+        f"{url.rstrip('/')}/api/v1/observe",
+        data=b"\n".join(batch),
+        headers={"authorization": f"Bearer {key}", "content-type": "application/x-ndjson"},
+    )
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - as above
+        return msgspec.json.decode(answer.read()), _retry_after_s(answer.headers)
+
+
+def _note_answer(batch: list[bytes], said: dict[str, Any], told: Told) -> list[bytes]:
+    """Count what became of the lines, and return those that the gateway did not read."""
+    read = said.get("resend_from", len(batch) + 1) - 1
     told.accepted += said["accepted"]
-    told.refused += said["refused"]
+    told.refused += read - said["accepted"]
     for each in said["problems"]:
-        told.note(f"rejected: {each['message']}")
+        if each["line"] <= read:
+            told.note(f"rejected: {each['message']}")
+    return batch[read:]
+
+
+def _retry_after_s(headers: Message) -> float:
+    text = headers.get("retry-after", "")
+    return float(text) if text.isdecimal() else 0.0
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -17,16 +17,26 @@ from controlplane.management.commands import observe as observe_command
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Takes all lines but those of model "unknown"; answers 503 as often as `away` says."""
+    """Takes all lines but those of model "unknown"; answers 503 as often as `away` says.
+
+    It reads `most` lines of a call, and asks for a pause before the rest.
+    """
 
     away = 0
+    most = 1000
+    retry_after = "0"
     heard: ClassVar[list[tuple[str, int]]] = []
 
     def do_POST(self) -> None:
-        lines = self.rfile.read(int(self.headers["content-length"])).split(b"\n")
+        sent = self.rfile.read(int(self.headers["content-length"])).split(b"\n")
+        lines = sent[: Receiver.most]
         bad = [each for each in lines if json.loads(each)["request"]["model"] == "unknown"]
         answer = {"accepted": len(lines) - len(bad), "refused": len(bad), "problems": []}
         status = 200
+        if len(lines) < len(sent):
+            unread = len(lines) + 1
+            answer |= {"refused": len(sent) - answer["accepted"], "resend_from": unread}  # type: ignore[operator]
+            answer["problems"] = [{"line": unread, "message": "This line and those behind it were not read."}]
         if Receiver.away > 0:
             Receiver.away -= 1
             status, answer = 503, {"error": {"message": "No topology."}}  # type: ignore[dict-item]
@@ -39,6 +49,7 @@ class Receiver(BaseHTTPRequestHandler):
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
+        self.send_header("retry-after", Receiver.retry_after)
         self.end_headers()
         self.wfile.write(body)
 
@@ -50,7 +61,7 @@ class Receiver(BaseHTTPRequestHandler):
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(observe_command, "_PAUSE_S", 0.01)
     monkeypatch.setenv("SWITCHYARD_API_KEY", "sy_key")
-    Receiver.heard, Receiver.away = [], 0
+    Receiver.heard, Receiver.away, Receiver.most, Receiver.retry_after = [], 0, 1000, "0"
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -88,6 +99,18 @@ def test_lines_that_nobody_wants_are_counted_with_the_reason(url: str, tmp_path:
     said = run(url, log(tmp_path / "access.log", 3, model="unknown"))
     assert said.startswith("0 accepted, 3 rejected, 0 skipped")
     assert "1 × rejected: No line was accepted. Line 1: No pool." in said
+
+
+def test_lines_that_the_gateway_did_not_read_are_sent_again_after_its_pause(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    Receiver.most, Receiver.retry_after = 2, "7"
+    said = run(url, log(tmp_path / "access.log", 5))
+    assert said.splitlines() == ["5 accepted, 0 rejected, 0 skipped"]
+    assert Receiver.heard == [("/api/v1/observe", 2), ("/api/v1/observe", 2), ("/api/v1/observe", 1)]
+    assert pauses == [7.0, 7.0]
 
 
 def test_what_is_wrong_is_said(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from django.test import Client
+
 from controlplane.project.json_log import logging_settings
+from gateway.base.json_log import JsonFormatter
+from gateway.process.log_filters import ClientFaults
 
 
 def test_with_a_file_the_screen_gets_only_errors(tmp_path: Path) -> None:
@@ -17,3 +26,42 @@ def test_celery_stays_quiet_unless_more_or_less_is_asked_for() -> None:
     assert logging_settings("INFO")["loggers"]["celery"]["level"] == "WARNING"
     assert logging_settings("DEBUG")["loggers"]["celery"]["level"] == "DEBUG"
     assert logging_settings("ERROR")["loggers"]["kombu"]["level"] == "ERROR"
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a process of the control plane writes to its log."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(ClientFaults())
+    logging.getLogger().addHandler(handler)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+
+
+FIELDS = "&".join(f"field-{number}=1" for number in range(3000))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/login", FIELDS, "application/x-www-form-urlencoded"),
+        ("/login", b"--x\r\nContent", "multipart/form-data"),
+        ("/login", "username=a", "application/x-www-form-urlencoded; charset=utf-16"),
+        (f"/login?{FIELDS}", "username=a", "application/x-www-form-urlencoded"),
+        ("/no/such/" + "a" * 30_000, "", "text/plain"),
+    ],
+)
+def test_what_an_anonymous_client_sends_is_logged_in_short_lines_without_errors(
+    written: io.StringIO, path: str, body: str | bytes, kind: str
+) -> None:
+    answer = Client(raise_request_exception=False).post(path, body, content_type=kind)
+    assert 400 <= answer.status_code < 500
+    lines = written.getvalue().splitlines()
+    assert lines
+    assert max(map(len, lines)) < 5000
+    for each in map(json.loads, lines):
+        assert each["level"] == "warning"
+        assert "traceback" not in each

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway.api import observation_playback
 from gateway.api.access_log import SkippedLineError, observation_of
-from gateway.api.observe_api import ObserveApi
-from gateway.api.observe_request import MAX_OBSERVATIONS, LineProblem, Observation, observed_prompt, read_observations
+from gateway.api.observation_playback import PLAYED_BYTES, HeldObservation, ObservationPlayback
+from gateway.api.observe_request import (
+    MAX_OBSERVATIONS,
+    AssumedPrompt,
+    numbered_lines,
+    observed_prompt,
+    read_observation,
+)
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.snapshot import ShadowEntry
-from gateway.formats.prompt import HashedPrompt
 from gateway.http.json_body import BadBodyError
+from gateway.requests.prompt_keys import PromptKeys
 from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.access.test_key_limits import limit
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.gateway.served_gateway import MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
 
 OBSERVE = "/api/v1/observe"
@@ -27,10 +36,10 @@ POLICY = RoutingPolicy(placement=Stage(name="min_ttft"))
 QUICK = GatewaySettings(probe_interval_s=0.1, observe_delay_s=0.3)
 
 
-def observing(engines: list[ScriptedEngine], state_dir: Path) -> Any:
+def observing(engines: list[ScriptedEngine], state_dir: Path, **pool: Any) -> Any:
     entry = ShadowEntry(run_id="run", policy=POLICY, base_version=0, until=time.time() + 60)
     urls = [each.url for each in engines]
-    return served(urls, state_dir, policy=POLICY, mode="observe", shadow=entry, gateway_settings=QUICK)
+    return served(urls, state_dir, policy=POLICY, mode="observe", shadow=entry, gateway_settings=QUICK, **pool)
 
 
 def told(engine: str = "engine-0", **fields: Any) -> dict[str, Any]:
@@ -49,6 +58,13 @@ async def outcomes(gateway: ServedGateway, wanted: int) -> list[str]:
 
     await until(lambda: len(known()) >= wanted)
     return known()
+
+
+def when_due(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what will be due: a busy machine may take longer to answer a call than its observations wait."""
+    due: list[Any] = []
+    monkeypatch.setattr(ObservationPlayback, "_begin", lambda *args: due.append(args))
+    return due
 
 
 async def test_nothing_is_routed(tmp_path: Path) -> None:
@@ -114,38 +130,151 @@ async def test_a_pool_that_routes_takes_no_observations(tmp_path: Path) -> None:
 async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin, due = ObserveApi._begin, []
-    # Its time comes when the test says so: a busy machine may take longer to answer the call than it waits.
-    monkeypatch.setattr(ObserveApi, "_begin", lambda *args: due.append(args))
+    begin, due = ObservationPlayback._begin, when_due(monkeypatch)
     async with ScriptedEngine() as only, observing([only], tmp_path) as gateway:
         await gateway.post(OBSERVE, lines(told(), told()))
         await until(lambda: len(due) == 2)
-        begin(*due[0])
+        await begin(*due[0])
         assert len(gateway.app.recent) == 1
         pool = gateway.pool
         pool.apply(
             msgspec.structs.replace(pool.entry, mode="route"), [engine.entry for engine in pool.engines.values()]
         )
-        begin(*due[1])
+        await begin(*due[1])
         assert len(gateway.app.recent) == 1
 
 
-async def test_too_many_or_no_lines_are_rejected() -> None:
+async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+        limit(gateway, rate_per_min=4)
+        sent = lines(told(), told("of-elsewhere"), told(), told(), told(), told())
+        status, answer, headers = await gateway.post(OBSERVE, sent)
+        assert (status, answer["accepted"], answer["refused"], answer["resend_from"]) == (200, 3, 3, 5)
+        assert [each["line"] for each in answer["problems"]] == [2, 5]
+        assert "4 requests per minute" in answer["problems"][-1]["message"]
+        assert 1 <= int(headers["retry-after"]) <= 15
+        status, answer, headers = await gateway.post(OBSERVE, lines(told(), told()))
+        assert (status, answer["error"]["code"]) == (429, "key_rate_limit")
+        assert 1 <= int(headers["retry-after"]) <= 15
+        assert (await gateway.post(OBSERVE, lines(told()), key=OTHER_KEY))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"block_hashes": None, "prompt_tokens": 2000},
+        {"block_hashes": None, "token_ids": [7] * 1001},
+        {"block_hashes": list(range(64))},
+        {"block_hashes": [1], "prompt_tokens": 1001},
+        {"slo_class": "unknown"},
+    ],
+)
+async def test_no_key_is_made_for_an_observation_over_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    async def keys(*_: object) -> Any:
+        raise AssertionError("a key was made")
+
+    monkeypatch.setattr(PromptKeys, "keys", keys)
+    monkeypatch.setattr(AssumedPrompt, "keys", keys)
+    async with ScriptedEngine() as engine, observing([engine], tmp_path, max_prompt_tokens=1000) as gateway:
+        status, answer, _ = await gateway.post(OBSERVE, lines(told(request=asked)))
+        assert (status, answer["error"]["code"]) == (400, "bad_observations")
+
+
+async def test_observations_of_the_longest_prompt_wait_in_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    when_due(monkeypatch)
+    longest = {"block_hashes": None, "prompt_tokens": 100_000_000}
+    async with ScriptedEngine() as engine, observing([engine], tmp_path, max_prompt_tokens=100_000_000) as gateway:
+        body = lines(*[told(request={**longest, "session_id": f"s{n}"}) for n in range(MAX_OBSERVATIONS)])
+        await gateway.post(OBSERVE, lines(told(request=longest)))
+        tracemalloc.start()
+        try:
+            assert (await gateway.post(OBSERVE, body))[1]["accepted"] == MAX_OBSERVATIONS
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert gateway.app.observations.held("tenant-a") == (MAX_OBSERVATIONS + 1, 0)
+        assert held_bytes < 4096 * MAX_OBSERVATIONS
+
+
+async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observation_playback, "MAX_HELD", 4)
+    when_due(monkeypatch)
+    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+        status, answer, headers = await gateway.post(OBSERVE, lines(*[told()] * 6))
+        assert (status, answer["accepted"], answer["resend_from"]) == (200, 4, 5)
+        assert "Too many of your observations" in answer["problems"][0]["message"]
+        assert "retry-after" in headers
+        status, answer, _ = await gateway.post(OBSERVE, lines(told()))
+        assert (status, answer["error"]["code"]) == (429, "too_many")
+        _, answer, _ = await gateway.post(OBSERVE, lines(*[told()] * 6), key=OTHER_KEY)
+        assert answer["accepted"] == 2
+        assert 'switchyard_observed_requests_total{pool="pool",result="too_many"} 3.0' in await gateway.metrics()
+
+
+async def test_a_tenants_keys_have_a_share_of_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 8 * 100)
+    when_due(monkeypatch)
+    long = told(request={"block_hashes": list(range(60))})
+    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+        _, answer, _ = await gateway.post(OBSERVE, lines(long, long, long))
+        assert (answer["accepted"], answer["resend_from"]) == (2, 3)
+        _, answer, _ = await gateway.post(OBSERVE, lines(long, long), key=OTHER_KEY)
+        assert answer["accepted"] == 1
+
+
+async def test_what_is_played_back_keeps_to_the_share_and_frees_it_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observation_playback, "MAX_KEY_BYTES", 100 * PLAYED_BYTES)
+    assumed = told(request={"block_hashes": None, "prompt_tokens": 60 * 16})
+    long = told(total_s=3600, request={"block_hashes": [1]})
+    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+        assert (await gateway.post(OBSERVE, lines(long, assumed, assumed)))[1]["accepted"] == 3
+        await until(lambda: gateway.app.observations.held("tenant-a") == (1, PLAYED_BYTES))
+        assert await outcomes(gateway, 1) == ["completed"]
+        assert 'switchyard_observed_requests_total{pool="pool",result="too_many"} 1.0' in await gateway.metrics()
+        assert (await gateway.post(OBSERVE, lines(assumed)))[1]["accepted"] == 1
+        assert await outcomes(gateway, 2) == ["completed"] * 2
+
+
+async def test_no_prompt_is_kept_while_an_observation_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    due = when_due(monkeypatch)
+    asked = {"block_hashes": None, "messages": [{"role": "user", "content": "a canary"}], "tools": [{"b": "a canary"}]}
+    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+        assert (await gateway.post(OBSERVE, lines(told(request=asked))))[1]["accepted"] == 1
+        await until(lambda: len(due) == 1)
+        held = due[0][-1]
+        assert isinstance(held, HeldObservation)
+        assert "canary" not in repr(held)
+
+
+def test_too_many_or_no_lines_are_rejected() -> None:
     with pytest.raises(BadBodyError, match="more than 1000 lines"):
-        await read_observations(b"{}\n" * (MAX_OBSERVATIONS + 1))
+        numbered_lines(b"{}\n" * (MAX_OBSERVATIONS + 1))
+    with pytest.raises(BadBodyError, match="more than 1000 lines"):
+        numbered_lines(b"\n" * MAX_OBSERVATIONS + b"{}")
     with pytest.raises(BadBodyError, match="empty"):
-        await read_observations(b" \n\n")
-    (problem,) = await read_observations(b"[1]")
-    assert isinstance(problem, LineProblem)
+        numbered_lines(b" \n\n")
+    assert len(numbered_lines(b"{}\n" * MAX_OBSERVATIONS)) == MAX_OBSERVATIONS
+    assert numbered_lines(b"\n{}\n \n[1]") == [(2, b"{}"), (4, b"[1]")]
+
+
+async def test_a_line_that_is_no_object_is_rejected() -> None:
+    with pytest.raises(BadBodyError, match="must be a JSON object"):
+        await read_observation(b"[1]")
 
 
 async def without_prompt(tokens: int, session: str | None) -> tuple[int, ...]:
     asked: dict[str, Any] = {"block_hashes": None, "prompt_tokens": tokens, "session_id": session}
-    (read,) = await read_observations(lines(told(request=asked)))
-    assert isinstance(read, Observation)
-    prompt = observed_prompt(read, 16, "decision-1")
-    assert isinstance(prompt, HashedPrompt)
-    return tuple(prompt.block_hashes)
+    prompt = observed_prompt(await read_observation(lines(told(request=asked))), 16, "decision-1")
+    assert isinstance(prompt, AssumedPrompt)
+    return await prompt.keys(7)
 
 
 async def test_requests_of_one_session_share_what_went_before() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from gateway.base.event_log import log_event
 from gateway.base.json_log import JsonFormatter, logging_settings
@@ -129,3 +130,16 @@ def test_the_settings_write_json(tmp_path: Path) -> None:
     assert config["handlers"]["stderr"]["level"] == "ERROR"
     assert {handler["formatter"] for handler in config["handlers"].values()} == {"json"}
     assert config["formatters"]["json"]["()"] == "gateway.base.json_log.JsonFormatter"
+
+
+def test_no_field_is_longer_than_a_client_should_choose() -> None:
+    class Request:
+        @override
+        def __repr__(self) -> str:
+            return "<GET " + "q" * 60_000 + ">"
+
+    made = line("Not Found: %s", "/" + "a" * 60_000, extra={"request": Request(), "path": "b" * 60_000, "count": 3})
+    assert len(made) < 10_000
+    event = json.loads(made)
+    assert event["message"].endswith("… (60012 characters)")
+    assert event["count"] == 3

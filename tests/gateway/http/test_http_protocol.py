@@ -127,6 +127,44 @@ async def test_slow_heads_do_not_disturb_others(gateway: ServedGateway) -> None:
         await connection.close()
 
 
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(QUESTION), QUESTION)
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (f"POST /api/v1/route HTTP/1.0\r\n{AUTHORIZED}\r\nTransfer-Encoding: chunked", CHUNKED),
+        (f"POST /v1/completions HTTP/1.0\r\n{AUTHORIZED}\r\nTransfer-Encoding: chunked", CHUNKED),
+        (f"POST /api/v1/route HTTP/1.1\r\n{AUTHORIZED}\r\nTransfer-Encoding: gzip, chunked", CHUNKED),
+        ("GET /live#/metrics HTTP/1.1", b""),
+        ("GET /live?a#b HTTP/1.1", b""),
+        ("GET /live HTTP/2.0", b""),
+        ("GET /live HTTP/0.9", b""),
+        ("GET http://evil.example/live HTTP/1.1", b""),
+        ("GET http://127.0.0.1@evil.example/live HTTP/1.1", b""),
+        ("GET ftp://127.0.0.1/live HTTP/1.1", b""),
+    ],
+)
+async def test_a_head_that_servers_read_in_two_ways_is_rejected(gateway: ServedGateway, head: str, body: bytes) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(head.encode() + b"\r\nHost: 127.0.0.1\r\n\r\n" + body)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await connection.answer())[0] == 400
+        assert await connection.closed()
+    await connection.close()
+
+
+@pytest.mark.parametrize(("target", "status"), [("http://127.0.0.1/live", 200), ("/live%23", 404), ("*", 404)])
+async def test_a_whole_address_and_an_escaped_hash_are_proper_targets(
+    gateway: ServedGateway, target: str, status: int
+) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await connection.answer())[0] == status
+    await connection.close()
+
+
 async def test_an_endless_head_is_cut_off(gateway: ServedGateway) -> None:
     connection = await RawConnection.open(gateway.url)
     await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n")

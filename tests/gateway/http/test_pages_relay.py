@@ -19,9 +19,10 @@ from gateway.http.edge import Edge, EdgeSettings
 from gateway.http.forwarded_client import HEADER, ForwardedClient
 from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.http.pages_relay import PagesRelay
+from tests.gateway.logged_errors import logged_errors
 from tests.gateway.ports import listen
 from tests.gateway.raw_http import RawConnection
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 BODY_LIMIT = 100_000
 
@@ -40,12 +41,18 @@ class Pages:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
             return
+        if scope["path"] == "/early":
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"no", "more_body": True})
         body, more = b"", True
         while more:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.bodies.append(body)
+        if scope["path"] == "/early":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         headers = [(b"content-type", b"text/plain"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
         await send({"type": "http.response.start", "status": 207, "headers": headers})
         if scope["path"] == "/slow":
@@ -106,6 +113,14 @@ class Relayed:
         self.path = path
         self.client = client
         self.pages = Pages()
+        self.begun = 0
+        """Requests and websockets that came to the relay."""
+        self.server: uvicorn.Server | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it had one, and has none under way."""
+        return self.begun > 0 and self.server is not None and not self.server.server_state.tasks
 
 
 @pytest.fixture
@@ -116,9 +131,19 @@ async def away() -> AsyncIterator[Relayed]:
     with tempfile.TemporaryDirectory() as directory:
         relay = PagesRelay(Path(directory) / "web.sock")
         await relay.start()
-        edge = Edge(relay, EdgeSettings(body_limit=BODY_LIMIT))
-        async with serving(edge, listener, http=GuardedHttpProtocol), aiohttp.ClientSession() as client:
-            yield Relayed(url, Path(directory) / "web.sock", client)
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            away.begun += 1
+            await relay(scope, receive, send)
+
+        edge = Edge(counted, EdgeSettings(body_limit=BODY_LIMIT))
+        async with (
+            serving(edge, listener, http=GuardedHttpProtocol) as server,
+            aiohttp.ClientSession() as client,
+        ):
+            away = Relayed(url, Path(directory) / "web.sock", client)
+            away.server = server
+            yield away
         await relay.stop()
 
 
@@ -253,3 +278,111 @@ async def test_a_websocket_that_is_rejected_or_finds_nobody_is_closed(away: Rela
             assert await connect() == 403
     else:
         assert await connect() == 403
+
+
+POST = b"POST /a HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n"
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        POST + b"Content-Length: 50\r\n\r\n",
+        POST + b"Content-Length: 50\r\n\r\nuser",
+        CHUNKED,
+        CHUNKED + b"zz\r\n",
+        b"GET /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\nuser",
+        b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+async def test_a_client_that_leaves_a_request_half_sent_or_half_answered_is_no_error(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture, sent: bytes, resets: bool
+) -> None:
+    connection = await RawConnection.open(relayed.url)
+    await connection.send(sent)
+    await until(lambda: relayed.begun)
+    if resets:
+        connection.reset()
+    await connection.close()
+    relayed.pages.go_on.set()
+    await until(lambda: relayed.over)
+    assert logged_errors(caplog) == []
+    async with relayed.client.get(relayed.url + "/") as answer:
+        assert answer.status == 207
+
+
+async def test_a_body_over_the_limit_behind_an_early_answer_is_no_error(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = await RawConnection.open(relayed.url)
+    await connection.send(CHUNKED.replace(b"/a", b"/early"))
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await connection.answer())[0] == 403
+        await connection.send((b"10000\r\n" + b"x" * 0x10000 + b"\r\n") * 3)
+        while not await connection.closed():
+            pass
+    await connection.close()
+    await until(lambda: relayed.over)
+    assert logged_errors(caplog) == []
+
+
+def frame(opcode: int, data: bytes, *, final: bool = True, masked: bool = True, length: int | None = None) -> bytes:
+    size = len(data) if length is None else length
+    head = bytes([final << 7 | opcode, masked << 7 | (size if size < 126 else 127)])
+    return head + (b"" if size < 126 else size.to_bytes(8, "big")) + (bytes(4) if masked else b"") + data
+
+
+UPGRADE = (
+    b"GET /ws/fleet HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+BAD_FRAMES = {
+    "text that is no UTF-8": frame(1, b"\xff\xfe"),
+    "an unknown opcode": frame(11, b"a"),
+    "no mask": frame(1, b"a", masked=False),
+    "a length of a TiB": frame(1, b"a", length=1 << 40),
+    "half a frame": frame(1, b"abc", length=100),
+    "half a close code": frame(8, b"\x03"),
+    "a close code that may not be sent": frame(8, (1005).to_bytes(2, "big")),
+    "a long ping": frame(9, b"a" * 200),
+    "fragments in disorder": frame(0, b"a") + frame(1, b"a", final=False) + frame(1, b"b"),
+}
+
+
+async def test_a_client_that_leaves_its_websocket_is_no_error(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = await RawConnection.open(relayed.url)
+    await connection.send(UPGRADE)
+    await until(lambda: relayed.begun)
+    connection.reset()
+    await connection.close()
+    await until(lambda: relayed.over)
+    assert logged_errors(caplog) == []
+
+
+@pytest.mark.parametrize("upgrade", [UPGRADE.replace(b"13", b"99"), UPGRADE.replace(b"dGhl", b"!")])
+async def test_a_websocket_that_asks_for_the_impossible_is_no_error(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture, upgrade: bytes
+) -> None:
+    connection = await RawConnection.open(relayed.url)
+    await connection.send(upgrade)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await connection.answer())[0] in (400, 426)
+    await connection.close()
+    assert logged_errors(caplog) == []
+
+
+@pytest.mark.parametrize("name", BAD_FRAMES)
+async def test_a_websocket_that_breaks_the_rules_is_no_error(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    connection = await RawConnection.open(relayed.url)
+    await connection.send(UPGRADE)
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await connection.answer())[0] == 101
+    await connection.send(BAD_FRAMES[name])
+    await connection.close()
+    await until(lambda: relayed.over)
+    assert logged_errors(caplog) == []

@@ -18,6 +18,7 @@ from gateway.peers.peer_link import (
     PeerProof,
     PeerSilentError,
 )
+from tests.gateway.logged_errors import logged_errors
 from tests.patience import PATIENCE_S, until
 
 SECRET = b"the secret of a fleet of gateways"
@@ -124,3 +125,31 @@ async def test_a_connection_without_proof_is_rejected() -> None:
             assert answer.status == 401
     finally:
         await links.stop()
+
+
+GARBAGE = (
+    b"garbage\r\n\r\n",
+    b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+)
+
+
+async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), SECRET)
+    port = await links.start("127.0.0.1", 0)
+    try:
+        for sent in GARBAGE:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            writer.write_eof()
+            async with asyncio.timeout(PATIENCE_S):
+                await reader.read()
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        await links.stop()
+    assert logged_errors(caplog) == []

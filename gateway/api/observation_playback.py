@@ -1,0 +1,211 @@
+"""Plays observations back in their order, late by the same time each; until then and until their end they are counted.
+
+Each tenant has a share of what may be held, and a timeline of its own, of which one turn of the event loop plays one
+step: whatever a tenant sends, the observations of others have room and keep their time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Callable
+from functools import partial
+from heapq import heappop, heappush
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.api.observe_request import AssumedPrompt, Observation
+from gateway.http.openai_error import ApiError
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.requests.gateway_request import GatewayRequest, with_prompt
+from gateway.requests.lifecycle import RequestLifecycle
+from gateway.requests.prompt_keys import KeyedPrompt
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+MAX_HELD = 100_000
+"""Observations from their acceptance to their end, shared evenly by the tenants that have any."""
+MAX_KEY_BYTES = 128 << 20
+"""Block keys of observations, shared alike."""
+PACKED_BYTES, PLAYED_BYTES = 8, 40
+"""Of a key that waits, and of one that the router holds."""
+
+_Step = Callable[[], Awaitable[None] | None]
+
+
+class HeldObservation(msgspec.Struct):
+    """One observation that waits for its time, with its keys in as few bytes as will do, and without its prompt."""
+
+    pool: LivePool
+    observed: Observation
+    request: GatewayRequest
+    """As if it had arrived at 0, its prompt unread."""
+    keyed: KeyedPrompt
+    """Without the keys."""
+    keys: array[int]
+    assumed: AssumedPrompt | None = None
+    """What makes the keys when their time comes."""
+    seed: int = 0
+
+    @property
+    def played_bytes(self) -> int:
+        """What its keys take until its end."""
+        return PLAYED_BYTES * (len(self.keys) if self.assumed is None else self.assumed.blocks)
+
+    async def arrived(self) -> GatewayRequest:
+        """Return the request as if it arrived now; raises ApiError where the pool does not take it any more."""
+        keys = tuple(self.keys) if self.assumed is None else await self.assumed.keys(self.seed)
+        now, held = monotonic(), self.request
+        request = msgspec.structs.replace(held, arrived_s=now, give_up_s=now + held.give_up_s)
+        return with_prompt(self.pool.entry, request, msgspec.structs.replace(self.keyed, keys=keys))
+
+
+class _Timeline:
+    """One tenant's observations. Mutable: the steps ahead, the timer of the first one, and what is held."""
+
+    def __init__(self) -> None:
+        self.held = self.key_bytes = 0
+        self._steps: list[tuple[float, int, _Step]] = []
+        self._added = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._playing: asyncio.Task[None] | None = None
+
+    @property
+    def next_s(self) -> float:
+        """Monotonic second of the next step."""
+        return self._steps[0][0] if self._steps else 0.0
+
+    def add(self, due_s: float, step: _Step) -> None:
+        """Have the step taken at this monotonic second, after those that are due before and those added before."""
+        self._added += 1
+        heappush(self._steps, (due_s, self._added, step))
+        if self._playing is None and self._steps[0][1] == self._added:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if self._steps:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, self.next_s - monotonic()), self._start)
+
+    def _start(self) -> None:
+        self._playing = asyncio.create_task(self._play(), name="observations")
+
+    async def _play(self) -> None:
+        try:
+            while self._steps and self.next_s <= monotonic():
+                taken = heappop(self._steps)[2]()
+                if taken is not None:
+                    await taken
+                await asyncio.sleep(0)
+        finally:
+            self._playing = None
+            self._arm()
+
+
+class ObservationPlayback:
+    """Accounts for observed requests as if they were sent now. Mutable: the timelines of tenants that have any."""
+
+    def __init__(self, lifecycle: RequestLifecycle, *, is_live: Callable[[LivePool], bool]) -> None:
+        """`is_live` tells whether a pool is still there."""
+        self._lifecycle = lifecycle
+        self._is_live = is_live
+        self._timelines: dict[str, _Timeline] = {}
+
+    def reject_if_full(self, tenant_id: str) -> None:
+        """Raise ApiError 429 where the tenant's share is used up."""
+        line = self._timelines.get(tenant_id)
+        if line is None:
+            return
+        sharers = len(self._timelines)
+        if line.held >= MAX_HELD // sharers or line.key_bytes >= MAX_KEY_BYTES // sharers:
+            message = "Too many of your observations are waiting or under way; send fewer."
+            raise ApiError(429, message, "too_many", retry_after_s=max(1.0, line.next_s - monotonic()))
+
+    def add(self, held: HeldObservation, due_s: float) -> None:
+        """Have one observation played back at this monotonic second."""
+        line = self._timelines.setdefault(held.request.tenant_id, _Timeline())
+        line.held += 1
+        line.key_bytes += PACKED_BYTES * len(held.keys)
+        line.add(due_s, partial(self._begin, line, held))
+
+    def held(self, tenant_id: str) -> tuple[int, int]:
+        """Return how many observations the tenant has here, and the bytes of their keys."""
+        line = self._timelines.get(tenant_id)
+        return (0, 0) if line is None else (line.held, line.key_bytes)
+
+    async def _begin(self, line: _Timeline, held: HeldObservation) -> None:
+        """Account for the request as if it were sent at this moment, and see to its first token and its end."""
+        line.key_bytes += held.played_bytes - PACKED_BYTES * len(held.keys)
+        record = None
+        try:
+            record = await self._dispatched(line, held)
+        finally:
+            if record is None:
+                self._leave(line, held)
+        if record is None:
+            return
+        now, observed = record.arrived_s, held.observed
+        record.decided_at = observed.started_at
+        if observed.ttft_s is not None:
+            answered_s = now + observed.ttft_s
+            line.add(min(answered_s, now + observed.total_s), partial(self._lifecycle.first_token, record, answered_s))
+        line.add(now + observed.total_s, partial(self._end, line, held, record))
+
+    async def _dispatched(self, line: _Timeline, held: HeldObservation) -> DecisionRecord | None:
+        """Return the record of the request; None, and it is counted, where it cannot be accounted for."""
+        pool = held.pool
+        if line.key_bytes > MAX_KEY_BYTES // len(self._timelines):
+            return self._dropped(pool, "too_many")
+        try:
+            request = await held.arrived()
+        except ApiError:
+            # Longer than the pool takes by now, or of a class that it does not have any more.
+            return self._dropped(pool, "out_of_service")
+        engine_id = engine_named(pool, held.observed.engine) if self._is_live(pool) and pool.observes else None
+        record = None if engine_id is None else self._lifecycle.observed(pool, request, engine_id)
+        return record or self._dropped(pool, "out_of_service")
+
+    def _dropped(self, pool: LivePool, why: str) -> None:
+        self._lifecycle.metrics.observed.inc(pool.entry.pool_id, why)
+
+    def _end(self, line: _Timeline, held: HeldObservation, record: DecisionRecord) -> None:
+        observed = held.observed
+        at_s = record.arrived_s + observed.total_s
+        if observed.outcome == "completed":
+            cached, output = observed.cached_tokens, observed.output_tokens
+            self._lifecycle.completed(record, at_s, cached_tokens=cached, output_tokens=output)
+        elif observed.outcome == "cancelled":
+            self._lifecycle.cancelled(record, at_s)
+        elif observed.outcome == "client_error":
+            self._lifecycle.client_error(record, at_s, 400)
+        else:
+            self._lifecycle.failed(record, at_s, "reported_by_caller")
+        self._leave(line, held)
+
+    def _leave(self, line: _Timeline, held: HeldObservation) -> None:
+        line.held -= 1
+        line.key_bytes -= held.played_bytes
+        if not line.held:
+            del self._timelines[held.request.tenant_id]
+
+
+def engine_named(pool: LivePool, name: str) -> str | None:
+    """Return the id of the engine with this id, name or address (of a rank: with #rank); None where there is none."""
+    if name in pool.engines:
+        return name
+    address = _address(name)
+    for engine_id, engine in pool.engines.items():
+        entry = engine.entry
+        place = _address(entry.url) + ("" if entry.rank is None else f"#{entry.rank}")
+        if entry.name == name or place == address:
+            return engine_id
+    return None
+
+
+def _address(text: str) -> str:
+    return text.removeprefix("http://").removeprefix("https://").partition("/")[0].lower()

@@ -1,0 +1,15 @@
+"""What a test's program would have written to its log as an error."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from gateway.process.log_filters import ClientFaults
+
+
+def logged_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the errors that a handler of the program would write."""
+    records = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    return [record.getMessage() for record in records if ClientFaults("ERROR").filter(record)]
