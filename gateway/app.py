@@ -229,6 +229,7 @@ class GatewayApp:
             await exchange.answer(500, body)
         finally:
             self.drain.under_way -= 1
+            await exchange.stop_comments()
 
     async def _serve(self, exchange: Exchange) -> None:
         path = exchange.path

@@ -218,6 +218,8 @@ class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def _end(self, verb: str) -> None:
         if self._status >= 400:
             verb = "fail" if self._status >= 500 else "cancel"
+        elif self._answer.failed:
+            verb = "fail"
         elif self._answer.whole and verb == "cancel":
             verb = "complete"  # the openai package reads no further
         if not self._told:

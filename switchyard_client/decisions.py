@@ -20,10 +20,20 @@ OWNED_FIELDS = {
 }  # fmt: skip
 """Body fields that only Switchyard sets, so that a client's copies are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
-ENDPOINTS = (*(f"/v1/{each}" for each in _APIS), "/rerank", "/score")
+ENDPOINTS = (*(f"/v1/{each}" for each in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
 """Paths whose requests are decided; the others go to any engine."""
 _SALTED = "\0salted"
 _COUNT = re.compile(r'"(cached|cache_read_input|completion|output|prompt|input)_tokens"\s*:\s*(\d{1,9})')
+_CONTENT = re.compile(
+    rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments|name|finish_reason)"\s*:\s*"[^"]'
+    rb"|^event: ?\S*delta",
+    re.MULTILINE,
+)
+_ERROR = re.compile(
+    rb'^data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error)|^event: ?(?:error|\S+\.failed)', re.MULTILINE
+)
+_ERROR_BODY, _ERROR_BYTES = re.compile(rb'\{\s*"error"\s*:\s*[{"]'), 16
+"""What a front can see of an answer without parsing it: its first content, or an error in its place."""
 _OURS = {"cache_read_input": "cached", "completion": "output", "input": "prompt"}
 _NOBODY = b'{"error":{"message":"Switchyard does not answer; retry.","type":"server_error","code":"no_decision"}}'
 
@@ -123,15 +133,22 @@ def model_of(request: Mapping[str, Any]) -> str:
 class AnswerTail:
     """An answer on its way, of which only the last bytes are kept. Mutable."""
 
-    begun, tail, _named = False, b"", False
+    begun, tail, failed = False, b"", False
+    """`failed`: the engine sent an error instead of an answer, whatever its status was."""
+    _is_whole: bool | None = None
 
     def first_token(self, chunk: bytes) -> bool:
-        """Take the next chunk; return whether it brought the first token (of a stream of named events: a delta)."""
-        self._named = self._named or (not self.tail and chunk.startswith(b"event:"))
-        self.tail = (self.tail + chunk)[-4096:]
-        told = not self.begun and bool(re.search(rb"^event: \S*delta", chunk, re.MULTILINE) if self._named else chunk)
-        self.begun = self.begun or told
-        return told
+        """Take the next chunk; return whether it brought the first token: of a stream, the first content."""
+        seen = self.tail + chunk
+        self.tail = seen[-4096:]
+        if self.begun or self.failed or not (begin := seen.lstrip()):
+            return False
+        self._is_whole = begin.startswith(b"{") if self._is_whole is None else self._is_whole
+        if self._is_whole and len(begin) < _ERROR_BYTES:
+            return False
+        self.failed = bool(_ERROR_BODY.match(begin) if self._is_whole else _ERROR.search(seen))
+        self.begun = not self.failed and bool(self._is_whole or _CONTENT.search(seen))
+        return self.begun
 
     @property
     def whole(self) -> bool:

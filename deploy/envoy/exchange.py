@@ -169,7 +169,7 @@ class Exchange:
         if self._ended:
             return
         self._ended = True
-        if self._status >= 500 or self._elsewhere():
+        if self._status >= 500 or self._elsewhere() or (self._status < 400 and self._tail.failed):
             verb = "fail"
         elif self._status >= 400:
             verb = "cancel"

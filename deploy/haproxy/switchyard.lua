@@ -203,6 +203,24 @@ local function usage_in(tail)
     return "{" .. table.concat(parts, ",") .. "}"
 end
 
+local CONTENT = { "content", "reasoning_content", "reasoning", "refusal", "text", "arguments", "name", "finish_reason" }
+
+-- The first token of a stream is its first content, not a comment or an event that announces the answer.
+local function has_content(seen)
+    if seen:find("\nevent: ?[^\n]*delta") then return true end
+    for _, name in ipairs(CONTENT) do
+        if seen:find('"' .. name .. '"%s*:%s*"[^"]') then return true end
+    end
+    return false
+end
+
+-- An error in place of an answer, whatever its status is.
+local function is_error(seen, unstreamed)
+    if unstreamed then return seen:find('^%s*{%s*"error"%s*:%s*[{"]') ~= nil end
+    return (seen:find('\ndata: ?{%s*"error"%s*:%s*[{"]') or seen:find('\ndata: ?{%s*"object"%s*:%s*"error')
+        or seen:find("\nevent: ?error") or seen:find("\nevent: ?[^%s]+%.failed")) ~= nil
+end
+
 local Course = { id = "switchyard", flags = filter.FLT_CFG_FL_HTX }
 Course.__index = Course
 
@@ -219,12 +237,14 @@ function Course:http_payload(txn, message)
     self.decision = self.decision or txn:get_var("txn.switchyard_decision")
     local data = message:body()
     if not self.decision or not data or #data == 0 then return end
-    -- A stream of named events begins with events without a token, such as response.created.
-    self.named = self.named or (self.tail == "" and data:sub(1, 6) == "event:")
-    local token = not self.named or ("\n" .. data):find("\nevent: [^\n]*delta")
-    if token and not self.begun and (txn:get_var("txn.switchyard_status") or 200) < 400 then
-        self.begun = true
-        tell(self, "first_token")
+    self.unstreamed = self.unstreamed or (self.tail == "" and data:find("^%s*{") ~= nil)
+    if not self.begun and not self.failed and (txn:get_var("txn.switchyard_status") or 200) < 400 then
+        local seen = "\n" .. self.tail .. data
+        self.failed = is_error(seen, self.unstreamed)
+        if not self.failed and (self.unstreamed or has_content(seen)) then
+            self.begun = true
+            tell(self, "first_token")
+        end
     end
     self.tail = (self.tail .. data):sub(-TAIL)
 end
@@ -243,6 +263,8 @@ function Course:end_analyze(txn, channel)
     if not self.decision then return end
     if status and status >= 500 then
         tell(self, url and "fail" or "cancel")
+    elseif status and status < 400 and self.failed then
+        tell(self, "fail")
     elseif status and status < 400 and (self.whole or self.tail:find("data: [DONE]", 1, true)) then
         tell(self, "complete", usage_in(self.tail))
     else

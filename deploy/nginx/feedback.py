@@ -40,7 +40,7 @@ def _end(line: dict[str, str]) -> Report:
     usage = {name: int(line[name]) for name in _COUNTS if line[name]}
     if tried and tried[-1] not in ("", line["address"]):
         verb = "fail"  # a backup took it: its own engine accepted no connection, or closed it without an answer
-    elif status >= 500:
+    elif status >= 500 or (status < 400 and line["whole"] == "error"):
         verb = "fail"
     elif status >= 400 or not line["whole"]:
         # nginx does not say whether a broken answer is the client's doing; only probes may then judge the engine.

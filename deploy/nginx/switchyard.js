@@ -112,31 +112,37 @@ function unavailable(r) {
     r.return(503, UNAVAILABLE);
 }
 
+const CONTENT = new RegExp(
+    '"(?:content|reasoning_content|reasoning|refusal|text|arguments|name|finish_reason)"\\s*:\\s*"[^"]|(?:^|\\n)event: ?\\S*delta');
+const ERROR = /(?:^|\n)(?:data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error)|event: ?(?:error|\S+\.failed))/;
+const ERROR_BODY = /^\s*\{\s*"error"\s*:\s*[{"]/;
+
 let first = true;
-let named = false;
+let failed = false;
 let unstreamed = false;
 let tail = '';
 
 // Sees each part of an engine's answer: reports the first token at once, and keeps the usage from the last part.
-// A stream of named events begins with events without a token, such as response.created. The tokens of an answer that is
-// no stream come together: their report waits until the client has them.
+// The first token of a stream is its first content, not a comment or an event that announces the answer. The tokens of an
+// answer that is no stream come together: their report waits until the client has them. An error in place of an answer is
+// neither, whatever its status is.
 function watch(r, data, flags) {
-    if (data.length && first && !unstreamed) {
-        const text = data.toString();
-        named = named || (tail === '' && text.startsWith('event:'));
-        unstreamed = tail === '' && text.startsWith('{');
-        if (!unstreamed && (!named || /^event: \S*delta/m.test(text))) {
+    if (data.length && first && !failed) {
+        const text = tail + data.toString();
+        unstreamed = /^\s*\{/.test(text);
+        failed = unstreamed ? ERROR_BODY.test(text) : ERROR.test(text);
+        if (!unstreamed && !failed && CONTENT.test(text)) {
             reportFirst(r);
         }
     }
     tail = (tail + data.slice(-TAIL).toString()).slice(-TAIL);
     if (flags.last || tail.includes('data: [DONE]')) {
-        if (unstreamed && first) {
+        if (unstreamed && first && !failed) {
             reportFirst(r);
         }
         const read = count('cache_read_input_tokens');  // Anthropic's input_tokens leave them out
         const prompt = count('prompt_tokens') || count('input_tokens');
-        r.variables.switchyard_whole = '1';
+        r.variables.switchyard_whole = failed ? 'error' : '1';
         r.variables.switchyard_cached_tokens = count('cached_tokens') || read;
         r.variables.switchyard_output_tokens = count('completion_tokens') || count('output_tokens');
         r.variables.switchyard_prompt_tokens = prompt && String(Number(prompt) + Number(read));

@@ -31,7 +31,7 @@ NOT_HEARD = "no answer yet since this gateway started"
 _SENTENCES = {
     CONNECT: ("connection in a row failed", "connections in a row failed"),
     TIMEOUT: ("request in a row timed out", "requests in a row timed out"),
-    HTTP_5XX: ("answer in a row was 5xx or broke off", "answers in a row were 5xx or broke off"),
+    HTTP_5XX: ("answer in a row was an error or broke off", "answers in a row were errors or broke off"),
 }
 
 
@@ -91,15 +91,18 @@ class Breaker:
     @property
     def doubted(self) -> bool:
         """Whether its last answers were errors, so that a retry goes elsewhere first."""
-        return self.refusals > 0 or self.outlier
+        return self.refusals > 0 or self._counts[HTTP_5XX] > 0 or self.outlier
 
     @property
     def suspect(self) -> bool:
         """Whether anything failed since it last proved itself, so that a direct probe is due."""
         return self.state != CLOSED or self._failed_probes > 0 or self._silent > 0 or any(self._counts.values())
 
-    def record_failure(self, kind: str, now: float) -> None:
-        """Count a request that failed: connect, timeout, http_5xx or broken_stream; opens at the limit."""
+    def record_failure(self, kind: str, now: float, *, shared: bool = False) -> None:
+        """Count a request that failed: connect, timeout, http_5xx or broken_stream; opens at the limit.
+
+        `shared`: the other engines fail, too, so that it stays in rotation.
+        """
         counter = HTTP_5XX if kind == BROKEN_STREAM else kind
         if counter not in self._counts:
             raise ValueError(f"unknown kind of failure {kind!r}; known: connect, timeout, http_5xx, broken_stream")
@@ -107,7 +110,7 @@ class Breaker:
             return
         self._counts[counter] += 1
         count = self._counts[counter]
-        if self.state == HALF_OPEN or count >= self._limit(counter):
+        if not shared and (self.state == HALF_OPEN or count >= self._limit(counter)):
             self._open(counter, counted.count(count, *_SENTENCES[counter]), now)
         if self.on_doubt is not None:
             self.on_doubt()
@@ -127,11 +130,19 @@ class Breaker:
             self._open(THROTTLED, f"it is busy and gets a pause of {pause_s:.0f} s", now)
             self._hold_until = now + pause_s
 
-    def forgive(self, now: float) -> None:
-        """Take one rejection back, because all engines gave the same answer."""
-        self.refusals = max(0, self.refusals - 1)
-        if self.state == OPEN and self.cause == THROTTLED:
+    def forgive(self, kind: str, now: float) -> None:
+        """Take one error back, because all engines that were asked gave the same answer."""
+        if kind == HTTP_5XX:
+            self._counts[HTTP_5XX] = max(0, self._counts[HTTP_5XX] - 1)
+        else:
+            self.refusals = max(0, self.refusals - 1)
+        if self.state != OPEN or self.cause != kind:
+            return
+        if kind == THROTTLED:
             self._close(now)
+        else:
+            # It may have been on trial before; a request that it answers ends that.
+            self._change(HALF_OPEN, f"on trial: {self.reason}, as by the other engines", now)
 
     def record_stall(self, reason: str, now: float) -> None:
         """Take it out because nothing comes of what it was given; each time in a row for longer."""

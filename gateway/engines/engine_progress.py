@@ -139,6 +139,10 @@ class EngineProgress:
         """Note that the engine answered a request with 4xx."""
         self._answers.append((now, True))
 
+    def forgive(self) -> None:
+        """Take one failure back: it was the request's own."""
+        self._failures = max(0, self._failures - 1)
+
     def dropped(self, request_id: str, *, failed: bool = False) -> None:
         """Note the end of a request without an answer; `failed`: by the engine's fault."""
         self._failures += failed

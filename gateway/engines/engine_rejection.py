@@ -1,7 +1,8 @@
 """Answers that concern the engine rather than the request: another engine is tried before the client gets them.
 
 A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
-at once looks idle. A request's own faults (400, 422) are the same everywhere and are relayed.
+at once looks idle. A request's own faults (400, 422, 501) are the same everywhere and are relayed. So is a 5xx that all
+engines give to a request: some engines answer 500 to a prompt that is too long.
 
 An engine at its limit answers 429, or 503 as vLLM does (`--max-num-queued-reqs`): it is busy, not broken. One that is
 broken says so to its health probe.
@@ -12,12 +13,24 @@ from __future__ import annotations
 import aiohttp
 import msgspec
 
+from gateway.engines.breaker import HTTP_4XX, HTTP_5XX, THROTTLED
 from gateway.http.http_exchange import Header
 
 BUSY = frozenset({429, 503})
-REJECTIONS = frozenset({401, 403, 404, 408, 425}) | BUSY
+REJECTIONS = frozenset({401, 403, 404, 408, 425})
+OWN_FAULTS = frozenset({501, 505})
+"""Of 5xx, those that HTTP reserves for what a request asks (RFC 9110, §15.6)."""
 MAX_BODY_BYTES = 64 << 10
 _PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+
+
+def blame_of(status: int) -> str:
+    """Return the breaker's word for an error that may be the engine's own; empty for a fault of the request itself."""
+    if status in BUSY:
+        return THROTTLED
+    if status in REJECTIONS:
+        return HTTP_4XX
+    return HTTP_5XX if status >= 500 and status not in OWN_FAULTS else ""
 
 
 class Rejection(msgspec.Struct, frozen=True):

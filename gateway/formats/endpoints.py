@@ -13,17 +13,14 @@ import msgspec
 from gateway.formats.handoff_bodies import ONE_TOKEN
 from gateway.formats.media import without_media
 from gateway.formats.messages_prompt import messages_prompt
-from gateway.formats.pairs_prompt import pairs_prompt
+from gateway.formats.pairs_prompt import input_lengths, pairs_prompt
 from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_prompt
 from gateway.formats.responses_prompt import responses_prompt
-from gateway.http.engine_paths import DETOKENIZE, RERANK, SCORE, TOKENIZE
+from gateway.http.engine_paths import CLASSIFY, DETOKENIZE, POOLING, RERANK, RERANK_2, SCORE, TOKENIZE
 from gateway.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPONSES, ErrorFormat
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
-
-_CREATED = frozenset((b"response.created", b"response.queued", b"response.in_progress"))
-_STARTED = frozenset((b"message_start", b"ping"))
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -39,8 +36,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     errors: ErrorFormat = OPENAI
     asks_for_usage: bool = False
     """Whether a stream tells its usage only if `stream_options` asks for it."""
-    preamble: frozenset[bytes] = frozenset()
-    """Events of a stream that may come before its engine has made a token."""
+    answers_json: bool = True
+    """False: an answer may be plain text."""
     routed: bool = True
     """False: any engine will do, and no decision is made."""
     operation: str = "chat"
@@ -92,7 +89,6 @@ ENDPOINTS = (
         responses_prompt,
         ("max_output_tokens",),
         RESPONSES,
-        preamble=_CREATED,
         one_token={"max_output_tokens": 1, "stream": False, "store": False, "background": False},
     ),
     Endpoint(
@@ -101,7 +97,6 @@ ENDPOINTS = (
         messages_prompt,
         ("max_tokens",),
         ANTHROPIC,
-        preamble=_STARTED,
         one_token={"max_tokens": 1, "stream": False},
     ),
     Endpoint("/v1/embeddings", "OpenAI's embeddings.", _input, operation="embeddings"),
@@ -110,6 +105,9 @@ ENDPOINTS = (
         for path, summary, operation in _PAIRS
         for version in ("", "/v1")
     ),
+    Endpoint(RERANK_2, "Rerank documents, in Cohere's second version.", pairs_prompt, operation="rerank"),
+    Endpoint(POOLING, "Pool the hidden states of inputs.", input_lengths, operation="pooling"),
+    Endpoint(CLASSIFY, "Classify inputs.", input_lengths, operation="classify"),
     Endpoint(TOKENIZE, "Turn a prompt into token ids.", _unread, routed=False, operation="tokenize"),
     Endpoint(DETOKENIZE, "Turn token ids into text.", _unread, routed=False, operation="detokenize"),
     Endpoint(

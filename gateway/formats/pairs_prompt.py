@@ -1,4 +1,4 @@
-"""Prompts of `/score` and `/rerank`: pairs of texts, each pair a separate prompt."""
+"""Prompts that no prefix cache serves: pairs of texts (`/score`, `/rerank`), and inputs to pool or classify."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gateway.formats.prompt import UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
 
 _FIRST = ("query", "queries", "text_1", "data_1")
+_TOKEN_BYTES = 4
 _SECOND = ("documents", "items", "text_2", "data_2")
 
 
@@ -25,6 +26,15 @@ def pairs_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
     return UnmatchedPrompt(longest, sum(pairs) - longest)
 
 
+def input_lengths(body: dict[str, Any]) -> UnmatchedPrompt:
+    """Read the lengths of the inputs to pool or classify: texts, token ids, or one chat; raises BadBodyError."""
+    if "messages" in body:
+        return UnmatchedPrompt(_bytes(body["messages"]))
+    sizes = _sizes(body, ("input", "data"))
+    longest = max(sizes)
+    return UnmatchedPrompt(longest, sum(sizes) - longest)
+
+
 def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
     for name in names:
         value = body.get(name)
@@ -35,9 +45,11 @@ def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
 
 
 def _bytes(value: Any) -> int:
-    """Return the bytes of the texts in a value, whatever holds them."""
+    """Return the bytes of the texts in a value, whatever holds them; a token id is taken for four."""
     if isinstance(value, str):
         return len(value.encode())
+    if isinstance(value, int):
+        return _TOKEN_BYTES
     if isinstance(value, dict):
         if is_media(value):
             check_media(value)

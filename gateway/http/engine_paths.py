@@ -4,7 +4,8 @@ from __future__ import annotations
 
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 SCORE, RERANK = "/score", "/rerank"
-ENGINE_PATHS = frozenset((TOKENIZE, DETOKENIZE, SCORE, RERANK))
+RERANK_2, POOLING, CLASSIFY = "/v2/rerank", "/pooling", "/classify"
+ENGINE_PATHS = frozenset((TOKENIZE, DETOKENIZE, SCORE, RERANK, RERANK_2, POOLING, CLASSIFY))
 
 
 def takes_prompts(path: str) -> bool:

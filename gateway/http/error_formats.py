@@ -35,8 +35,12 @@ class ErrorFormat:
         return error_body(status, message, code, param)
 
     def event(self, status: int, message: str, code: str) -> bytes:
-        """Return the event that ends a stream; it begins with the end of what may stand there half."""
-        return b"\n\ndata: " + self.body(status, message, code) + b"\n\n"
+        """Return the event that ends a stream; it begins with the end of what may be there half."""
+        return b"\n\n" + self.as_event(self.body(status, message, code))
+
+    def as_event(self, body: bytes) -> bytes:
+        """Return a whole answer as the only event of a stream."""
+        return b"data: " + body + b"\n\n"
 
     def of(self, error: ApiError) -> bytes:
         """Return the JSON body of this error."""
@@ -47,9 +51,12 @@ class ResponsesErrors(ErrorFormat):
     """OpenAI's, of responses, whose streams have typed events."""
 
     @override
-    def event(self, status: int, message: str, code: str) -> bytes:
-        event = {"type": "error", "code": code, "message": message, "param": None}
-        return b"\n\nevent: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    def as_event(self, body: bytes) -> bytes:
+        error = msgspec.json.decode(body).get("error")
+        if not isinstance(error, dict):
+            return super().as_event(body)
+        event = {"type": "error", **{name: error.get(name) for name in ("code", "message", "param")}}
+        return b"event: error\ndata: " + msgspec.json.encode(event) + b"\n\n"
 
 
 class AnthropicErrors(ErrorFormat):
@@ -61,8 +68,8 @@ class AnthropicErrors(ErrorFormat):
         return msgspec.json.encode({"type": "error", "error": error})
 
     @override
-    def event(self, status: int, message: str, code: str) -> bytes:
-        return b"\n\nevent: error\ndata: " + self.body(status, message, code) + b"\n\n"
+    def as_event(self, body: bytes) -> bytes:
+        return b"event: error\ndata: " + body + b"\n\n"
 
 
 OPENAI, RESPONSES, ANTHROPIC = ErrorFormat(), ResponsesErrors(), AnthropicErrors()

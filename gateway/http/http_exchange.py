@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.http.request_head import RequestHead, head_of
@@ -10,6 +12,8 @@ from gateway.http.request_head import RequestHead, head_of
 Header = tuple[bytes, bytes]
 
 JSON: Header = (b"content-type", b"application/json")
+_EVENTS: tuple[Header, ...] = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+_COMMENT = b": waiting\n\n"
 
 
 class ClientGoneError(Exception):
@@ -19,11 +23,23 @@ class ClientGoneError(Exception):
 class Exchange:
     """Reads one request and writes one answer, complete or in chunks.
 
-    Mutable state: `started`, True once the status line is out and no other answer is possible, and that `status`, 0
-    until then; `decision_id`, which goes into a header of the answer as soon as it is set.
+    Mutable state: `started`, True once the answer has begun and no other one is possible, and its `status`, 0
+    until then; `decision_id`, which goes into a header of the answer as soon as it is set; and the comments that a
+    client gets until then.
     """
 
-    __slots__ = ("_receive", "_send", "decision_id", "head", "method", "path", "scope", "started", "status")
+    __slots__ = (
+        "_comments",
+        "_receive",
+        "_send",
+        "decision_id",
+        "head",
+        "method",
+        "path",
+        "scope",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -33,6 +49,7 @@ class Exchange:
         self.started = False
         self.status = 0
         self.decision_id = ""
+        self._comments: _Comments | None = None
         self._receive = receive
         self._send = send
 
@@ -59,16 +76,38 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, headers: Sequence[Header] = (JSON,)) -> None:
         """Send a whole answer. Raises ClientGoneError, as all that send do, where the server says so."""
+        comments = self._comments
         try:
             await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            sent = body if comments is None or not comments.head_is_out else comments.as_event(body)
+            await self._send({"type": "http.response.body", "body": sent, "more_body": False})
         except OSError:
             raise ClientGoneError from None
 
+    def comment_while_waiting(self, every_s: float, as_event: Callable[[bytes], bytes]) -> None:
+        """Send a comment to the client of a stream after each such time without an answer, if it is positive.
+
+        The first one sends the head of a stream with status 200. A whole answer after that goes out as the event that
+        `as_event` makes of its body.
+        """
+        if every_s > 0 and self._comments is None:
+            self._comments = _Comments(self, every_s, as_event)
+
+    async def stop_comments(self) -> None:
+        """Send no more comments."""
+        if self._comments is not None:
+            await self._comments.stop()
+
     async def start(self, status: int, headers: list[Header]) -> None:
-        """Send status and headers; chunks follow."""
+        """Send status and headers, unless comments have done so; chunks follow."""
         self.started = True
         self.status = status
+        await self.stop_comments()
+        if self._comments is None or not self._comments.head_is_out:
+            await self.head_out(status, headers)
+
+    async def head_out(self, status: int, headers: list[Header]) -> None:
+        """Send status and headers."""
         if self.decision_id:
             headers.append((b"x-switchyard-decision", self.decision_id.encode()))
         try:
@@ -89,3 +128,25 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
             raise ClientGoneError from None
+
+
+class _Comments:
+    """Sends comments until it is stopped. Mutable: whether the head of the stream is out."""
+
+    def __init__(self, exchange: Exchange, every_s: float, as_event: Callable[[bytes], bytes]) -> None:
+        self.head_is_out = False
+        self.as_event = as_event
+        self._task = asyncio.create_task(self._run(exchange, every_s), name="stream comments")
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    async def _run(self, exchange: Exchange, every_s: float) -> None:
+        with suppress(ClientGoneError):
+            while True:
+                await asyncio.sleep(every_s)
+                if not self.head_is_out:
+                    await exchange.head_out(200, list(_EVENTS))
+                    self.head_is_out = True
+                await exchange.chunk(_COMMENT)

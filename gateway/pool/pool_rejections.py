@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.settings import BreakerSettings
-from gateway.engines.engine_rejection import BUSY, Rejection
+from gateway.engines.breaker import HTTP_4XX, HTTP_5XX
+from gateway.engines.engine_rejection import Rejection
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
@@ -31,12 +32,15 @@ class PoolRejections:
         self._accepts = accepts
         self._refresh = refresh
 
-    def rejected(self, engine: LiveEngine, rejection: Rejection, now: float) -> None:
+    def rejected(self, engine: LiveEngine, kind: str, rejection: Rejection, now: float) -> None:
         """Count a rejection against the engine, unless no other engine of its role is known to do better."""
         engine_id = engine.entry.engine_id
-        self._progress.engine(engine_id).rejected(now)
         shared = all(each.breaker.doubted for each in self._others(engine_id, (engine_id,)))
-        if rejection.status not in BUSY:
+        if kind == HTTP_5XX:
+            engine.breaker.record_failure(kind, now, shared=shared)
+            return
+        self._progress.engine(engine_id).rejected(now)
+        if kind == HTTP_4XX:
             engine.breaker.record_rejection(rejection.status, now, shared=shared)
         elif not shared:
             pause_s = self._limits.throttle_s if rejection.pause_s is None else rejection.pause_s
@@ -61,10 +65,12 @@ class PoolRejections:
         if news:
             self._refresh()
 
-    def forgive(self, rejected: Collection[str], now: float) -> None:
-        """Take these engines' last rejections back: all engines gave the same answer."""
+    def forgive(self, rejected: Collection[str], kind: str, now: float) -> None:
+        """Take these engines' last rejections back: all engines that were asked gave the same answer."""
         for engine in self._known(rejected):
-            engine.breaker.forgive(now)
+            engine.breaker.forgive(kind, now)
+            if kind == HTTP_5XX:
+                self._progress.engine(engine.entry.engine_id).forgive()
 
     def _known(self, engine_ids: Collection[str]) -> list[LiveEngine]:
         engines = self._engines

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_rejection import Rejection
+from gateway.formats.engine_error import reason_in
 from gateway.formats.hit_figures import HitsUnreadableError, with_cached_tokens
 from gateway.http.http_exchange import Header
 from gateway.http.openai_error import ApiError
@@ -32,6 +33,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     """Until a prefill engine has answered; `decode_leg_s`: until its decode engine's first byte."""
     decode_leg_s: float = 60.0
     idle_s: float = 120.0
+    comment_s: float = 0.0
+    """A client whose stream has not begun gets a comment after each such time; 0: none."""
 
 
 class PrefillEnd(msgspec.Struct, frozen=True):
@@ -107,8 +110,12 @@ class AttemptFailure(msgspec.Struct, frozen=True):
             pause_s = self.rejection.pause_s if self.rejection is not None else None
             message = "The engines are busy; try again later."
             return ApiError(503, message, "engine_busy", retry_after_s=pause_s or 1.0)
+        if self.kind == HTTP_5XX and self.status == 200:
+            return ApiError(502, "The engine's answer could not be read; try again.", "engine_error")
         if self.kind in (HTTP_4XX, HTTP_5XX):
-            return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
+            reason = reason_in(self.rejection.body) if self.rejection is not None else ""
+            message = f"The engine failed with status {self.status}" + (f": {reason}" if reason else "; try again.")
+            return ApiError(502, message, "engine_error")
         return ApiError(503, "No engine accepted the request; try again.", "engine_unreachable", retry_after_s=1.0)
 
 

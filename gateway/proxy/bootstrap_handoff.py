@@ -12,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.formats.engine_usage import usage_of
 from gateway.formats.hit_figures import UNTOLD
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
@@ -86,8 +85,7 @@ class BootstrapHandoff:
         first.breaker.record_success(monotonic())
         if answer.status >= 400:
             return PrefillEnd(rejection=(answer.status, shown, answer.headers))
-        used = usage_of(body)
-        cached = used.cached_tokens if used is not None else None
+        cached = answer.used.cached_tokens if answer.used is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)
         return PrefillEnd(told_tokens=UNTOLD if request.cached_tokens == UNTOLD else cached)
 

@@ -1,21 +1,23 @@
 """Relays one engine's answer to the client, byte for byte and at once, and reports its progress to the lifecycle.
 
-Until the first byte has gone to the client nothing is final: a failure is returned, and the caller
-may try another engine. After that, a stream whose engine fails ends with an error event.
+Until the answer has begun nothing goes to the client: a failure is returned, and the caller may try another engine.
+After that, a stream whose engine fails ends with an error event.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gateway.engines.breaker import BROKEN_STREAM, CONNECT, NO_PROGRESS
-from gateway.formats.engine_usage import Usage, usage_of
+from gateway.engines.breaker import BROKEN_STREAM, NO_PROGRESS
+from gateway.engines.engine_rejection import blame_of
+from gateway.formats.engine_error import EngineError
+from gateway.formats.engine_usage import Usage
 from gateway.http.http_exchange import Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure
@@ -28,44 +30,6 @@ if TYPE_CHECKING:
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
 _ASSUMED_PREFILL_MARGIN_S = 0.05
-
-
-class AnswerStream:
-    """A streamed answer to the client; notifies the lifecycle of its first bytes and its end."""
-
-    def __init__(
-        self, lifecycle: RequestLifecycle, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer
-    ) -> None:
-        self._lifecycle = lifecycle
-        self._record = record
-        self._attempt = attempt
-        self._answer = answer
-        self._progress = record.pool.progress.engine(attempt.engine.entry.engine_id)
-        self._begun = False
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await anext(self._answer)
-        except StopAsyncIteration:
-            if not self._begun:
-                raise self._attempt.failed(CONNECT, proves=True) from None
-            raise
-        if not self._begun:
-            if not self._answer.begun:
-                return chunk
-            self._begun = True
-            self._lifecycle.first_token(self._record, monotonic())
-            self._attempt.engine.breaker.record_success(monotonic())
-        self._progress.chunks += 1
-        return chunk
-
-    def close(self) -> None:
-        """Note that the client has got the whole answer."""
-        self._lifecycle.loaded(self._record, self._answer.loaded)
-        complete(self._lifecycle, self._record, self._answer.usage.usage)
 
 
 class EngineRelay:
@@ -81,6 +45,7 @@ class EngineRelay:
             with self._watched(record, attempt):
                 async with self._transport.answer(attempt) as answer:
                     attempt = await _met(attempt, answer)
+                    await answer.open()
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
@@ -109,16 +74,31 @@ class EngineRelay:
             assumed.cancel()
 
     async def _stream(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
-        stream = AnswerStream(self._lifecycle, record, attempt, answer)
-        async for chunk in stream:
-            if not exchange.started and answer.begun:
-                await exchange.start(200, answer.headers)
+        progress = record.pool.progress.engine(attempt.engine.entry.engine_id)
+        if answer.stream.begun:
+            self._lifecycle.first_token(record, monotonic())
+        attempt.engine.breaker.record_success(monotonic())
+        await exchange.start(200, answer.headers)
+        async for chunk in answer:
+            progress.chunks += 1
             if chunk:
                 await exchange.chunk(chunk)
-        if rest := answer.usage.rest():
+        if rest := answer.stream.rest():
             await exchange.chunk(rest)
-        stream.close()
+        self._lifecycle.loaded(record, answer.loaded)
+        if answer.stream.error is None:
+            complete(self._lifecycle, record, answer.stream.usage)
+        else:
+            self._failed_within(record, attempt, answer.stream.error)
         await exchange.end()
+
+    def _failed_within(self, record: DecisionRecord, attempt: Attempt, error: EngineError) -> None:
+        """Note an error that the engine stated, and the client got, within a stream."""
+        if blame_of(error.status):
+            attempt.engine.breaker.record_failure(BROKEN_STREAM, monotonic())
+            self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
+        else:
+            self._lifecycle.client_error(record, monotonic(), error.status)
 
     async def _whole(self, exchange: Exchange, record: DecisionRecord, attempt: Attempt, answer: EngineAnswer) -> None:
         # A whole answer goes out only when it is complete: until then another engine can still give it.
@@ -128,7 +108,7 @@ class EngineRelay:
         attempt.engine.breaker.record_success(monotonic())
         self._lifecycle.loaded(record, loaded)
         if answer.status == 200:
-            complete(self._lifecycle, record, usage_of(body))
+            complete(self._lifecycle, record, answer.used)
         else:
             self._lifecycle.rejected_by_engine(record, attempt.engine.entry.engine_id, answer.status)
         await exchange.answer(answer.status, shown, answer.headers)
@@ -153,7 +133,7 @@ async def _met(attempt: Attempt, answer: EngineAnswer) -> Attempt:
     if not end.went_well:
         raise attempt.failed(HANDOFF)
     if end.told_tokens is not None:
-        answer.usage.tell_cached(end.told_tokens)
+        answer.stream.tell_cached(end.told_tokens)
         attempt = replace(attempt, request=replace(attempt.request, cached_tokens=end.told_tokens))
     return attempt
 
@@ -173,7 +153,7 @@ def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | 
 def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
     """Let the breaker of the engine know of a failure before the first byte, and return it."""
     if failure.rejection is not None:
-        pool.refusals.rejected(attempt.engine, failure.rejection, monotonic())
+        pool.refusals.rejected(attempt.engine, failure.kind, failure.rejection, monotonic())
     elif failure.proves and failure.kind not in (NO_PROGRESS, HANDOFF):
         attempt.engine.breaker.record_failure(failure.kind, monotonic())
     return failure

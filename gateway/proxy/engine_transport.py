@@ -10,46 +10,68 @@ from time import monotonic
 import aiohttp
 from msgspec.structs import replace
 
-from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
-from gateway.engines.engine_rejection import BUSY, REJECTIONS, passed_headers, read_rejection
-from gateway.formats.engine_usage import StreamUsage
+from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
+from gateway.engines.engine_rejection import Rejection, blame_of, passed_headers, read_rejection
+from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
+from gateway.formats.engine_error import EngineError
+from gateway.formats.engine_usage import Usage
 from gateway.formats.hit_figures import HitsUnreadableError
-from gateway.formats.stream_preamble import Preamble
+from gateway.http.http_exchange import JSON
 from gateway.proxy.attempt import HANDOFF, Attempt, AttemptFailedError, AttemptFailure, RelaySettings
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
 from gateway.requests.kv_answer import TRANSFER_MARK, take_outcome
 from kvstore.connector.engine_params import KvOutcome
 
+_JSON_TYPES = frozenset(("application/json", "application/octet-stream"))
+"""The second is aiohttp's word for an answer that names no type."""
 _BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
 
 class EngineAnswer:
-    """An answer whose head is here. Iterating yields the client's bytes of a streamed one, a chunk as it comes."""
+    """An answer whose head is here; `open` it first. Iterating yields the client's bytes of a streamed one.
+
+    Mutable: an error that the engine states in place of an answer changes `status`, and makes a streamed answer whole.
+    """
 
     def __init__(self, attempt: Attempt, response: aiohttp.ClientResponse, guard: ProgressGuard) -> None:
         self.status = response.status
         self.headers = passed_headers(response)
         self.streams = response.status == 200 and response.content_type == "text/event-stream"
         request = attempt.request
-        self.usage = StreamUsage(
+        self.stream = AnswerStream(
             strip=request.strip_usage,
             cached_tokens=request.cached_tokens,
             mark=TRANSFER_MARK,
             take=self._take if request.orders else None,
         )
-        """What the engine says it used, complete once the stream has ended."""
+        self.used: Usage | None = None
+        """What a whole answer says that it used."""
         self.loaded: KvOutcome | None = None
-        """What its KV connector says of the order, likewise."""
-        self._preamble = Preamble(request.endpoint.preamble)
+        """What the engine's KV connector says of the order, complete once the stream has ended."""
+        self._is_json = response.content_type in _JSON_TYPES
         self._attempt = attempt
         self._chunks = response.content.iter_any()
         self._guard = guard
+        self._error: EngineError | None = None
+        self._first = b""
         self._passed = b""
 
-    @property
-    def begun(self) -> bool:
-        """Whether the engine has made a token."""
-        return self._preamble.over
+    async def open(self) -> None:
+        """Wait until a streamed answer begins; raises AttemptFailedError where the engine states an error instead.
+
+        An error that is the request's own becomes the whole answer.
+        """
+        stream = self.stream
+        while self.streams and not stream.begun:
+            try:
+                self._first = self._feed(await anext(self._chunks))
+            except StopAsyncIteration:
+                if not stream.ended:
+                    raise self._attempt.failed(CONNECT, proves=True) from None
+                return
+            if stream.error is not None:
+                self._take_error(stream.error)
+        self._guard.progress()
 
     def __aiter__(self) -> EngineAnswer:
         return self
@@ -59,18 +81,20 @@ class EngineAnswer:
         if self._passed:
             self._guard.sending = False
             self._guard.progress()
-        chunk = await anext(self._chunks)
-        if not self._preamble.over:
-            chunk = self._preamble.feed(chunk)
-            if not self._preamble.over:
-                return b""
-        self._guard.progress()
-        try:
-            self._passed = self.usage.feed(chunk)
-        except HitsUnreadableError:
-            raise self._attempt.failed(HTTP_5XX, self.status) from None
+        if self._first:
+            self._passed, self._first = self._first, b""
+        else:
+            chunk = await anext(self._chunks)
+            self._guard.progress()
+            self._passed = self._feed(chunk)
         self._guard.sending = bool(self._passed)
         return self._passed
+
+    def _feed(self, chunk: bytes) -> bytes:
+        try:
+            return self.stream.feed(chunk)
+        except HitsUnreadableError:
+            raise self._attempt.failed(HTTP_5XX, self.status) from None
 
     def _take(self, data: bytes) -> bytes:
         left, outcome = take_outcome(data)
@@ -78,14 +102,37 @@ class EngineAnswer:
         return left
 
     async def whole(self, limit: int, kind: str = HTTP_5XX) -> bytes:
-        """Return the whole body; one above `limit` bytes fails the try as `kind`."""
+        """Return the whole body; one above `limit` bytes, or one that is no answer, fails the try as `kind`."""
+        if self._error is not None:
+            return self._error.body
         body = bytearray()
         async for chunk in self._chunks:
             self._guard.progress()
             body += chunk
             if len(body) > limit:
                 raise self._attempt.failed(kind, proves=True)
+        if self.status == 200:
+            return self._read(bytes(body), kind)
         return bytes(body)
+
+    def _read(self, body: bytes, kind: str) -> bytes:
+        """Return what is the client's of a whole answer with status 200."""
+        try:
+            if not self._is_json and self._attempt.request.endpoint.answers_json:
+                raise UnreadableAnswerError
+            self.used, error = read_whole(body) if self._is_json else (None, None)
+        except UnreadableAnswerError:
+            raise self._attempt.failed(kind, self.status, proves=True) from None
+        if error is None:
+            return body
+        self._take_error(error)
+        return error.body
+
+    def _take_error(self, error: EngineError) -> None:
+        """Become the error's whole answer; raises AttemptFailedError where another engine may not give it."""
+        rejection = Rejection(error.status, error.body, [JSON])
+        _blame(self._attempt, rejection)
+        self.status, self.headers, self.streams, self._error = error.status, [JSON], False, error
 
 
 class EngineTransport:
@@ -115,18 +162,28 @@ class EngineTransport:
 
 async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
     """Raise AttemptFailedError for an answer that another engine may not give."""
-    status, handed_over = response.status, attempt.request.handed_over
-    if (status >= 500 and status not in BUSY) or status < 200 or 300 <= status < 400:
+    status = response.status
+    if status == 200:
+        return
+    if 300 <= status < 400 or status < 200:
         response.close()
         raise attempt.failed(HTTP_5XX, status, proves=True)
+    if status >= 400 and (attempt.request.handed_over or blame_of(status)):
+        _blame(attempt, await read_rejection(response))
+
+
+def _blame(attempt: Attempt, rejection: Rejection) -> None:
+    """Raise AttemptFailedError for an error that may be the engine's own; return for one of the request itself."""
+    status, handed_over = rejection.status, attempt.request.handed_over
+    rejection = replace(rejection, body=attempt.shown(rejection.body, status))
+    kind = blame_of(status)
+    if kind == HTTP_5XX and (handed_over or attempt.partner is not None):
+        # The hand-over may be at fault, so the answer says nothing of the request.
+        raise attempt.failed(HTTP_5XX, status, proves=True)
     # A decode engine's 404 may mean the KV that it was to fetch.
-    if status in REJECTIONS and not (handed_over and status == 404):
-        rejection = await read_rejection(response)
-        rejection = replace(rejection, body=attempt.shown(rejection.body, status))
-        kind = THROTTLED if status in BUSY else HTTP_4XX
+    if kind and not (handed_over and status == 404):
         raise AttemptFailedError(AttemptFailure(kind, attempt.engine.entry.engine_id, status, True, rejection))
-    if handed_over and status >= 400:
-        response.close()
+    if handed_over:
         raise attempt.failed(HANDOFF, status)
 
 

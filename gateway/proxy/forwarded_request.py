@@ -108,7 +108,10 @@ def forwarded_request(
     options = body.get("stream_options")
     asked = not endpoint.asks_for_usage or (isinstance(options, dict) and options.get("include_usage") is True)
     if streams and not asked:
-        ours["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        # Without include_usage an engine sends no usage at all, so one for each chunk was not asked for either.
+        theirs = options.items() if isinstance(options, dict) else ()
+        others = {name: value for name, value in theirs if name != "continuous_usage_stats"}
+        ours["stream_options"] = {**others, "include_usage": True}
     removed = REMOVED if tells_hits else REMOVED | REVEALING
     if ours or not removed.isdisjoint(body):
         kept = {name: value for name, value in _fields(original).items() if name not in removed}

@@ -12,11 +12,11 @@ import msgspec
 
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
+from gateway.base.engine_api_keys import FLEET_KEY
 from gateway.base.event_log import log_event
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.engines.breaker import CONNECT
-from gateway.engines.engine_rejection import Rejection
+from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
 from gateway.formats.endpoints import BY_PATH
 from gateway.formats.owned_fields import reject_owned
 from gateway.formats.prompt import Prompt
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_FORWARDS = 2
+REJECTED_KEY = frozenset((401, 403))
+REJECTED_KEY_CODE = "engine_rejects_key"
+"""An error of the fleet's configuration, which no client can mend."""
 
 
 class Proxy:
@@ -165,6 +168,8 @@ class Proxy:
             priority=priority_of(call),
             tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
         )
+        if request.streams and hop is None:
+            exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
         with self._counted(call, call.arrived_s):
             return await while_connected(
                 exchange, self._serve_while_connected(call, pool, asked, domain, prompt, request, hint, avoided)
@@ -261,7 +266,7 @@ class Proxy:
                 if failure.rejection is not None:
                     left = pool.refusals.untried(failure.engine_id, excluded)
                     if _alike(failures) and (attempts_left == 0 or not left):
-                        await self._relay_rejection(exchange, record, failures, failure.rejection, all_tried=not left)
+                        await self._relay_rejection(exchange, record, failures, all_tried=not left)
                         break
                     excluded |= pool.refusals.doubted(left)
                 if attempts_left == 0:
@@ -342,22 +347,25 @@ class Proxy:
         return True
 
     async def _relay_rejection(
-        self,
-        exchange: Exchange,
-        record: DecisionRecord,
-        failures: Sequence[AttemptFailure],
-        rejection: Rejection,
-        *,
-        all_tried: bool,
+        self, exchange: Exchange, record: DecisionRecord, failures: Sequence[AttemptFailure], *, all_tried: bool
     ) -> None:
-        """Tell the client what every engine that was asked has answered; what all answer is no engine's fault."""
-        if all_tried:
-            record.pool.refusals.forgive([each.engine_id for each in failures], monotonic())
-        self._lifecycle.client_error(record, monotonic(), rejection.status)
-        await exchange.answer(rejection.status, rejection.body, rejection.headers)
+        """Answer the client as every engine that was asked has answered; what all answer is no engine's fault."""
+        failure, now = failures[-1], monotonic()
+        rejects_key = failure.status in REJECTED_KEY
+        if rejects_key or failure.kind == HTTP_5XX:
+            self._lifecycle.failed(record, now, REJECTED_KEY_CODE if rejects_key else f"http_{failure.status}")
+        else:
+            self._lifecycle.client_error(record, now, failure.status)
+        if all_tried or failure.kind == HTTP_5XX:
+            record.pool.refusals.forgive([each.engine_id for each in failures], failure.kind, now)
+        if rejects_key:
+            record.pool.progress.engine(failure.engine_id).forgive()
+            raise _rejected_key(record.pool, failure)
+        if failure.rejection is not None:
+            await exchange.answer(failure.status, failure.rejection.body, failure.rejection.headers)
 
     def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
-        self._lifecycle.left(record, failed=failure.rejection is None)
+        self._lifecycle.left(record, failed=failure.kind not in (HTTP_4XX, THROTTLED))
         self._lifecycle.metrics.retries.inc(record.decision.pool_id, failure.kind)
         log_event(
             "retried",
@@ -372,6 +380,17 @@ class Proxy:
         error: ApiError = failure.as_error()
         self._lifecycle.failed(record, monotonic(), error.code)
         raise error
+
+
+def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
+    """Return the error of a request whose engines reject the gateway's own key: the client's never goes there."""
+    engine = pool.engines.get(failure.engine_id)
+    variable = engine.entry.key_variable if engine is not None else FLEET_KEY
+    message = (
+        f"The engines reject the gateway's key (status {failure.status}). Set {variable} of the gateways to a key that "
+        "the engines accept, and restart the gateways."
+    )
+    return ApiError(502, message, REJECTED_KEY_CODE)
 
 
 def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:

@@ -125,9 +125,10 @@ async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
         assert (json.loads(piece.body), piece.end_of_stream) == (CHAT, True)
         await stream.write(status(200))
         assert (await stream.read()).WhichOneof("response") == "response_headers"
-        await stream.write(answer(b"data: {}\n\n", ends=False))
+        content = b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n'
+        await stream.write(answer(content, ends=False))
         echoed = (await stream.read()).response_body.response.body_mutation.streamed_response
-        assert (echoed.body, echoed.end_of_stream) == (b"data: {}\n\n", False)
+        assert (echoed.body, echoed.end_of_stream) == (content, False)
         await counted(gateway, first_tokens=1)
         await stream.write(answer(b'"usage": {"cached_tokens": 7}', ends=True))
         assert (await stream.read()).response_body.response.body_mutation.streamed_response.end_of_stream

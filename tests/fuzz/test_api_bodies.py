@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.api.route_request import prompt_of, read
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
-from gateway.formats.engine_usage import usage_of
+from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.handoff_bodies import read_prefill_answer
 from gateway.formats.hit_figures import with_cached_tokens
 from gateway.http.json_body import BadBodyError
@@ -47,6 +48,9 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
     ],
     "/v1/embeddings": [{"input": ["a", "b"]}, {"messages": TURNS}],
     "/rerank": [{"query": "q", "documents": ["a", {"text": "b"}]}],
+    "/v2/rerank": [{"query": "q", "documents": ["a"]}],
+    "/pooling": [{"input": ["a", "b"]}, {"messages": TURNS}, {"input": [[1, 2]]}],
+    "/classify": [{"input": "a"}],
     "/score": [{"queries": ["q"], "documents": [{"content": [PART, MEDIA]}]}],
 }
 NAMES = st.sampled_from(["role", "content", "type", "text"])
@@ -57,6 +61,11 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 USAGE = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
 ANSWER = json.dumps({"usage": USAGE, "kv_transfer_params": {"switchyard": {"loaded_blocks": 2}}}).encode()
+STREAM = (
+    b": x\n\nevent: message_start\r\ndata: {}\r\n\r\ndata: "
+    + ANSWER
+    + b'\n\ndata: {"error": {"code": 500}}\n\ndata: [DONE]\n\n'
+)
 DECISION = b'{"decision_id":"d","engine":{"id":"e","name":"e","url":"http://a:1"},"body":{"cache_salt":"s"}}'
 
 
@@ -82,9 +91,17 @@ def test_a_body_of_an_endpoint_is_read_or_rejected(endpoint: Endpoint, data: st.
     _read(json.dumps({**seed, **changed}).encode(), endpoint)
 
 
+@given(near([STREAM]), st.lists(st.integers(0, len(STREAM)), max_size=4), st.booleans())
+def test_an_engines_stream_goes_on_whatever_it_holds(data: bytes, cuts: list[int], strip: bool) -> None:
+    stream, edges = AnswerStream(strip=strip), sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    passed = b"".join([stream.feed(data[begin:end]) for begin, end in pairwise(edges)]) + stream.rest()
+    assert strip or stream.error is not None or passed == data
+
+
 @given(near([ANSWER]) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
-    usage_of(data)
+    with suppress(UnreadableAnswerError):
+        read_whole(data)
     read_prefill_answer(data)
     with_cached_tokens(data, 3)
     tail = AnswerTail()

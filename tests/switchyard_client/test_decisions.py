@@ -114,13 +114,52 @@ def test_usage_is_read_from_the_end_of_an_answer_of_each_api() -> None:
     assert usage_in(b"data: [DONE]") == {}
 
 
-def test_events_that_tell_of_no_token_are_no_first_token() -> None:
+ROLE = b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}\n\n'
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("before", "token"),
+    [
+        (b": keep-alive\n\n" + ROLE, b'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\n'),
+        (b"", b'data: {"choices": [{"index": 0, "text": "Hel"}]}\n\n'),
+        (ROLE, b'data: {"choices": [{"delta": {"tool_calls": [{"function": {"name": "drain"}}]}}]}\n\n'),
+        (ROLE, b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'),
+        (
+            b'event: response.created\ndata: {"instructions": "event: delta"}\n\n',
+            b"event: response.output_text.delta\n\n",
+        ),
+        (b"event: message_start\ndata: {}\n\n", b'event: content_block_delta\ndata: {"delta": {}}\n\n'),
+    ],
+)
+def test_the_first_token_of_a_stream_is_its_first_content(before: bytes, token: bytes, size: int) -> None:
     answer = AnswerTail()
-    assert not answer.first_token(b'event: response.created\ndata: {"instructions": "event: delta"}\n\n')
-    assert not answer.first_token(b"event: response.in_progress\ndata: {}\n\n")
-    assert answer.first_token(b'event: response.output_text.delta\ndata: {"delta": "Hel"}\n\n')
-    assert not answer.first_token(b'event: response.output_text.delta\ndata: {"delta": "lo"}\n\n')
-    assert AnswerTail().first_token(b'data: {"choices": []}\n\n')
+    assert not any(answer.first_token(before[begin : begin + size]) for begin in range(0, len(before), size))
+    seen = [answer.first_token(token[begin : begin + size]) for begin in range(0, len(token), size)]
+    assert seen.count(True) == 1
+    assert not answer.failed
+
+
+def test_the_first_part_of_a_whole_answer_is_its_first_token() -> None:
+    answer = AnswerTail()
+    assert answer.first_token(b'{"id": "x", "choices": [')
+    assert not answer.first_token(b"]}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        b'{"error": {"message": "x"}}',
+        b'data: {"error": {"message": "x"}}\n\ndata: [DONE]\n\n',
+        ROLE + b'data: {"object": "error", "message": "x"}\n\n',
+        b'event: error\ndata: {"type": "error"}\n\n',
+        b"event: response.created\ndata: {}\n\nevent: response.failed\ndata: {}\n\n",
+    ],
+)
+def test_an_error_with_status_200_is_no_token_and_has_failed(error: bytes) -> None:
+    answer = AnswerTail()
+    assert not any(answer.first_token(error[begin : begin + 9]) for begin in range(0, len(error), 9))
+    assert answer.failed
 
 
 def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolating() -> None:

@@ -263,8 +263,27 @@ def test_what_all_engines_rejected_is_taken_back() -> None:
     breaker = closed()
     for moment in range(20):
         breaker.record_rejection(404, float(moment), shared=False)
-        breaker.forgive(float(moment))
-    assert breaker.accepts
-    breaker.record_throttle(30.0, 30.0)
-    breaker.forgive(30.0)
+        breaker.forgive(HTTP_4XX, float(moment))
+        breaker.record_failure(HTTP_5XX, float(moment))
+        breaker.forgive(HTTP_5XX, float(moment))
     assert breaker.state == CLOSED
+    assert not breaker.suspect
+    breaker.record_throttle(30.0, 30.0)
+    breaker.forgive(THROTTLED, 30.0)
+    assert breaker.state == CLOSED
+
+
+@pytest.mark.parametrize("kind", [HTTP_4XX, HTTP_5XX])
+def test_an_engine_that_a_forgiven_error_took_out_is_on_trial(kind: str) -> None:
+    breaker = closed()
+    for moment in range(5):
+        if kind == HTTP_4XX:
+            breaker.record_rejection(404, float(moment), shared=False)
+        else:
+            breaker.record_failure(kind, float(moment))
+    assert breaker.state == OPEN
+    breaker.forgive(kind, 5.0)
+    assert breaker.state == HALF_OPEN
+    breaker.record_success(6.0)
+    assert breaker.state == CLOSED
+    breaker.check()

@@ -85,7 +85,11 @@ async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(t
         one.error_headers = two.error_headers = {"retry-after": "7"}
         for _ in range(8):
             got, answer, headers = await gateway.post(CHAT, BODY)
-            assert (got, answer["error"]["message"], headers["retry-after"]) == (status, "engine says no", "7")
+            if status in (401, 403):
+                assert (got, answer["error"]["code"]) == (502, "engine_rejects_key")
+                assert "SWITCHYARD_ENGINE_API_KEY" in answer["error"]["message"]
+            else:
+                assert (got, answer["error"]["message"], headers["retry-after"]) == (status, "engine says no", "7")
         assert breaker(gateway, 0).accepts
         assert breaker(gateway, 1).accepts
         assert len(gateway.pool.router.reservations) == 0
@@ -188,6 +192,7 @@ async def test_what_all_prefill_engines_answer_goes_to_the_client(tmp_path: Path
             engine.status = status
         for _ in range(5):
             got, answer, _ = await fleet.gateway.post(CHAT, BODY)
-            assert (got, answer["error"]["message"]) == (status, "engine says no")
+            expected = (502, "engine_rejects_key") if status == 401 else (404, 404)
+            assert (got, answer["error"]["code"]) == expected
         assert all(breaker(fleet.gateway, number).accepts for number in range(4))
         assert fleet.is_idle()

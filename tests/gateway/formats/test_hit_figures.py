@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.engine_usage import MAX_HIDDEN_BYTES, StreamUsage
+from gateway.formats.engine_answer import MAX_HIDDEN_BYTES, AnswerStream
 from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached_tokens
 
 CHAT_USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
@@ -75,7 +75,7 @@ def test_a_hit_and_a_miss_are_the_same_bytes(api: str) -> None:
 def test_so_they_are_in_a_stream_however_it_is_cut(api: str, cuts: list[int], end: bytes) -> None:
     def passed(body: object) -> bytes:
         event = b"event: x" + end[: len(end) // 2] + b"data: " + encoded(body) + end
-        sent, stream = b"data: {}" + end + event + b"data: [DONE]" + end, StreamUsage(strip=False, cached_tokens=UNTOLD)
+        sent, stream = b"data: {}" + end + event + b"data: [DONE]" + end, AnswerStream(strip=False, cached_tokens=UNTOLD)
         edges = sorted({0, len(sent), *(min(cut, len(sent)) for cut in cuts)})
         return b"".join(stream.feed(sent[a:b]) for a, b in pairwise(edges)) + stream.rest()
 
@@ -99,7 +99,7 @@ def test_an_answer_that_reveals_nothing_is_the_engines_own_bytes() -> None:
     body = b'{ "choices": [1e-05], "text": "mine", "usage": {"prompt_tokens": 5 } }'
     assert with_cached_tokens(body, UNTOLD) is body
     event = b"data: " + body + b"\n\n"
-    assert StreamUsage(strip=False, cached_tokens=UNTOLD).feed(event) == event
+    assert AnswerStream(strip=False, cached_tokens=UNTOLD).feed(event) == event
 
 
 def test_what_stands_beside_a_hit_keeps_its_bytes() -> None:
@@ -115,19 +115,19 @@ def test_hits_that_cannot_be_taken_out_stop_the_answer(body: bytes) -> None:
     with pytest.raises(HitsUnreadableError):
         with_cached_tokens(body, UNTOLD)
     with pytest.raises(HitsUnreadableError):
-        StreamUsage(strip=False, cached_tokens=UNTOLD).feed(b"data: " + body + b"\n\n")
+        AnswerStream(strip=False, cached_tokens=UNTOLD).feed(b"data: " + body + b"\n\n")
 
 
 def test_a_long_event_is_read_whole_and_one_beyond_the_limit_stops_the_stream() -> None:
     long = {"response": {"instructions": "x" * (MAX_HIDDEN_BYTES // 2), "usage": HIT_OF_CHAT}}
-    stream, sent = StreamUsage(strip=False, cached_tokens=UNTOLD), b"data: " + encoded(long) + b"\n\n"
+    stream, sent = AnswerStream(strip=False, cached_tokens=UNTOLD), b"data: " + encoded(long) + b"\n\n"
     passed = b"".join(stream.feed(sent[at : at + 65_536]) for at in range(0, len(sent), 65_536))
     assert json.loads(passed.removeprefix(b"data: "))["response"]["usage"] == CHAT_USAGE
     with pytest.raises(HitsUnreadableError):
-        StreamUsage(strip=False, cached_tokens=UNTOLD).feed(b"data: " + b"x" * (MAX_HIDDEN_BYTES + 1))
+        AnswerStream(strip=False, cached_tokens=UNTOLD).feed(b"data: " + b"x" * (MAX_HIDDEN_BYTES + 1))
 
 
 def test_an_event_without_its_end_is_left_out() -> None:
-    stream = StreamUsage(strip=False, cached_tokens=UNTOLD)
+    stream = AnswerStream(strip=False, cached_tokens=UNTOLD)
     assert stream.feed(b'data: {"cached_tokens": 5}') + stream.rest() == b""
     assert stream.feed(b"data: [DONE]") + stream.rest() == b"data: [DONE]"

@@ -1,0 +1,114 @@
+"""Server-sent events of a stream that is relayed: complete ones are parsed, and no byte of how they were sent is lost.
+
+Source: WHATWG HTML, "Server-sent events" (§9.2.6, interpreting an event stream). Lines end in CRLF, LF, or CR, in any
+mixture; a blank line ends an event; lines that begin with a colon are comments. Libraries for it return the parsed
+fields alone, so a relay could not pass on what it received.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+_LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
+_EVENT = re.compile(rb"(?s).*?" + _LINE_END + _LINE_END)
+_COMMENT = re.compile(rb"(?::[^\r\n]*" + _LINE_END + rb")+")
+_BLANK = (b"\n\n", b"\n\r", b"\r\r")
+"""Pairs of which one is in every blank line."""
+_BOM = b"\xef\xbb\xbf"
+
+
+class StreamEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event, or comments between events."""
+
+    raw: bytes
+    """As it was sent, with its blank line."""
+    kind: bytes
+    """Its `event` field."""
+    data: bytes | None
+    """Its `data` fields, joined by line feeds; None: it has none, so no client is notified of it."""
+
+    def with_data(self, data: bytes) -> bytes:
+        """Return the event as it was sent, with other data, which has no line end."""
+        lines, is_first = [], True
+        for line in self.raw.splitlines(keepends=True):
+            if not _is_data(line):
+                lines.append(line)
+            elif is_first:
+                content = line.rstrip(b"\r\n")
+                lines.append(b"data: " + data + line[len(content) :])
+                is_first = False
+        return b"".join(lines)
+
+
+class EventCutter:
+    """Cuts a stream, however it is split into chunks, after its events. Mutable: the bytes of the unfinished event."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._rest)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return all complete events, and comments, that have not been returned yet."""
+        if not self._rest:
+            cut = _last_cut(chunk, 0)
+            self._rest += chunk[cut:]
+            return chunk[:cut]
+        searched = len(self._rest) - 1
+        self._rest += chunk
+        cut = _last_cut(self._rest, searched)
+        whole = bytes(self._rest[:cut])
+        del self._rest[:cut]
+        return whole
+
+    def copy(self) -> bytes:
+        """Return the unfinished event."""
+        return bytes(self._rest)
+
+    def rest(self) -> bytes:
+        """Return, and forget, the unfinished event."""
+        rest = bytes(self._rest)
+        self._rest.clear()
+        return rest
+
+
+def events_in(whole: bytes) -> Iterator[StreamEvent]:
+    """Yield the events of bytes that an EventCutter returned."""
+    begin = 0
+    while begin < len(whole):
+        # A comment needs no blank line: a keep-alive is complete as soon as its line is.
+        match = _COMMENT.match(whole, begin) or _EVENT.match(whole, begin)
+        end = match.end() if match is not None else len(whole)
+        yield _parsed(whole[begin:end])
+        begin = end
+
+
+def _last_cut(data: bytes | bytearray, searched: int) -> int:
+    """Return the end of the last complete event; `searched`: no event ends before that byte."""
+    begin = max(0, searched)
+    cut = max(data.rfind(pair, begin) for pair in _BLANK) + 2
+    if cut < 2:
+        cut = 0
+    elif data[cut - 1 : cut + 1] == b"\r\n":
+        cut += 1
+    comment = _COMMENT.match(data, cut)
+    return comment.end() if comment is not None else cut
+
+
+def _parsed(raw: bytes) -> StreamEvent:
+    kind, data = b"", list[bytes]()
+    for line in raw.removeprefix(_BOM).splitlines():
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            kind = value.removeprefix(b" ")
+    return StreamEvent(raw, kind, b"\n".join(data) if data else None)
+
+
+def _is_data(line: bytes) -> bool:
+    return line.removeprefix(_BOM).partition(b":")[0].rstrip(b"\r\n") == b"data"
