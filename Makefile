@@ -23,7 +23,7 @@ marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-sessions clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-slow soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ soak-regions: setup ## cut, stall, and reset links between three regions and kil
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.regions.soak --seconds 60 --seed $$seed --json var/bench/region_soak-$$seed.json || failed=1; \
 	done; exit $$failed
+
+soak-slow: setup ## serve through engines that are slow, and dead ones among them, under a virtual clock in 20 seeds
+	@SLOW_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/soaks/test_slow_engines.py
 
 soak-sessions: ## repeat the session simulations of all systems and seeds (20 minutes), and fail if a committed figure differs
 	@$(PYTHON) -m bench.evidence --measure session_loads session_limits session_agents session_priorities

@@ -25,7 +25,7 @@ from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import TLS as PEER_TLS
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
-from gateway.base.settings import GatewaySettings
+from gateway.base.settings import ANSWER_LIMIT_S, HANG_LIMIT_S, PROBE_TIMEOUT_S, EngineLimits, GatewaySettings
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
@@ -46,7 +46,18 @@ from kvstore.transfer.tls import IncompleteTlsError
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
-_NUMBERS = {_DECISIONS: "50", _DRAIN: str(DRAIN_S)}
+_PROBE, _HANG, _ANSWER = "SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S"
+_COMMENT = "SWITCHYARD_STREAM_COMMENT_S"
+_NUMBERS = {
+    _DECISIONS: 50,
+    _DRAIN: DRAIN_S,
+    _PROBE: PROBE_TIMEOUT_S,
+    _HANG: HANG_LIMIT_S,
+    _ANSWER: ANSWER_LIMIT_S,
+    _COMMENT: 0,
+}
+_FROM_ONE = (_PROBE, _HANG, _ANSWER)
+"""Of these, 0 would end every request."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -125,10 +136,11 @@ def main() -> int:
         return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
     if not secret:
         return _reject(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
-    numbers = {name: os.environ.get(name, "") or default for name, default in _NUMBERS.items()}
+    numbers = {name: os.environ.get(name, "") or str(default) for name, default in _NUMBERS.items()}
     for name, given in numbers.items():
-        if not given.isascii() or not given.isdecimal() or len(given) > 6:
-            return _reject(f"{name}={given!r} is no whole number from 0 to 999999.")
+        least = int(name in _FROM_ONE)
+        if not given.isascii() or not given.isdecimal() or len(given) > 6 or int(given) < least:
+            return _reject(f"{name}={given!r} is no whole number from {least} to 999999.")
     source = f"{FLEET_KEY}_FILE"
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
@@ -159,6 +171,12 @@ def main() -> int:
                 call_graph=call_graph,
                 decisions_kept_per_s=float(numbers[_DECISIONS]),
                 recording=recorded,
+                stream_comment_s=float(numbers[_COMMENT]),
+                limits=EngineLimits(
+                    probe_timeout_s=float(numbers[_PROBE]),
+                    hang_limit_s=float(numbers[_HANG]),
+                    answer_limit_s=float(numbers[_ANSWER]),
+                ),
             ),
             edge=EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None,
             host=options.host,

@@ -88,7 +88,8 @@ class AppSettings:
     """Settings of the app beyond the gateway itself. Without a scrape token, /metrics answers loopback only."""
 
     scrape_token: str = field(default="", repr=False)
-    relay: RelaySettings = field(default_factory=RelaySettings)
+    relay: RelaySettings | None = None
+    """None: as the gateway's limits say."""
     tracing: Tracing | None = None
     """What traces proxied requests; None: nobody."""
 

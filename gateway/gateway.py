@@ -32,6 +32,7 @@ from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.contracts.wire import UnreadableMessageError
+from gateway.engines.engine_session import engine_session
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
 from gateway.kv_nodes.kv_nodes import KvNodes
@@ -128,7 +129,7 @@ class Gateway:
         self._saved = asyncio.Event()
         self._share()
         self._affinity = AffinitySampler(bus, self.pools.values)
-        self._health = HealthWatch(self.pools.values, self.lag, stall_s=settings.breaker.stall_s)
+        self._health = HealthWatch(self.pools.values, self.lag, settings)
         self._sampler = self._make_sampler(bus)
 
     def _share(self) -> None:
@@ -171,7 +172,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
-        self.session = _make_session(self.settings)
+        self.session = engine_session(keepalive_s=_IDLE_S, connect_s=self.settings.connect_timeout_s)
         self._context = zmq.asyncio.Context()
         stored = await asyncio.to_thread(self._store.load, time.time())
         self._served_version = stored.version if stored is not None else 0
@@ -432,15 +433,3 @@ class Gateway:
                     reason=error.strerror or type(error).__name__,
                     remedy="make the state directory writable; serving goes on",
                 )
-
-
-def _make_session(settings: GatewaySettings) -> aiohttp.ClientSession:
-    """Return a session without limit of connections, cookies, proxies of the environment or decompression."""
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=_IDLE_S)
-    return aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-    )

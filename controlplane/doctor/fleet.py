@@ -242,6 +242,30 @@ def _ago(age: timedelta) -> str:
 FRESH_S = 5.0
 
 
+def rotation(installation: Installation) -> list[Finding]:
+    """Name the engines that gateways keep out of rotation, or that serve degraded, with the reasons."""
+    sample = fleet_samples().latest
+    fresh = sample is not None and abs(installation.now.timestamp() - sample.at) <= FRESH_S
+    return out_of_rotation(sample) if sample is not None and fresh else []
+
+
+def out_of_rotation(sample: FleetSample) -> list[Finding]:
+    """Return what a sample of all gateways says of engines that do not serve as usual."""
+    found = []
+    for states, one, many in _TROUBLES:
+        told = [f"{each.name} ({each.reason})" for each in sample.engines if each.state in states]
+        if told:
+            found.append(warning(f"{count(len(told), one, many)}: {some_names(told, _NAMED)}.", _TROUBLE_REMEDY))
+    return found or [ok(f"Gateways send requests to {count(len(sample.engines), 'engine')}.")]
+
+
+_TROUBLES = (
+    (("lost", "quarantined"), "engine gets no new work", "engines get no new work"),
+    (("degraded",), "engine is degraded", "engines are degraded"),
+)
+_TROUBLE_REMEDY = "See “Engines and hits” in docs/troubleshooting.md."
+
+
 def queue_owners(installation: Installation) -> list[Finding]:
     """Ask which gateways decide alone, or know different owners; nothing where there is one gateway."""
     now = installation.now.timestamp()

@@ -24,6 +24,7 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
     "policies": fleet.policies,
     "tenants": fleet.tenants,
     "engines": fleet.engines,
+    "rotation": fleet.rotation,
     "KV nodes": fleet.kv_nodes,
     "snapshot": fleet.snapshot_age,
     "queue owners": fleet.queue_owners,

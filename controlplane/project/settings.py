@@ -17,6 +17,7 @@ from controlplane.platform.environment import BASE_DIR, env, state_directory
 from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
 from controlplane.project.json_log import logging_settings
 from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
+from gateway.base import settings as gateway_settings
 from gateway.bus.redis_scripts import installation_prefix
 from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
@@ -38,6 +39,11 @@ PROCESSES = env.whole_number(
     at_least=1,
     at_most=1024,
 )
+_LIMIT_S = {"at_least": 1, "at_most": 999_999}
+PROBE_TIMEOUT_S = env.whole_number("SWITCHYARD_PROBE_TIMEOUT_S", default=gateway_settings.PROBE_TIMEOUT_S, **_LIMIT_S)
+HANG_LIMIT_S = env.whole_number("SWITCHYARD_HANG_LIMIT_S", default=gateway_settings.HANG_LIMIT_S, **_LIMIT_S)
+ANSWER_LIMIT_S = env.whole_number("SWITCHYARD_ANSWER_LIMIT_S", default=gateway_settings.ANSWER_LIMIT_S, **_LIMIT_S)
+STREAM_COMMENT_S = env.whole_number("SWITCHYARD_STREAM_COMMENT_S", default=0, at_least=0, at_most=999_999)
 DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------

@@ -8,6 +8,10 @@ from gateway.base.peer_settings import PeerSettings
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.advisories.call_graph import CallGraph
 
+PROBE_TIMEOUT_S, HANG_LIMIT_S, ANSWER_LIMIT_S = 5, 300, 3600
+"""Defaults of EngineLimits: a busy API server answers its probes within seconds; cold compilation takes minutes; and
+what takes an hour without many tokens to generate will not end by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
@@ -23,22 +27,28 @@ class BreakerSettings:
     throttle_s: float = 1.0
     """Pause of an engine that answers 429 or 503 without saying for how long."""
     throttle_max_s: float = 30.0
-    silent_reports: int = 3
-    """Consecutive probe reports that say unreachable or unhealthy, over at least `silent_span_s`."""
-    silent_span_s: float = 0.3
-    probe_outweighs_s: float = 1.0
-    """A healthy answer to the gateway's own probe outweighs bad reports of others this long."""
     failed_probes: int = 2
     """Consecutive failures of the gateway's own probes; a refused connection opens at once."""
     outlier_hold_s: float = 30.0
     """An engine that answers 5xx although /health is fine stays out this long, times its number of ejections."""
     outlier_hold_max_s: float = 300.0
     stall_s: float = 2.5
-    """An engine whose streams bring nothing for this long, beyond one and a half times its longest prefill, is out."""
-    stall_hold_s: float = 5.0
-    """It stays out for this long at least, times its number of ejections, and until it answers a request."""
+    """An engine whose streams bring nothing for this long, beyond one and a half times its longest prefill, gets no new
+    work while others move."""
     trial_s: float = 1.0
     """Half-open time after which a second healthy probe closes the breaker of an idle engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What an engine may take before it counts as dead, in seconds; what an engine has shown only makes them longer."""
+
+    probe_timeout_s: float = PROBE_TIMEOUT_S
+    """A probe without answer counts as silent after this time."""
+    hang_limit_s: float = HANG_LIMIT_S
+    """Requests leave an engine on which nothing has moved for this long."""
+    answer_limit_s: float = ANSWER_LIMIT_S
+    """An attempt may take this long in all, or longer by its `max_tokens`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +87,6 @@ class GatewaySettings:
     """A pool with queued requests looks at its router at least this often."""
     probe_interval_s: float = 0.5
     """Pause between the gateway's own probes of an engine that is suspect or out of rotation."""
-    probe_timeout_s: float = 1.0
     report_stale_s: float = 2.0
     """A report older than this says nothing about health; the gateway then probes by itself."""
     first_probe_s: float = 1.0
@@ -107,6 +116,8 @@ class GatewaySettings:
     """Decisions kept per second; beyond it a share of them, and all that missed their objective or failed."""
     recording: bool = True
     """The shape of every ended request goes there too."""
+    stream_comment_s: float = 0.0
+    """A client whose stream has not begun gets an SSE comment after each such time; 0: none."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     kv_access: NodeAccess = field(default_factory=NodeAccess)
@@ -117,5 +128,6 @@ class GatewaySettings:
     """By which agents' next requests are expected; None: by nothing."""
     engine_bearer: str = field(default="", repr=False)
     """Key of the engines whose pools have none of their own; sent where the snapshot says so."""
+    limits: EngineLimits = field(default_factory=EngineLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     events: EventSettings = field(default_factory=EventSettings)

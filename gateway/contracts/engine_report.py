@@ -21,7 +21,8 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool
     """False: `reason` says why."""
     reason: str
-    """Empty when healthy, else a sentence such as "connection refused" or "metrics are unreadable: …"."""
+    """A sentence such as "connection refused" or "metrics are unreadable: …", or of a healthy engine why /health is
+    late; else empty."""
     readable: bool = True
     """False: it answers, but its metrics cannot be read; such an engine still serves."""
     running: int | None = None

@@ -1,7 +1,8 @@
 """Whether the gateway sends work to one engine: closed, open with a reason, or half-open while it is tested.
 
-The gateway is the health authority for its own traffic. It acts at once on its own observations, and also counts probe
-reports, so that an engine that dies while idle is noticed. Nothing here reads a clock; `now` is monotonic seconds.
+The gateway is the health authority for its own traffic, and acts on its own observations alone. An engine that gets no
+new work is not lost for that: only its silence, a refused connection, or the hang limit says that nothing is to be
+expected of it (docs/decisions/0057-slow-is-not-dead.md). Nothing here reads a clock; `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ HTTP_4XX = "http_4xx"
 THROTTLED = "throttled"
 BROKEN_STREAM = "broken_stream"
 NO_PROGRESS = "no_progress"
-
-ANSWERING = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
-"""Causes of an engine that is out although something answers there."""
+START, SILENT, UNHEALTHY, PAUSED = "start", "silent", "unhealthy", "paused"
+"""Never answered; answers no probe; answers that it is not well; answers that it is paused."""
+SAME_PROCESS = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
+"""Causes of an engine that is out and was there all the time."""
 
 NOT_HEARD = "no answer yet since this gateway started"
 
@@ -38,7 +40,7 @@ _SENTENCES = {
 class Breaker:
     """One engine's breaker. It starts open until the engine's first answer.
 
-    Mutable state: `state`, `reason`, `since`, `lost`, the counts of consecutive failures, and the
+    Mutable state: `state`, `reason`, `since`, `cause`, `gone`, `hung`, the counts of consecutive failures, and the
     number of ejections that scales the next hold. `on_change` is called after each change of state,
     `on_doubt` after each failed request, so that a direct probe can follow at once.
     """
@@ -46,8 +48,12 @@ class Breaker:
     def __init__(self, settings: BreakerSettings, now: float) -> None:
         self.state = OPEN
         self.reason = NOT_HEARD
-        self.cause = "start"
-        """What opened it last: start, connect, timeout, http_5xx, http_4xx, throttled, no_progress or silent."""
+        self.cause = START
+        """What opened it last."""
+        self.gone = False
+        """Whether its last probe was refused, so that no process listens there."""
+        self.hung = False
+        """Whether it has stood still for its hang limit."""
         self.since = now
         self.heard = False
         """Whether the engine ever proved healthy."""
@@ -60,11 +66,7 @@ class Breaker:
         self.on_doubt: Callable[[], None] | None = None
         self._settings = settings
         self._counts = {CONNECT: 0, TIMEOUT: 0, HTTP_5XX: 0}
-        self._silent = 0
-        self._silent_since = now
-        self._span_s = settings.silent_span_s
         self._failed_probes = 0
-        self._proved_at = float("-inf")
         self._ejections = 0
         self._hold_until = now
 
@@ -75,13 +77,28 @@ class Breaker:
 
     @property
     def lost(self) -> bool:
-        """Whether it is out because nothing answers, as opposed to answering wrongly."""
-        return self.state == OPEN and self.cause not in ANSWERING
+        """Whether nothing is to be expected of it: no probe is answered, or it has stood still for the hang limit."""
+        return self.state == OPEN and (self.hung or self.cause in (START, SILENT))
+
+    @property
+    def away(self) -> bool:
+        """Whether it is out for a cause after which it may come back as another process."""
+        return self.state == OPEN and self.cause not in SAME_PROCESS
 
     @property
     def stalled(self) -> bool:
-        """Whether it is out because nothing came of its requests; only an answer to one brings it back."""
+        """Whether it is out because nothing came of its requests; only a sign of work brings it back."""
         return self.state == OPEN and self.cause == NO_PROGRESS
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is out because it says itself that it does nothing."""
+        return self.state == OPEN and self.cause == PAUSED
+
+    @property
+    def excusable(self) -> bool:
+        """Whether it may be alive, so that it gets work where no other engine is left."""
+        return self.heard and not self.gone and self.cause not in (PAUSED, THROTTLED)
 
     @property
     def outlier(self) -> bool:
@@ -96,7 +113,7 @@ class Breaker:
     @property
     def suspect(self) -> bool:
         """Whether anything failed since it last proved itself, so that a direct probe is due."""
-        return self.state != CLOSED or self._failed_probes > 0 or self._silent > 0 or any(self._counts.values())
+        return self.state != CLOSED or self._failed_probes > 0 or any(self._counts.values())
 
     def record_failure(self, kind: str, now: float, *, shared: bool = False) -> None:
         """Count a request that failed: connect, timeout, http_5xx or broken_stream; opens at the limit.
@@ -145,43 +162,45 @@ class Breaker:
             self._change(HALF_OPEN, f"on trial: {self.reason}, as by the other engines", now)
 
     def record_stall(self, reason: str, now: float) -> None:
-        """Take it out because nothing comes of what it was given; each time in a row for longer."""
+        """Give it no new work because nothing comes of what it was given; what runs there stays."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
 
+    def record_hang(self, reason: str, now: float) -> None:
+        """Expect nothing of it any more: it has stood still for its hang limit."""
+        if self.state != OPEN:
+            self._open(NO_PROGRESS, reason, now)
+        if not self.lost:
+            self.cause, self.hung = NO_PROGRESS, True
+            self._change(OPEN, reason, now)
+
     def record_success(self, now: float) -> None:
-        """Count a request that the engine answered; closes a half-open breaker."""
+        """Count a sign of work: closes a half-open breaker, and one that opened because no sign came."""
         self._reset_counts()
         self.contradicted = False
-        if self.state == HALF_OPEN:
+        disproved = self.state == OPEN and (self.cause == NO_PROGRESS or (self.cause == SILENT and not self.gone))
+        if self.state == HALF_OPEN or disproved:
             self._close(now)
 
-    def observe_report(self, serves: bool, reason: str, now: float) -> None:
-        """Take in a probe report: several bad ones in a row open, a good one can only end suspicion."""
-        if serves:
-            self._silent = 0
-            return
-        if self._silent == 0:
-            self._silent_since = now
-        self._silent += 1
-        enough = self._silent >= self._settings.silent_reports
-        contradicted = now - self._proved_at < self._settings.probe_outweighs_s
-        if self.state != OPEN and enough and not contradicted and now - self._silent_since >= self._span_s:
-            self._open("silent", reason or "no answer to probes", now)
+    def observe_probe(
+        self, serves: bool, reason: str, now: float, *, refused: bool = False, cause: str = SILENT
+    ) -> None:
+        """Take in the gateway's own health probe.
 
-    def observe_probe(self, serves: bool, reason: str, now: float, *, refused: bool = False) -> None:
-        """Take in the gateway's own health probe; it alone brings an engine back.
-
-        `refused`: the connection was refused or reset, which needs no second probe to be believed.
+        `refused`: the connection was refused, which needs no second probe to be believed. `cause`: what a failed one
+        means.
         """
+        self.gone = refused
         if serves:
             self._healthy_probe(now)
             return
         self._failed_probes += 1
+        certain = refused or self._failed_probes >= self._settings.failed_probes
         if self.state == OPEN:
-            self._keep_open(reason, now)
-        elif refused or self.state == HALF_OPEN or self._failed_probes >= self._settings.failed_probes:
-            self._open("silent", reason or "no answer to health probes", now)
+            if certain:
+                self._keep_open(cause, reason, now)
+        elif certain:
+            self._open(cause, reason or "no answer to health probes", now)
 
     def check(self) -> None:
         """Raise AssertionError unless state, reason and counts agree."""
@@ -193,13 +212,13 @@ class Breaker:
             raise AssertionError(f"{self.state} over a limit: {self._counts}")
         if self.state != OPEN and not self.heard:
             raise AssertionError("accepts work for an engine that was never heard")
-        if min(self._counts.values()) < 0 or self._silent < 0 or self._failed_probes < 0:
+        if min(self._counts.values()) < 0 or self._failed_probes < 0:
             raise AssertionError("a count is negative")
+        if self.hung and not self.lost:
+            raise AssertionError(f"{self.state} and hung")
 
     def _healthy_probe(self, now: float) -> None:
         self._failed_probes = 0
-        self._silent = 0
-        self._proved_at = now
         if self.state == OPEN and now >= self._hold_until:
             first = not self.heard
             self.heard = True
@@ -213,12 +232,15 @@ class Breaker:
         elif self.state == CLOSED:
             self._counts[CONNECT] = self._counts[TIMEOUT] = 0
 
-    def _keep_open(self, reason: str, now: float) -> None:
-        """Let the newest word of a dead engine stand as the reason; an outlier that died is lost from then on."""
+    def _keep_open(self, cause: str, reason: str, now: float) -> None:
+        """Let the newest answer stand as cause and reason; an outlier that died is lost from then on."""
+        before = self.lost
         self.reason = reason or self.reason
         if self.heard:
-            self.cause = "silent"
+            self.cause = cause
             self._hold_until = now
+        if self.lost != before:
+            self._change(OPEN, self.reason, now)
 
     def _limit(self, counter: str) -> int:
         limits = {
@@ -229,14 +251,13 @@ class Breaker:
         return limits[counter]
 
     def _open(self, cause: str, reason: str, now: float) -> None:
-        self.cause = cause
+        self.cause, self.hung = cause, False
         self.trips += 1
         self._hold_until = now
-        if cause in (HTTP_5XX, HTTP_4XX, NO_PROGRESS):
+        if cause in (HTTP_5XX, HTTP_4XX):
             long_well = self.state == CLOSED and now - self.since > self._settings.outlier_hold_max_s
             self._ejections = 1 if long_well else self._ejections + 1
-            term_s = self._settings.stall_hold_s if cause == NO_PROGRESS else self._settings.outlier_hold_s
-            hold_s = min(term_s * self._ejections, self._settings.outlier_hold_max_s)
+            hold_s = min(self._settings.outlier_hold_s * self._ejections, self._settings.outlier_hold_max_s)
             self._hold_until = now + hold_s
         self._reset_counts()
         self._change(OPEN, reason, now)
@@ -251,6 +272,7 @@ class Breaker:
 
     def _change(self, state: str, reason: str, now: float) -> None:
         self.state = state
+        self.hung = self.hung and state == OPEN
         self.reason = reason
         self.since = now
         if self.on_change is not None:

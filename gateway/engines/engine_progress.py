@@ -18,6 +18,12 @@ MAX_STANDING = 4096
 ANSWERS_JUDGED = 64
 ANSWERS_COUNT_S = 60.0
 """An engine is judged by its last answers of this time."""
+PREFILL_SHARE = 1.5
+"""So many times its longest prefill may an engine be silent, which decodes nothing meanwhile."""
+STARTS = 2.0
+"""So many times its longest start may an engine stand still, where that is more than the hang limit."""
+TPOT_WEIGHT = 1 / 8
+"""Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
 """A request that nobody ended within this time is no longer followed."""
 
@@ -45,6 +51,16 @@ class Watched(msgspec.Struct, frozen=True, gc=False):
     """First tokens, pieces and ends that were ever seen."""
     longest_prefill_s: float
     """The longest prefill there as the engine usually takes it; what comes in whole counts with its prompt."""
+    longest_start_s: float = 0.0
+    """The longest time from dispatch to first token that the engine has shown."""
+
+
+def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) -> float:
+    """Return how long an engine may stand still before nothing is to be expected of it.
+
+    `longest_start_s` is what it has shown, `prefill_s` the longest prefill that it has to do.
+    """
+    return max(at_least_s, STARTS * longest_start_s) + PREFILL_SHARE * prefill_s
 
 
 class EngineProgress:
@@ -63,6 +79,9 @@ class EngineProgress:
         """Failures in a row by the word of one tenant, for each such tenant."""
         self._standing: dict[str, _Standing] = {}
         self._speed = EngineSpeed()
+        self.longest_start_s = 0.0
+        self.tpot_s: float | None = None
+        """Moving mean of the seconds per output token; of answers in one piece, their prefill included."""
         self._answers: deque[tuple[float, bool]] = deque(maxlen=ANSWERS_JUDGED)
         """When the last requests had an answer, and whether it rejected them."""
 
@@ -103,6 +122,7 @@ class EngineProgress:
         standing.first_token_s = now
         if self._vouches(standing.dispatched_s, now):
             self._speed.first_token(now - standing.dispatched_s, standing.expected_s, now)
+            self.longest_start_s = max(self.longest_start_s, now - standing.dispatched_s)
 
     def streams(self, request_id: str) -> None:
         """Note that a request's answer comes piece by piece, so that a pause of it means something."""
@@ -116,12 +136,17 @@ class EngineProgress:
         if standing is not None:
             standing.whole = True
 
+    @property
+    def signs(self) -> int:
+        """First tokens, pieces and ends that were ever seen."""
+        return self.first_tokens + self.chunks
+
     def watched(self) -> Watched:
         """Return what tells whether the engine stands still."""
         streams = [each for each in self._standing.values() if each.streams]
         longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
-        return Watched(len(self._standing), len(streams), self.first_tokens + self.chunks, longest_s * usual)
+        return Watched(len(self._standing), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""
@@ -129,11 +154,15 @@ class EngineProgress:
         self.chunks += 1
         self._succeeded()
         standing = self._standing.pop(request_id, None)
-        if standing is None or standing.first_token_s is None or output_tokens is None or output_tokens < 2:
+        if standing is None or output_tokens is None or output_tokens < 2:
             return
-        if not self._vouches(standing.first_token_s, now):
+        begun_s = standing.dispatched_s if standing.first_token_s is None else standing.first_token_s
+        if not self._vouches(begun_s, now):
             return
-        self._speed.answered((now - standing.first_token_s) / (output_tokens - 1), now)
+        tpot_s = (now - begun_s) / (output_tokens - 1)
+        self.tpot_s = tpot_s if self.tpot_s is None else self.tpot_s + TPOT_WEIGHT * (tpot_s - self.tpot_s)
+        if standing.first_token_s is not None:
+            self._speed.answered(tpot_s, now)
 
     def rejected(self, now: float) -> None:
         """Note that the engine answered a request with 4xx."""

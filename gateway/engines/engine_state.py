@@ -22,7 +22,7 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
     if engine.breaker.state == OPEN:
         return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
     if engine.entry.desired_state == "draining":
-        return "draining", "drained by an operator, takes no new work"
+        return "draining", "drained, takes no new work"
     if engine.entry.health == QUARANTINED and not accepts:
         return QUARANTINED, engine.entry.health_reason
     if engine.entry.health != HEALTHY:
@@ -34,6 +34,8 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
 def _out_of_rotation(engine: LiveEngine, now: float) -> str:
     if engine.breaker.cause == THROTTLED:
         return "degraded"
+    if engine.breaker.stalled and not engine.breaker.hung:
+        return QUARANTINED
     if engine.breaker.heard:
         return "lost"
     if not engine.probed.is_set():
@@ -43,6 +45,5 @@ def _out_of_rotation(engine: LiveEngine, now: float) -> str:
 
 def _complaint(engine: LiveEngine, now: float) -> str:
     age_s = engine.report_age_s(now)
-    if engine.report is None or age_s is None or age_s > REPORT_COUNTS_S:
-        return ""
-    return "" if engine.report.healthy else engine.report.reason
+    reported = engine.report is not None and age_s is not None and age_s <= REPORT_COUNTS_S
+    return engine.report.reason if reported and engine.report is not None else engine.late

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import aiohttp
 
@@ -13,19 +13,23 @@ from gateway.base.loop_lag import LoopLag
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.snapshot import EngineEntry
-from gateway.engines.breaker import Breaker
+from gateway.engines.breaker import PAUSED, UNHEALTHY, Breaker
+from gateway.engines.health_probe import EngineAnswerError, EnginePausedError, EngineUnreachableError
 from gateway.engines.hit_words import verdict_words
 from gateway.engines.index_trust import HitWatch
-from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter, rank_header
+from gateway.engines.vllm_adapter import VllmAdapter, rank_header
 from gateway.events.event_ledger import BLIND, DEGRADED, WEIGHTS, Trust
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
 from gateway.traffic.past_moments import PastMoments
+from planning.facts.fleet_facts import known
 from routing.cost.cost_fit import FittedCost
 from routing.ledger.fleet_view import EngineFacts
 
 READY = "ready"
 
+COUNTED_S = 10.0
+"""Counters that were read longer ago say nothing of whether they move."""
 _SAME_PROCESS_S = 1.0
 """Two reported starts of a process closer than this are the same start."""
 _UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
@@ -49,7 +53,9 @@ class LiveEngine:
         settings: GatewaySettings,
         lag: LoopLag,
         now: float,
+        signs: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`signs`: how many signs of work this gateway has seen of the engine."""
         self.entry = entry
         self.incarnation = incarnation
         self.session = session
@@ -59,7 +65,7 @@ class LiveEngine:
             entry.url,
             served_model=served_model,
             bearer=self._bearer,
-            timeout_s=settings.probe_timeout_s,
+            timeout_s=settings.limits.probe_timeout_s,
             rank=entry.rank,
         )
         self.breaker = Breaker(settings.breaker, now)
@@ -75,10 +81,16 @@ class LiveEngine:
         """Whether engine health keeps it out, and others can do its work."""
         self.probed = asyncio.Event()
         """Set after the first direct probe, whatever it said."""
+        self.late = ""
+        """Why the gateway's own probe of it was late although it is alive, as a sentence; empty: it was not."""
         self.lag = lag
         self._settings = settings
         self._incarnated_at = now
         self._incarnated_unix = time.time()
+        self._signs = signs
+        self._counted: tuple[float, float] | None = None
+        """Tokens that the engine has counted, and the monotonic second when that was read."""
+        self._counters_wanted = False
         self._process_start: float | None = None
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
@@ -100,9 +112,14 @@ class LiveEngine:
                 return None  # and the next request asks again
         return self._bootstrap[1]
 
-    def look(self) -> None:
-        """Probe it now: something was seen that may concern it."""
+    def look(self, *, counters: bool = False) -> None:
+        """Probe it now: something was seen that may concern it; `counters`: read these, too."""
+        self._counters_wanted = self._counters_wanted or counters
         self._wake.set()
+
+    def counted(self, now: float) -> float | None:
+        """Return how many tokens the engine has counted; None where no reading of late tells."""
+        return self._counted[0] if self._counted is not None and now - self._counted[1] <= COUNTED_S else None
 
     @property
     def lost(self) -> bool:
@@ -111,8 +128,9 @@ class LiveEngine:
 
     @property
     def stuck(self) -> bool:
-        """Whether what it has not begun to answer should go elsewhere."""
-        return self.breaker.stalled or self.shunned
+        """Whether what it has not begun to answer should go elsewhere: it says itself that it does nothing."""
+        asleep = self.shunned and self.report is not None and self.report.asleep is True
+        return self.breaker.paused or asleep
 
     @property
     def trust(self) -> Trust:
@@ -158,8 +176,10 @@ class LiveEngine:
         self.report_times.note(self.report_at)
         if age_s > self._settings.report_stale_s:
             return False
-        self.breaker.observe_report(report.serves, report.reason, now)
+        if report.full:
+            self._count(report.prompt_tokens_total, report.generated_tokens_total, self.report_at)
         if not report.serves:
+            # What others cannot reach, or hold to be sick, is asked directly; their word alone takes nothing out.
             self._wake.set()
         return self._is_new_process(report.process_start)
 
@@ -212,20 +232,40 @@ class LiveEngine:
 
     async def _probe(self) -> None:
         self._wake.clear()
-        begun_s = time.monotonic()
+        begun_s, signs = time.monotonic(), self._signs()
+        self.late = ""
         try:
-            await self.adapter.health()
+            self.late = await self.adapter.probe()
         except EngineUnreachableError as error:
-            if error.timed_out and not self.lag.vouches(begun_s, time.monotonic()):
+            now = time.monotonic()
+            if error.timed_out and not self.lag.vouches(begun_s, now):
                 # The answer may lie unread. The engine is asked again, since nothing was learned.
                 self._wake.set()
-                return
-            self.breaker.observe_probe(False, str(error), time.monotonic(), refused=error.refused)
+            elif error.timed_out and self._signs() != signs:
+                self.late = f"{error}, but requests are answered"
+            else:
+                self.breaker.observe_probe(False, str(error), now, refused=error.refused)
         except EngineAnswerError as error:
-            self.breaker.observe_probe(False, str(error), time.monotonic())
+            cause = PAUSED if isinstance(error, EnginePausedError) else UNHEALTHY
+            self.breaker.observe_probe(False, str(error), time.monotonic(), cause=cause)
         else:
+            if self._counters_wanted:
+                await self._read_counters()
             if not self.breaker.stalled or await self._generates():
                 self.breaker.observe_probe(True, "", time.monotonic())
+
+    async def _read_counters(self) -> None:
+        self._counters_wanted = False
+        try:
+            metrics = await self.adapter.full_metrics()
+        except (EngineUnreachableError, EngineAnswerError):
+            return
+        self._count(metrics.prompt_tokens_total, metrics.generated_tokens_total, time.monotonic())
+
+    def _count(self, prompt_tokens: float | None, generated_tokens: float | None, now: float) -> None:
+        told = [each for each in (known(prompt_tokens), known(generated_tokens)) if each is not None]
+        if told:
+            self._counted = sum(told), now
 
     async def _generates(self) -> bool:
         """Return whether the engine answers a request of one token; its word for its health is not enough here."""

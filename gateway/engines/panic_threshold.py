@@ -1,12 +1,10 @@
-"""Engines that stay in rotation although their answers are errors."""
+"""Engines that stay in rotation although their breakers are open."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
-if TYPE_CHECKING:
-    from gateway.engines.live_engine import LiveEngine
+from gateway.engines.live_engine import READY, LiveEngine
 
 _OUTLIER_SHARE = 0.1
 """At most this share of a pool, and at least one engine, is kept out for wrong answers alone."""
@@ -17,7 +15,8 @@ _CONTRADICTED_SHARE = 0.5
 def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
     """Return the ids of those that are excused: where many look wrong, the fault is rarely theirs.
 
-    So only the first few ejections count, those first that other engines contradict.
+    So only the first few ejections count, those first that other engines contradict. Where no engine is left to do a
+    role's work, all are excused that may be alive, whatever their breakers opened for.
     """
     ejected = sorted(
         (not engine.breaker.contradicted, engine.breaker.since, engine.entry.engine_id)
@@ -26,4 +25,14 @@ def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:
     )
     contradicted = sum(not uncontradicted for uncontradicted, _, _ in ejected)
     allowed = max(1, int(len(engines) * _OUTLIER_SHARE), min(contradicted, int(len(engines) * _CONTRADICTED_SHARE)))
-    return frozenset(engine_id for _, _, engine_id in ejected[allowed:])
+    excused = frozenset(engine_id for _, _, engine_id in ejected[allowed:])
+    ready = [engine for engine in engines if engine.entry.desired_state == READY]
+    return excused.union(*(_last_ones(role, ready, excused) for role in {engine.entry.role for engine in ready}))
+
+
+def _last_ones(role: str, ready: Sequence[LiveEngine], excused: frozenset[str]) -> frozenset[str]:
+    """Return the engines of a role that may be alive; none while one takes work that can do what they do."""
+    able = [each for each in ready if each.entry.role in (role, "mixed")]
+    if any(each.breaker.accepts or each.entry.engine_id in excused for each in able):
+        return frozenset()
+    return frozenset(each.entry.engine_id for each in able if each.breaker.excusable)

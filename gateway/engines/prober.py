@@ -18,11 +18,14 @@ import aiohttp
 from gateway.base.engine_api_keys import engine_key
 from gateway.base.event_log import log_event
 from gateway.base.loop_lag import LoopLag
+from gateway.base.settings import PROBE_TIMEOUT_S
 from gateway.bus.bus import Bus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.engine_metrics import EngineMetrics
-from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+from gateway.engines.engine_session import engine_session
+from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.engines.vllm_adapter import VllmAdapter
 
 MAX_CONCURRENT_READS = 64
 EngineKey = tuple[str, str, str, int | None]
@@ -32,6 +35,8 @@ RECONCILE_S = 0.5
 SILENT_READS = 10
 """After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
 SILENT_INTERVAL_S = 0.5
+_IDLE_S = 30.0
+"""A connection to an engine that nothing was read from for this long is closed."""
 _jitter = random.Random()
 WAITING_EVERY = 4
 """One light read in so many asks what waits in the engine and how full its memory is, which costs it more."""
@@ -44,7 +49,7 @@ async def probe_engines(
     *,
     light_interval_s: float = 0.1,
     full_interval_s: float = 2.0,
-    timeout_s: float = 1.0,
+    timeout_s: float = PROBE_TIMEOUT_S,
     bearer: str = "",
     shard: int = 0,
     fence: int = 0,
@@ -54,10 +59,7 @@ async def probe_engines(
     `get_targets` is called twice a second on the loop and must not block. Reports carry `shard` and `fence`.
     `bearer` is the fleet's key, for engines whose pools have none of their own.
     """
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
-    async with aiohttp.ClientSession(
-        connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-    ) as session:
+    async with engine_session(keepalive_s=_IDLE_S) as session:
         lag = LoopLag()
         prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer, (shard, fence), lag)
         ticking = asyncio.create_task(lag.run(), name="lag of the prober")
@@ -169,11 +171,13 @@ class _Watched:
     async def light(self) -> EngineReport | None:
         """Read the load only; health and metrics stay as the last full read left them. None: nothing was learned."""
         self._lights += 1
-        begun_s = time.monotonic()
         try:
             load = await self._adapter.load(with_waiting=self._lights % WAITING_EVERY == 0)
         except EngineUnreachableError as error:
-            return None if self._was_away(error, begun_s) else self._unreachable(str(error))
+            if error.timed_out:
+                # A busy API server may answer its other paths.
+                return await self.full()
+            return self._unreachable(str(error))
         except EngineAnswerError as error:
             self.silent = 0
             return self._report((False, error.status is not None, str(error)))
@@ -184,7 +188,7 @@ class _Watched:
         """Ask for health and read all metrics. None: nothing was learned."""
         begun_s = time.monotonic()
         try:
-            await self._adapter.health()
+            late = await self._adapter.probe()
         except EngineUnreachableError as error:
             return None if self._was_away(error, begun_s) else self._unreachable(str(error))
         except EngineAnswerError as error:
@@ -194,7 +198,7 @@ class _Watched:
         self.silent = 0
         try:
             self._metrics = await self._adapter.full_metrics()
-            self._verdict = (True, True, "")
+            self._verdict = (True, True, late)
         except (EngineAnswerError, EngineUnreachableError) as error:
             if self._was_away(error, begun_s):
                 return None

@@ -1,74 +1,157 @@
-"""Notices engines that take requests and bring nothing, by the streams that this gateway has there.
+"""Notices engines that take requests and bring nothing, by this gateway's requests and the engines' own counters.
 
-A single stalled stream: gateway/proxy/progress_guard.py.
+Standing still is a suspicion at first: an engine that compiles, builds a grammar or encodes images looks the same
+(docs/decisions/0057-slow-is-not-dead.md). A single stalled attempt: gateway/proxy/progress_guard.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+from typing import Literal
 
-from gateway.engines.engine_progress import Watched
+import msgspec
+
+from gateway.engines.engine_progress import PREFILL_SHARE, Watched, hang_limit_s
 from routing.values.counted import count
 
 LONGEST_STEP_S = 1.0
 """More does not pass between two looks: when this process stood still itself, that says nothing of the engines."""
-PREFILL_SHARE = 1.5
-"""So many times its longest prefill may an engine be silent, which decodes nothing meanwhile."""
 OTHERS_WORK = 2.0
 """So many times as long where it holds requests of others, whose prefills are not known here."""
+DISPROVED = 2.0
+"""So many times as long as before after a suspicion that the engine has disproved by a trial."""
+
+Verdict = Literal["late", "suspected", "hung"]
+LATE: Verdict = "late"
+SUSPECTED: Verdict = "suspected"
+HUNG: Verdict = "hung"
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One engine at the moment of a look."""
+
+    work: Watched
+    role: str = "mixed"
+    holds: int | None = None
+    """Requests that it reports; None: unknown."""
+    counted: float | None = None
+    """Tokens that it has counted, as its metrics reported lately; None: unknown."""
+    accepts: bool = True
+    suspected: bool = False
+    """It is out for standing still."""
+
+
+class Stall(msgspec.Struct, frozen=True, gc=False):
+    """One engine that stands still. late: its counters should be read. suspected: it should get no new work.
+    hung: nothing is to be expected of it."""
+
+    engine_id: str
+    verdict: Verdict
+    reason: str
+
+
+class _Silence(msgspec.Struct, gc=False):
+    """What was last seen of one engine. Mutable: each look brings it up to date."""
+
+    signs: int
+    counted: float | None
+    still_s: float = 0.0
+    """Without a sign although it has work."""
+    since_sign_s: float = inf
+    """The same, with or without work."""
+    patience: float = 1.0
+    """So many times its limit passes before it is suspected."""
+    suspected: bool = False
 
 
 class StallWatch:
-    """One pool's engines. Mutable state: each one's last count of signs and seconds without one, and the last look.
+    """One pool's engines. Mutable state: what was last seen of each, and the last look.
 
-    An engine alone, or with half of the pool out already, is left in: others could not do its work.
+    An engine is suspected only while another one of its role moves, and half of the pool at most: others could not do
+    its work.
     """
 
-    def __init__(self, stall_s: float, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
-        """`vouches`: whether this process was there to hear the engines between two moments."""
+    def __init__(
+        self,
+        stall_s: float,
+        hang_s: float,
+        vouches: Callable[[float, float], bool] = lambda _since_s, _now: True,
+    ) -> None:
+        """`vouches`: whether this process was there to receive what engines sent between two moments."""
         self._stall_s = stall_s
+        self._hang_s = hang_s
         self._vouches = vouches
-        self._silent: dict[str, tuple[int, float]] = {}
+        self._silences: dict[str, _Silence] = {}
         self._looked_at: float | None = None
 
-    def look(
-        self,
-        watched: Mapping[str, Watched],
-        said: Mapping[str, int | None],
-        accepting: Collection[str],
-        out: Collection[str],
-        now: float,
-    ) -> Iterator[tuple[str, str]]:
-        """Yield engines that stand still, with the reason, the longest silent first.
+    def moves(self, engine_id: str) -> bool:
+        """Return whether the last look has seen a sign of the engine."""
+        silence = self._silences.get(engine_id)
+        return silence is not None and silence.since_sign_s == 0.0
 
-        `said`: the requests that each says it holds. `accepting` take work now, `out` are out for standing still.
-        """
-        self._listen(watched, accepting, now)
-        room = len(watched) // 2 - len(out)
-        left = len(set(accepting))
-        for engine_id in sorted(self._silent, key=lambda each: (-self._silent[each][1], each)):
-            facts, silent_s = watched[engine_id], self._silent[engine_id][1]
-            if engine_id not in accepting or silent_s < self._limit_s(facts, said.get(engine_id)):
+    def look(self, engines: Mapping[str, Seen], now: float) -> Iterator[Stall]:
+        """Yield engines that stand still, the longest silent first."""
+        self._update(engines, now)
+        room = len(engines) // 2 - sum(seen.suspected for seen in engines.values())
+        left = sum(seen.accepts for seen in engines.values())
+        for engine_id in sorted(self._silences, key=lambda each: (-self._silences[each].still_s, each)):
+            seen, silence = engines[engine_id], self._silences[engine_id]
+            still_s, what = silence.still_s, _in_words(seen.work, silence.still_s)
+            hang_s = hang_limit_s(self._hang_s, seen.work.longest_start_s, seen.work.longest_prefill_s)
+            if still_s >= hang_s:
+                yield Stall(engine_id, HUNG, f"{what}, which is the hang limit")
                 continue
-            if room < 1 or left < 2:
-                return
-            room, left = room - 1, left - 1
-            streams = count(facts.streams, "stream has", "streams have")
-            yield engine_id, f"{streams} produced nothing for {silent_s:.1f} s"
+            limit_s = self._limit_s(seen)
+            if still_s < max(limit_s, min(silence.patience * limit_s, hang_s / 2)):
+                continue
+            yield Stall(engine_id, LATE, what)
+            may = seen.accepts and seen.work.streams > 0 and room > 0 and left > 1
+            if may and self._others_move(engines, engine_id, still_s):
+                room, left, silence.suspected = room - 1, left - 1, True
+                yield Stall(engine_id, SUSPECTED, f"suspected: {what}, while others moved")
 
-    def _listen(self, watched: Mapping[str, Watched], accepting: Collection[str], now: float) -> None:
+    def _update(self, engines: Mapping[str, Seen], now: float) -> None:
         step_s, since_s = 0.0, self._looked_at
         if since_s is not None and self._vouches(since_s, now):
             step_s = min(now - since_s, LONGEST_STEP_S)
         self._looked_at = now
-        heard = {}
-        for engine_id, facts in watched.items():
-            signs, silent_s = self._silent.get(engine_id, (facts.signs, 0.0))
-            # What an engine that is out has begun may take its time: it is judged anew from its return on.
-            quiet = engine_id in accepting and facts.streams > 0 and facts.signs == signs
-            heard[engine_id] = (facts.signs, silent_s + step_s if quiet else 0.0)
-        self._silent = heard
+        known, self._silences = self._silences, {}
+        for engine_id, seen in engines.items():
+            silence = known.get(engine_id) or _Silence(seen.work.signs, seen.counted)
+            self._silences[engine_id] = _after(silence, seen, step_s)
 
-    def _limit_s(self, facts: Watched, said: int | None) -> float:
-        limit_s = self._stall_s + PREFILL_SHARE * facts.longest_prefill_s
-        return limit_s * (OTHERS_WORK if said is not None and said > facts.standing else 1.0)
+    def _others_move(self, engines: Mapping[str, Seen], engine_id: str, still_s: float) -> bool:
+        """Return whether another engine of its role has shown a sign since this one stands still."""
+        role = engines[engine_id].role
+        return any(
+            other.since_sign_s < still_s and engines[name].role == role
+            for name, other in self._silences.items()
+            if name != engine_id
+        )
+
+    def _limit_s(self, seen: Seen) -> float:
+        limit_s = self._stall_s + PREFILL_SHARE * seen.work.longest_prefill_s
+        return limit_s * (OTHERS_WORK if seen.holds is not None and seen.holds > seen.work.standing else 1.0)
+
+
+def _after(silence: _Silence, seen: Seen, step_s: float) -> _Silence:
+    """Return what is known after a step of so many seconds."""
+    counts = None not in (seen.counted, silence.counted) and seen.counted != silence.counted
+    signs = seen.work.signs != silence.signs
+    disproved = silence.suspected and not seen.suspected and not signs
+    judged = seen.work.streams > 0 or (seen.work.standing > 0 and seen.counted is not None)
+    return _Silence(
+        seen.work.signs,
+        seen.counted if seen.counted is not None else silence.counted,
+        0.0 if signs or counts or disproved or not judged else silence.still_s + step_s,
+        0.0 if signs or counts else silence.since_sign_s + step_s,
+        1.0 if signs else silence.patience * (DISPROVED if disproved else 1.0),
+        seen.suspected,
+    )
+
+
+def _in_words(work: Watched, still_s: float) -> str:
+    if work.streams:
+        return f"{count(work.streams, 'stream has', 'streams have')} produced nothing for {still_s:.1f} s"
+    return f"{count(work.standing, 'request has', 'requests have')} moved no counter for {still_s:.1f} s"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from array import array
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,6 +25,13 @@ from gateway.engines.engine_metrics import (
     UnreadableMetricsError,
     parse_engine_metrics,
     scan_load,
+)
+from gateway.engines.health_probe import (
+    EngineAnswerError,
+    EnginePausedError,
+    EngineUnreachableError,
+    Patience,
+    probe,
 )
 from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
 from routing.values.prepared_struct import prepared
@@ -45,23 +53,6 @@ Wanted = TypeVar("Wanted")
 def rank_header(rank: int | None) -> dict[str, str]:
     """Return the header by which vLLM takes a request to one of its data-parallel ranks."""
     return {} if rank is None else {"X-data-parallel-rank": str(rank)}
-
-
-class EngineUnreachableError(Exception):
-    """No HTTP answer came. `refused`: no process listens there, so a second probe is not needed."""
-
-    def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
-        self.timed_out = timed_out
-
-
-class EngineAnswerError(Exception):
-    """The answer was unusable; `status` if it was an HTTP status other than 200."""
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class LightLoad(msgspec.Struct, frozen=True, gc=False):
@@ -125,7 +116,8 @@ class VllmAdapter:
     """One engine's HTTP surface, or that of one of its data-parallel ranks.
 
     `session` is shared and must not decompress answers by itself. `plain`: reads go over a connection of their own at
-    little cost, one at a time, as a prober makes them; `close` ends it.
+    little cost, one at a time, as a prober makes them; `close` ends it. Mutable state: which paths the engine lacks,
+    and how long reads wait for it.
     """
 
     def __init__(
@@ -147,7 +139,7 @@ class VllmAdapter:
             self._headers["Authorization"] = f"Bearer {bearer}"
         self._headers.update(rank_header(rank))
         self._rank = rank
-        self._timeout_s = timeout_s
+        self._patience = Patience(timeout_s)
         self._load_path_missing = rank is not None  # it tells of all ranks together
         self._loads_path_missing = False
         self._pause_path_missing = False
@@ -194,13 +186,29 @@ class VllmAdapter:
         except UnreadableMetricsError as error:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
+    async def probe(self) -> str:
+        """Return why /health is late, or nothing; raises as `health` does, but /metrics must be silent, too."""
+        return await probe(self.health, self._silence, self._patience)
+
+    async def _silence(self, timeout_s: float) -> EngineUnreachableError | None:
+        """Return why /metrics is not answered; None where it is, whatever the answer."""
+        try:
+            await self._request("GET", "/metrics", "metrics", limit=MAX_BYTES, timeout_s=timeout_s)
+        except EngineUnreachableError as error:
+            return error
+        except EngineAnswerError:
+            return None
+        return None
+
     async def health(self) -> None:
         """Return if the engine says that it is well; raises with the reason otherwise.
 
         A paused or sleeping engine answers /health all the same, so it is asked for that too, where it can be
         paused at all.
         """
+        asked_s = monotonic()
         await self._get("/health", "health")
+        self._patience.note(monotonic() - asked_s)
         if self._pause_path_missing:
             return
         try:
@@ -215,7 +223,7 @@ class VllmAdapter:
             # Its core answers this between two steps, and a long prefill is one step; /health has just answered.
             return
         if paused:
-            raise EngineAnswerError("it is paused")
+            raise EnginePausedError("it is paused")
 
     async def generate_one(self) -> None:
         """Return once the engine has answered a request of one token; raises with the reason otherwise."""
@@ -312,13 +320,14 @@ class VllmAdapter:
                 # An engine that chunks or compresses its answers does so again: the full client reads it from now on.
                 self._plain.close()
                 self._plain = None
-        return await self._request("GET", path, what, limit=limit, timeout_s=self._timeout_s, types=types)
+        return await self._request("GET", path, what, limit=limit, timeout_s=self._patience.seconds, types=types)
 
     async def _get_plainly(self, plain: PlainGet, path: str, what: str, limit: int, types: tuple[str, ...]) -> bytes:
+        timeout_s = self._patience.seconds
         try:
-            answer = await plain.get(path, limit=limit, timeout_s=self._timeout_s)
+            answer = await plain.get(path, limit=limit, timeout_s=timeout_s)
         except TimeoutError:
-            raise EngineUnreachableError(f"{what} timed out after {self._timeout_s:g} s", timed_out=True) from None
+            raise EngineUnreachableError(f"{what} timed out after {timeout_s:g} s", timed_out=True) from None
         except TooLongError:
             raise EngineAnswerError(f"{what} answered more than {limit} bytes") from None
         except OSError as error:

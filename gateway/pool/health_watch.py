@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 from gateway.base.event_log import log_event
 from gateway.engines.health_verdict import PROBATION, sated
 from gateway.engines.hit_pattern import PoolKeys
-from gateway.engines.stall_detector import StallWatch
+from gateway.engines.stall_detector import HUNG, SUSPECTED, Seen, StallWatch
 
 if TYPE_CHECKING:
     from gateway.base.loop_lag import LoopLag
+    from gateway.base.settings import GatewaySettings
+    from gateway.engines.live_engine import LiveEngine
     from gateway.pool.live_pool import LivePool
 
 
 class HealthWatch:
     """Checks all pools. Mutable: one stall watch per pool."""
 
-    def __init__(self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, *, stall_s: float) -> None:
+    def __init__(self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, settings: GatewaySettings) -> None:
         self._pools = pools
         self._lag = lag
-        self._stall_s = stall_s
+        self._limits_s = settings.breaker.stall_s, settings.limits.hang_limit_s
         self._stalls: dict[LivePool, StallWatch] = {}
 
     def look(self) -> None:
@@ -32,23 +34,41 @@ class HealthWatch:
         self._stalls = {}
         for pool in self._pools():
             pool.rebalancing.look(unix)
-            watch = self._stalls[pool] = stalls.get(pool) or StallWatch(self._stall_s, self._lag.vouches)
+            watch = self._stalls[pool] = stalls.get(pool) or StallWatch(*self._limits_s, self._lag.vouches)
             # Observed streams are told of when they are over, so they seem to stand still.
             if not pool.observes:
-                eject_stalled(pool, watch, now)
+                judge_progress(pool, watch, now)
             if pool.sated or any(engine.entry.health == PROBATION for engine in pool.engines.values()):
                 slow_start(pool, {load.engine_id: load.running for load in pool.router.loads(now)}, unix)
             judge_hits(pool, now)
 
 
-def eject_stalled(pool: LivePool, watch: StallWatch, now: float) -> None:
-    """Take engines out whose streams bring nothing."""
+def judge_progress(pool: LivePool, watch: StallWatch, now: float) -> None:
+    """Give engines no new work that stand still, expect nothing of those that did so for long, and trust what moves."""
     engines = pool.engines
-    watched = {engine_id: pool.progress.engine(engine_id).watched() for engine_id in engines}
-    said = {engine_id: each.running_now(now) for engine_id, each in engines.items()}
-    out = {engine_id for engine_id, each in engines.items() if each.breaker.stalled}
-    for engine_id, reason in watch.look(watched, said, pool.accepting, out, now):
-        engines[engine_id].breaker.record_stall(reason, now)
+    for stall in watch.look({name: _seen(pool, engine, now) for name, engine in engines.items()}, now):
+        engine = engines[stall.engine_id]
+        if stall.verdict == HUNG:
+            engine.breaker.record_hang(stall.reason, now)
+        elif stall.verdict == SUSPECTED:
+            engine.breaker.record_stall(stall.reason, now)
+        else:
+            engine.look(counters=True)
+    for name, engine in engines.items():
+        if engine.breaker.stalled and watch.moves(name):
+            engine.breaker.record_success(now)
+
+
+def _seen(pool: LivePool, engine: LiveEngine, now: float) -> Seen:
+    entry = engine.entry
+    return Seen(
+        work=pool.progress.engine(entry.engine_id).watched(),
+        role=entry.role,
+        holds=engine.running_now(now),
+        counted=engine.counted(now),
+        accepts=pool.accepts(entry.engine_id),
+        suspected=engine.breaker.stalled,
+    )
 
 
 def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:

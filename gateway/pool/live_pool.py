@@ -291,6 +291,7 @@ class LivePool:
             settings=self._settings,
             lag=self.lag,
             now=now,
+            signs=lambda: self.progress.engine(engine_id).signs,
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
         if entry.rank is not None:
@@ -357,11 +358,12 @@ class LivePool:
         log_event("breaker", level=level, engine=engine_id, state=breaker.state, reason=breaker.reason)
         if breaker.state == OPEN:
             self._metrics.breaker_trips.inc(engine_id, breaker.cause)
-        if breaker.lost:
+        if breaker.away:
             self._lost_at.setdefault(engine_id, breaker.since)
-        elif breaker.state == HALF_OPEN:
+        elif breaker.accepts:
+            # What answers a request that it was given before is no new process.
             lost_at = self._lost_at.pop(engine_id, None)
-            if lost_at is not None and not engine.incarnated_since(lost_at):
+            if breaker.state == HALF_OPEN and lost_at is not None and not engine.incarnated_since(lost_at):
                 self._new_incarnation(engine, resync=True)
         self.refresh()
 

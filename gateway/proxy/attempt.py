@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
+from gateway.engines.engine_progress import hang_limit_s
 from gateway.engines.engine_rejection import Rejection
 from gateway.formats.engine_error import reason_in
 from gateway.formats.hit_figures import HitsUnreadableError, with_cached_tokens
 from gateway.http.http_exchange import Header
 from gateway.http.openai_error import ApiError
 from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.proxy.progress_guard import AnswerLimits
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
+    from gateway.pool.live_pool import LivePool
 
 HANDOFF = "handoff"
 """An engine that answered a prefill leg without handing anything over: no failure of the engine itself."""
@@ -24,17 +28,39 @@ RETRIED_FREELY = frozenset({CONNECT, NO_PROGRESS})
 """The engine is out of rotation at once, so going elsewhere adds no load to it and needs no budget."""
 
 
-class RelaySettings(msgspec.Struct, frozen=True):
-    """Times in seconds. `first_byte_s` covers the engine's own queue and prefill."""
+GENEROUS = 10.0
+"""So many times as long as expected may an answer take, where that is more than the limit of all answers."""
+ASSUMED_TPOT_S = 0.1
+"""Of an engine that has not shown any."""
 
+
+class RelaySettings(msgspec.Struct, frozen=True):
+    """Times in seconds. `answer_s` and `hang_s` are the least that EngineLimits allows."""
+
+    answer_s: float
+    hang_s: float
     connect_s: float = 2.0
-    first_byte_s: float = 300.0
-    prefill_leg_s: float = 300.0
-    """Until a prefill engine has answered; `decode_leg_s`: until its decode engine's first byte."""
-    decode_leg_s: float = 60.0
-    idle_s: float = 120.0
+    client_s: float = 120.0
+    """For a client to take a piece of its answer."""
     comment_s: float = 0.0
-    """A client whose stream has not begun gets a comment after each such time; 0: none."""
+    """GatewaySettings.stream_comment_s."""
+
+    def limits(
+        self, pool: LivePool, engine_id: str, request: ForwardedRequest, prefill_s: float = 0.0, *, leg: bool = False
+    ) -> AnswerLimits:
+        """Return how long an attempt may take; an engine that is at work takes less.
+
+        `leg`: its first byte comes from bounded work, as of a leg that prefills or receives a prompt.
+        """
+        progress, entry = pool.progress.engine(engine_id), pool.entry
+        hang_s = hang_limit_s(self.hang_s, progress.longest_start_s, prefill_s)
+        tokens = request.max_tokens or entry.max_prompt_tokens if request.endpoint.generates else 0
+        expected_s = max(prefill_s, progress.longest_start_s) + tokens * (progress.tpot_s or ASSUMED_TPOT_S)
+        return AnswerLimits(
+            whole_s=max(self.answer_s, GENEROUS * expected_s),
+            start_s=hang_s if leg else inf,
+            client_s=self.client_s,
+        )
 
 
 class PrefillEnd(msgspec.Struct, frozen=True):
@@ -57,7 +83,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
     engine: LiveEngine
     request: ForwardedRequest
-    first_byte_s: float
+    limits: AnswerLimits
     prefill_s: float = 0.0
     """How long the engine is expected to prefill."""
     partner: LiveEngine | None = None
@@ -83,9 +109,9 @@ class Attempt(msgspec.Struct, frozen=True):
         except HitsUnreadableError:
             raise self.failed(HTTP_5XX, status) from None
 
-    def failed(self, kind: str, status: int = 0, *, proves: bool = False) -> AttemptFailedError:
+    def failed(self, kind: str, status: int = 0, *, proves: bool = False, final: bool = False) -> AttemptFailedError:
         """Return the error that ends the try by this engine's fault."""
-        return AttemptFailedError(AttemptFailure(kind, self.engine.entry.engine_id, status, proves))
+        return AttemptFailedError(AttemptFailure(kind, self.engine.entry.engine_id, status, proves, final=final))
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
@@ -99,11 +125,14 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     """It speaks against the engine; a time-out does not where this process was away."""
     rejection: Rejection | None = None
     """What the engine answered, where that goes to the client if all engines answer likewise."""
+    final: bool = False
+    """No other engine may try: this one may have been at work until the end."""
 
     def as_error(self) -> ApiError:
         """Return the answer for the client if no other try is made."""
         if self.kind == TIMEOUT:
-            return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
+            remedy = "ask for fewer tokens" if self.final else "try again"
+            return ApiError(504, f"The engine did not answer in time; {remedy}.", "engine_timeout", retry_after_s=1.0)
         if self.kind == HANDOFF:
             return ApiError(502, "The engine did not hand over the prompt; try again.", "handoff_failed")
         if self.kind == THROTTLED:

@@ -52,8 +52,8 @@ class BootstrapHandoff:
         room = secrets.randbits(_ROOM_BITS)
         both = request.bootstrap_legs(urlsplit(first.entry.url).hostname or "", port, room)
         prefilling = asyncio.create_task(self._prefill(record, first, second, both[0]), name="prefill leg")
-        patience_s = self._settings.prefill_leg_s + self._settings.decode_leg_s
-        decode = Attempt(second, both[1], patience_s, partner=first, after=prefilling)
+        limits = self._settings.limits(record.pool, second.entry.engine_id, both[1])
+        decode = Attempt(second, both[1], limits, partner=first, after=prefilling)
         relaying = asyncio.create_task(self._relay.relay(exchange, record, decode), name="decode leg")
         try:
             await asyncio.wait((prefilling, relaying), return_when=asyncio.FIRST_COMPLETED)
@@ -75,7 +75,9 @@ class BootstrapHandoff:
     async def _prefill(
         self, record: DecisionRecord, first: LiveEngine, second: LiveEngine, request: ForwardedRequest
     ) -> PrefillEnd:
-        attempt = Attempt(first, request, self._settings.prefill_leg_s, partner=second)
+        compute_s = record.decision.compute_s
+        limits = self._settings.limits(record.pool, first.entry.engine_id, request, compute_s, leg=True)
+        attempt = Attempt(first, request, limits, partner=second)
         try:
             async with self._transport.answer(attempt) as answer:
                 body = await answer.whole(MAX_PREFILL_ANSWER, HANDOFF)

@@ -146,7 +146,7 @@ class EngineTransport:
         """Yield the engine's answer; raises AttemptFailedError where there is none, or it breaks off in the block."""
         engine, request, begun_s = attempt.engine, attempt.request, monotonic()
         try:
-            with ProgressGuard(attempt, first_s=attempt.first_byte_s, idle_s=self._settings.idle_s) as guard:
+            with ProgressGuard(attempt, attempt.limits) as guard:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.endpoint.path,
                     data=request.payload(),
@@ -194,9 +194,9 @@ def _broken(attempt: Attempt, error: BaseException, begun_s: float) -> AttemptFa
         return AttemptFailedError(AttemptFailure(CONNECT, partner.entry.engine_id))
     timed_out = isinstance(error, TimeoutError | EngineSilentError)
     proves = not timed_out or engine.lag.vouches(begun_s, monotonic())
-    if not isinstance(error, EngineSilentError) or engine.lost:
+    if not isinstance(error, EngineSilentError):
         return attempt.failed(CONNECT, proves=proves)
-    if not attempt.stuck:
-        return attempt.failed(TIMEOUT, proves=proves)
-    culprit = engine if engine.stuck or partner is None else partner
-    return AttemptFailedError(AttemptFailure(NO_PROGRESS, culprit.entry.engine_id, proves=proves))
+    stands = [each for each in (engine, partner) if each is not None and (each.stuck or each.breaker.hung)]
+    if stands:
+        return AttemptFailedError(AttemptFailure(NO_PROGRESS, stands[0].entry.engine_id, proves=proves))
+    return attempt.failed(CONNECT if engine.lost else TIMEOUT, proves=proves, final=error.late)

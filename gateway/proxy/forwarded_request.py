@@ -33,6 +33,8 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     streams: bool
     strip_usage: bool
     """Usage in the stream was asked for by the gateway, not by the client."""
+    max_tokens: int = 0
+    """Output tokens that the client asks for at most; 0: as many as the engine allows."""
     cached_tokens: int | None = None
     """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
 
@@ -96,6 +98,7 @@ def forwarded_request(
     salt: str,
     priority: int | None = None,
     tells_hits: bool = True,
+    max_tokens: int = 0,
 ) -> ForwardedRequest:
     """Return the request for the engine; the client's own bytes where nothing in the body has to change.
 
@@ -122,6 +125,7 @@ def forwarded_request(
         _headers(client_headers, request_id),
         streams,
         streams and not asked,
+        max_tokens,
         None if tells_hits else UNTOLD,
     )
 

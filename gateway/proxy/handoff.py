@@ -92,7 +92,8 @@ class Handoff:
         cached = answer.usage.cached_tokens if answer.usage is not None else None
         self._lifecycle.handed_over(record, monotonic(), cached)
         leg = self._decode_leg(record, pair, request, answer, cached)
-        failure = await self._relay.relay(exchange, record, Attempt(second, leg, self._settings.decode_leg_s))
+        limits = self._settings.limits(record.pool, pair.engine_id, leg, leg=leg.streams)
+        failure = await self._relay.relay(exchange, record, Attempt(second, leg, limits))
         return failure, DONE if failure is None and not record.error else DECODE_FAILED
 
     async def _alone(
@@ -100,8 +101,10 @@ class Handoff:
     ) -> AttemptFailure | None:
         """Serve the request on its decode engine, which computes the prompt itself."""
         self._lifecycle.prefill_left_out(record)
-        request = request.ordered(order_on(record, second.entry.engine_id, request.order, request.keys))
-        return await self._relay.relay(exchange, record, Attempt(second, request, self._settings.first_byte_s))
+        engine_id = second.entry.engine_id
+        request = request.ordered(order_on(record, engine_id, request.order, request.keys))
+        limits = self._settings.limits(record.pool, engine_id, request, record.decision.compute_s)
+        return await self._relay.relay(exchange, record, Attempt(second, request, limits))
 
     async def _prefill(
         self,
@@ -113,7 +116,9 @@ class Handoff:
     ) -> PrefillAnswer | AttemptFailure | None:
         """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client knows."""
         request = request.ordered(order_on(record, record.decision.engine_id, request.order, request.keys))
-        attempt = Attempt(first, request.prefill_leg(), self._settings.prefill_leg_s, partner=second)
+        compute_s = record.decision.compute_s
+        limits = self._settings.limits(record.pool, first.entry.engine_id, request, compute_s, leg=True)
+        attempt = Attempt(first, request.prefill_leg(), limits, partner=second)
         try:
             async with self._transport.answer(attempt) as answer:
                 body = await answer.whole(MAX_PREFILL_ANSWER, HANDOFF)

@@ -80,7 +80,10 @@ class Proxy:
         self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._drain = drain
-        self._settings = settings = settings or RelaySettings()
+        limits = gateway.settings.limits
+        comment_s = gateway.settings.stream_comment_s
+        settings = settings or RelaySettings(limits.answer_limit_s, limits.hang_limit_s, comment_s=comment_s)
+        self._settings = settings
         transport = EngineTransport(settings)
         self._relay = EngineRelay(lifecycle, transport)
         self._handoff = Handoff(lifecycle, transport, self._relay, settings)
@@ -167,6 +170,7 @@ class Proxy:
             salt=domain,
             priority=priority_of(call),
             tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
+            max_tokens=max(0, asked.max_output_tokens),
         )
         if request.streams and hop is None:
             exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
@@ -269,7 +273,7 @@ class Proxy:
                         await self._relay_rejection(exchange, record, failures, all_tried=not left)
                         break
                     excluded |= pool.refusals.doubted(left)
-                if attempts_left == 0:
+                if attempts_left == 0 or failure.final:
                     self._give_up(record, failure)
                 retried = retried or self._takes_budget(pool, record, failure)
                 self._retry(record, failure)
@@ -334,8 +338,8 @@ class Proxy:
         if engine is None:
             return AttemptFailure(CONNECT, decision.engine_id)
         request = request.ordered(order_on(record, decision.engine_id, request.order, request.keys))
-        attempt = Attempt(engine, request, self._settings.first_byte_s, decision.compute_s)
-        return await self._relay.relay(exchange, record, attempt)
+        limits = self._settings.limits(record.pool, decision.engine_id, request, decision.compute_s)
+        return await self._relay.relay(exchange, record, Attempt(engine, request, limits, decision.compute_s))
 
     def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
         """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty."""

@@ -1,10 +1,13 @@
-"""Ends the wait for a silent engine: after a timeout, or as soon as it is known to be lost or stuck."""
+"""Ends the wait for an engine that is lost or stuck, or whose answer takes longer than it ever can."""
 
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from types import TracebackType
 from typing import Protocol, Self
+
+import msgspec
 
 from gateway.http.http_exchange import ClientGoneError
 
@@ -25,29 +28,42 @@ class Losable(Protocol):
         ...
 
 
+class AnswerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one attempt waits for its engine. Seconds."""
+
+    whole_s: float
+    """For the whole answer, without the time that the client takes."""
+    start_s: float = inf
+    """For the first piece, where that is bounded work; else only the engine's state ends the wait."""
+    lost_s: float = 1.0
+    """For the next piece of an engine that is lost, or the first of one that is stuck."""
+    client_s: float = 120.0
+    """For the client to take a piece."""
+
+
 class EngineSilentError(Exception):
-    """The engine sent nothing for too long, or was lost meanwhile."""
+    """The engine is lost or stuck, or took longer than a limit; `late`: it may still be at work."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__("the answer took too long" if late else "the engine is silent")
+        self.late = late
 
 
 class ProgressGuard:
     """Guards the calls of the current task to one engine, by one timer for all of them.
 
-    The first sign may take `first_s`, each further one `idle_s`; an engine that
-    is lost gets `lost_s`, and so does one that is stuck for its first sign. All in seconds. Leaving the
-    guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that took nothing
+    Leaving the guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that took nothing
     meanwhile (`sending`).
     """
 
-    def __init__(self, engine: Losable, *, first_s: float, idle_s: float, lost_s: float = 1.0) -> None:
+    def __init__(self, engine: Losable, limits: AnswerLimits) -> None:
         self._engine = engine
+        self._limits = limits
         self._begun = False
-        self._limit_s = first_s
-        self._idle_s = idle_s
-        self._lost_s = lost_s
-        self._silent_s = 0.0
+        self._silent_s = self._spent_s = 0.0
         self.sending = False
         """Set by the caller while it waits for the client to take bytes."""
-        self._struck = False
+        self._struck: Exception | None = None
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -55,17 +71,27 @@ class ProgressGuard:
         """Note that the engine sent something."""
         self._silent_s = 0.0
         self._begun = True
-        self._limit_s = self._idle_s
 
     def _look(self) -> None:
         self._silent_s += CHECK_S
-        lost = self._engine.lost or (not self._begun and self._engine.stuck)
-        limit_s = min(self._limit_s, self._lost_s) if lost else self._limit_s
-        if self._silent_s >= limit_s and self._task is not None:
-            self._struck = True
+        if not self.sending:
+            self._spent_s += CHECK_S
+        self._struck = self._over()
+        if self._struck is not None and self._task is not None:
             self._task.cancel()
         else:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+
+    def _over(self) -> Exception | None:
+        """Return what ends the wait now; None: it goes on."""
+        limits, silent_s = self._limits, self._silent_s
+        if self.sending:
+            return ClientGoneError() if silent_s >= limits.client_s else None
+        if silent_s >= limits.lost_s and (self._engine.lost or (not self._begun and self._engine.stuck)):
+            return EngineSilentError(late=False)
+        if not self._begun and silent_s >= limits.start_s:
+            return EngineSilentError(late=False)
+        return EngineSilentError(late=True) if self._spent_s >= limits.whole_s else None
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -77,5 +103,10 @@ class ProgressGuard:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._struck and kind is asyncio.CancelledError and self._task is not None and self._task.uncancel() == 0:
-            raise (ClientGoneError if self.sending else EngineSilentError) from None
+        if (
+            self._struck is not None
+            and kind is asyncio.CancelledError
+            and self._task is not None
+            and self._task.uncancel() == 0
+        ):
+            raise self._struck from None

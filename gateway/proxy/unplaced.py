@@ -11,6 +11,7 @@ from gateway.proxy.attempt import Attempt, AttemptFailedError
 from gateway.proxy.engine_relay import held_against
 from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest
+from gateway.proxy.progress_guard import AnswerLimits
 from gateway.requests.rejections import rejection
 from routing.values.decision import Rejected
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 MAX_ENGINES_ASKED = 3
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-ANSWER_S = 30.0
+LIMITS = AnswerLimits(whole_s=30.0)
+"""Any engine answers, and nothing is generated twice."""
 
 
 class Unplaced:
@@ -44,7 +46,7 @@ class Unplaced:
     async def _serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest) -> None:
         failure = None
         for engine in self._engines(pool):
-            attempt = Attempt(engine, request, ANSWER_S)
+            attempt = Attempt(engine, request, LIMITS)
             try:
                 async with self._transport.answer(attempt) as answer:
                     body = attempt.shown(await answer.whole(MAX_ANSWER_BYTES), answer.status)

@@ -32,7 +32,7 @@ from gateway.contracts.key_source import (
     TOKENS,
     UNMATCHED,
 )
-from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
 from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
 from gateway.requests.known_prefixes import KnownPrefixes

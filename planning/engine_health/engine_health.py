@@ -1,10 +1,12 @@
 """Judges the engines of a pool by their progress, not by their /health.
 
 Each engine is healthy, suspect, quarantined, or in probation. A lasting fault (planning.engine_health.health_signs)
-quarantines an engine. So does being worse than the rest, but only for a tenth of the pool (at least one engine), and
-not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row lasts n times as
-long. A returning engine starts with a small share of its load. While no other engine of its role serves, an engine is
-quarantined for a fault only, and no longer than the fault shows: clients would have nobody in its place.
+quarantines an engine. So does standing still, while another engine of its role moves, for half of the pool at most and
+until it moves again: it may only be slow. So does being worse than the rest, but only for a tenth of the pool (at least
+one engine), and not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row
+lasts n times as long. A returning engine starts with a small share of its load. While no other engine of its role
+serves, an engine is quarantined for a fault only, and no longer than the fault shows: clients would have no engine in
+its place.
 """
 
 from __future__ import annotations
@@ -16,7 +18,17 @@ import msgspec
 
 from planning.documents.health_document import HealthDocument
 from planning.engine_health.health_memory import EngineMemory, HealthMemory, first_memory, remembered
-from planning.engine_health.health_signs import FAULT, FLAPPING, OUTLIER, OUTLIER_CODES, STANDING_FAULTS, Sign, signs_of
+from planning.engine_health.health_signs import (
+    FAULT,
+    FLAPPING,
+    OUTLIER,
+    OUTLIER_CODES,
+    STANDING_FAULTS,
+    SUSPICION,
+    SUSPICION_CODES,
+    Sign,
+    signs_of,
+)
 from planning.engine_health.health_verdict import (
     HEALTHY,
     NEWCOMER,
@@ -46,10 +58,18 @@ class _Judged(msgspec.Struct, frozen=True):
                 return sign
         return None
 
-    @property
-    def out_as_outlier(self) -> bool:
-        """Whether it is quarantined for being worse than the rest."""
-        return self.memory.state == QUARANTINED and self.memory.code in OUTLIER_CODES
+    def out_for(self, codes: frozenset[str]) -> bool:
+        """Return whether it is quarantined for one of these."""
+        return self.memory.state == QUARANTINED and self.memory.code in codes
+
+    def stands_while_others_move(self, others: Sequence[_Judged]) -> bool:
+        """Return whether another engine of its role has moved since it stands still."""
+        suspicion = next((sign for sign in self.signs if sign.grade == SUSPICION), None)
+        return suspicion is not None and any(
+            each.facts.role == self.facts.role and (each.memory.moved_s or 0.0) > suspicion.still_since_s
+            for each in others
+            if each is not self
+        )
 
 
 def plan_health(
@@ -65,7 +85,8 @@ def plan_health(
     speeds = PeerSpeeds(active, settings)
     judged = [_judge(each, speeds, memory, settings, facts.tbt_slo_s, now_s) for each in active]
     panic = _panics(judged, settings, now_s)
-    room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_as_outlier for each in judged)
+    room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_for(OUTLIER_CODES) for each in judged)
+    suspicions = len(judged) // 2 - sum(each.out_for(SUSPICION_CODES) for each in judged)
     serving = Counter(each.facts.role for each in judged if each.memory.state != QUARANTINED)
     moved: dict[str, EngineMemory] = {}
     held_back: dict[str, str] = {}
@@ -73,9 +94,13 @@ def plan_health(
         role, served = each.facts.role, each.memory.state != QUARANTINED
         serving[role] -= served
         alone = not _can_do(role, serving)
-        after = _moved(each, settings, now_s, may_eject=room > 0 and not panic and not alone, alone=alone)
+        may_suspect = suspicions > 0 and not alone and each.stands_while_others_move(judged)
+        may_eject = room > 0 and not panic and not alone
+        after = _moved(each, settings, now_s, may_suspect=may_suspect, may_eject=may_eject, alone=alone)
         serving[role] += served and after.state != QUARANTINED
-        if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_as_outlier:
+        if after.state == QUARANTINED and after.code in SUSPICION_CODES and not each.out_for(SUSPICION_CODES):
+            suspicions -= 1
+        if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_for(OUTLIER_CODES):
             room -= 1
         elif after.state != QUARANTINED and each.lasting(OUTLIER, now_s) is not None:
             held_back[each.facts.engine_id] = LAST_OF_ROLE if alone else OUTLIER_LIMIT
@@ -119,19 +144,24 @@ def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -
     """Return whether so few engines are well that outliers are the rule."""
     sick = sum(
         each.memory.state == QUARANTINED
-        or each.lasting(FAULT, now_s) is not None
-        or each.lasting(OUTLIER, now_s) is not None
+        or any(each.lasting(grade, now_s) is not None for grade in (FAULT, SUSPICION, OUTLIER))
         for each in judged
     )
     return bool(judged) and len(judged) - sick < settings.panic_share * len(judged)
 
 
-def _moved(each: _Judged, settings: HealthDocument, now_s: float, *, may_eject: bool, alone: bool) -> EngineMemory:
+def _moved(
+    each: _Judged, settings: HealthDocument, now_s: float, *, may_suspect: bool, may_eject: bool, alone: bool
+) -> EngineMemory:
     """Return the engine's memory with its next state; `alone`: no other engine of its role serves."""
     memory = each.memory
     if memory.state == QUARANTINED:
         return _quarantined(each, settings, now_s, alone=alone)
-    sick = each.lasting(FAULT, now_s) or (each.lasting(OUTLIER, now_s) if may_eject else None)
+    sick = (
+        each.lasting(FAULT, now_s)
+        or (each.lasting(SUSPICION, now_s) if may_suspect else None)
+        or (each.lasting(OUTLIER, now_s) if may_eject else None)
+    )
     if sick is not None:
         return _eject(memory, sick, settings, now_s)
     if memory.state == PROBATION and now_s - memory.since_s < settings.ramp_s:
@@ -151,9 +181,9 @@ def _moved(each: _Judged, settings: HealthDocument, now_s: float, *, may_eject: 
 
 
 def _eject(memory: EngineMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineMemory:
-    ejections = memory.ejections + 1
+    ejections = memory.ejections + (sign.code not in SUSPICION_CODES)
     term_s = min(settings.ejection_s * ejections, settings.ejection_max_s)
-    until_s = None if sign.code in STANDING_FAULTS else now_s + term_s
+    until_s = None if sign.code in STANDING_FAULTS | SUSPICION_CODES else now_s + term_s
     return msgspec.structs.replace(
         memory,
         state=QUARANTINED,
@@ -171,13 +201,16 @@ def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone
     memory = each.memory
     fault = next((sign for sign in each.signs if sign.grade == FAULT), None)
     if fault is not None:
-        if fault.code == memory.code or memory.code not in STANDING_FAULTS:
+        if fault.code == memory.code or memory.code not in STANDING_FAULTS | SUSPICION_CODES:
             return memory
         return msgspec.structs.replace(_eject(memory, fault, settings, now_s), ejections=memory.ejections)
+    suspected = memory.code in SUSPICION_CODES
+    if suspected and any(sign.grade == SUSPICION for sign in each.signs):
+        return memory
     if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
     memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
-    if not settings.ramp_s:
+    if suspected or not settings.ramp_s:
         return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
     return msgspec.structs.replace(memory, state=PROBATION, text=f"returning after: {memory.text}")
 

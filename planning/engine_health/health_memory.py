@@ -46,6 +46,8 @@ class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """When they last grew, or when its metrics last said that it has nothing to do."""
     counters_moved_s: float = 0.0
     """When the counters last changed; an engine without work does not move them."""
+    moved_s: float | None = None
+    """When an answer or a counter last moved; None: never in this incarnation."""
     served_since_counted: int = 0
     """First tokens and pieces that the gateway saw since the counters stand, up to the round before; those that were
     only on their way when they last moved do not count."""
@@ -106,6 +108,7 @@ def remembered(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
         first_token_s=now_s if served[0] > memory.served[0] or not facts.prefilling else memory.first_token_s,
         counters=counters_of(facts) if facts.readable else memory.counters,
         counted_s=now_s if counted else memory.counted_s,
+        moved_s=now_s if grown or grew else memory.moved_s,
         backwards_s=now_s if backwards else memory.backwards_s,
         forgiven=memory.forgiven if facts.failures_in_row >= memory.forgiven else 0,
         gaps_total=facts.event_gaps_total,

@@ -1,8 +1,10 @@
 """The signs that an engine is sick, each read from this round's facts and the memory of the last ones.
 
-Grades: a *fault* means that requests there get nothing, whatever the others do, and always leads to
-quarantine once it has lasted. An *outlier* is worse than the rest; how many of those may be taken out at
-once is bounded. A *doubt* makes a suspect and no more: the engine still serves.
+Grades: a *fault* means that nothing answers there, or that the engine says itself that it does not serve. It always
+leads to quarantine once it has lasted. A *suspicion* means that requests there stand still, as they also do while an
+engine compiles, builds a grammar or encodes images: it gets no new work while others move. An *outlier* is worse than
+the rest; how many of those may be taken out at once is bounded. A *doubt* makes a suspect and no more: the engine still
+serves. No sign ends a running request (docs/decisions/0057-slow-is-not-dead.md).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from planning.facts.fleet_facts import EngineFacts, known
 from planning.facts.peer_speeds import Peers
 from routing.values.counted import count
 
-FAULT, OUTLIER, DOUBT = "fault", "outlier", "doubt"
+FAULT, SUSPICION, OUTLIER, DOUBT = "fault", "suspicion", "outlier", "doubt"
 
 UNREACHABLE = "unreachable"
 PAUSED = "paused"
@@ -37,6 +39,8 @@ OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REJECTING})
 """What an engine can be quarantined for that is worse than the rest."""
 STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
 """Faults that are over when the engine says so: their quarantine needs no term."""
+SUSPICION_CODES = frozenset({NO_PROGRESS, NOT_STARTING, LYING})
+"""Suspicions are over when anything moves: their quarantine has no term and no slow start, and prolongs no other."""
 
 REJECTS = 0.9
 """Share of rejected requests from which an engine serves nobody: one client's bad requests among others stay below."""
@@ -59,6 +63,8 @@ class Sign(msgspec.Struct, frozen=True):
     text: str
     hold_s: float = 0.0
     """How long it must show before it is acted on."""
+    still_since_s: float = 0.0
+    """Of a suspicion: since when nothing has come from the engine."""
 
 
 def signs_of(
@@ -73,7 +79,7 @@ def signs_of(
         *_crawling(facts, peers, settings, tbt_slo_s),
         *_doubts(facts, memory, settings, now_s),
     ]
-    order = {FAULT: 0, OUTLIER: 1, DOUBT: 2}
+    order = {FAULT: 0, SUSPICION: 1, OUTLIER: 2, DOUBT: 3}
     return sorted(found, key=lambda sign: order[sign.grade])
 
 
@@ -115,24 +121,22 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     standing = facts.granted > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
     if not standing or served_for_s < limit_s:
         return
+    code, text = NO_PROGRESS, ""
     if claims and facts.running == 0 and (facts.waiting or 0) > 0 and counted_for_s >= limit_s:
         waiting = count(facts.waiting or 0, "waiting request")
-        yield Sign(NOT_STARTING, FAULT, f"it has {waiting}, but none has run for {counted_for_s:.0f} s")
+        code, text = NOT_STARTING, f"it has {waiting}, but none has run for {counted_for_s:.0f} s"
     elif claims and counted_for_s >= limit_s:
         ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
-        yield Sign(NO_PROGRESS, FAULT, f"{ones}, and no token was counted for {counted_for_s:.0f} s")
+        text = f"{ones}, and no token was counted for {counted_for_s:.0f} s"
     elif facts.streaming > 0:
         streams = count(facts.streaming, "stream has", "streams have")
         text = f"{streams} produced nothing for {served_for_s:.0f} s"
-        lies = claims and counted_for_s < limit_s
-        yield (
-            Sign(LYING, FAULT, f"{text}, although its metrics show progress")
-            if lies
-            else Sign(NO_PROGRESS, FAULT, text)
-        )
+        if claims:
+            code, text = LYING, f"{text}, although its metrics show progress"
     elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
         text = f"{_requests(facts.granted)} produced nothing for {served_for_s:.0f} s, and its metrics do not change"
-        yield Sign(NO_PROGRESS, FAULT, text)
+    if text:
+        yield Sign(code, SUSPICION, text, still_since_s=now_s - served_for_s)
 
 
 def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:

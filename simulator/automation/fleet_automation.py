@@ -1,7 +1,8 @@
 """Lets the planners steer a simulated pool in virtual time: observe, plan, apply, once per tick.
 
-What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty
-cache, drained ones stop when nothing stands there, and a quarantine takes back what has no first token.
+What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty cache, and
+drained ones stop when nothing stands there. As in a gateway, requests without a first token leave an engine that is
+silent or paused, and one that has stood still for the hang limit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from planning.documents.automation_document import AutomationPolicy
 from planning.documents.automation_mode import ACT, OFF
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
-from planning.engine_health.health_verdict import QUARANTINED, HealthPlan
+from planning.engine_health.health_signs import NO_PROGRESS, NOT_STARTING, STANDING_FAULTS
+from planning.engine_health.health_verdict import QUARANTINED, HealthPlan, Verdict
 from planning.facts.fleet_facts import PoolFacts, Role, RoleLoad
 from planning.prefill_decode.prefill_decode import plan_ratio
 from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
@@ -29,6 +31,8 @@ from simulator.fleet.fleet_changes import EngineDies, EngineDrains, EngineJoins,
 from simulator.fleet.fleet_simulation import FleetSimulation
 
 TICK_S = 1.0
+HANG_LIMIT_S = 300.0
+"""As gateways have it."""
 
 
 class FleetAutomation:
@@ -67,6 +71,7 @@ class FleetAutomation:
         self._flipping: dict[str, Role] = {}
         self._starting: dict[str, float] = {}
         self._names = count(1)
+        self._hung: set[str] = set()
 
     def attach(self, simulation: FleetSimulation) -> None:
         """Steer this simulation from now on, one tick after another."""
@@ -109,10 +114,18 @@ class FleetAutomation:
         for verdict in plan.verdicts:
             name = verdict.engine_id
             station = simulation.stations.get(name)
-            if station is None or station.load_share == verdict.load_share:
-                continue
-            sick = verdict.state == QUARANTINED and name in changed
-            simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=sick))
+            leaves = self._hangs(verdict, simulation.now) or (name in changed and verdict.code in STANDING_FAULTS)
+            rescue = leaves and verdict.state == QUARANTINED
+            if station is not None and (rescue or station.load_share != verdict.load_share):
+                simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
+
+    def _hangs(self, verdict: Verdict, now: float) -> bool:
+        """Return whether the engine has now stood still for the hang limit."""
+        stands = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
+        hung = stands and now - verdict.since_s >= HANG_LIMIT_S
+        new = hung and verdict.engine_id not in self._hung
+        (self._hung.add if hung else self._hung.discard)(verdict.engine_id)
+        return new
 
     def _automate_scaling(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         settings = self._policy.scaling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -39,6 +40,7 @@ from simulator.engine_server.settings import VERSION
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _MESSAGES = "/v1/messages"
+_PROBED = frozenset({"/health", "/load", "/v1/loads", "/metrics"})
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -112,6 +114,8 @@ class EngineApp:
         method, handler = route
         if scope["method"] != method:
             raise ApiError(405, f"use {method} for {scope['path']}")
+        if scope["path"] in _PROBED and self.runtime.probe_delay_s:
+            await asyncio.sleep(self.runtime.probe_delay_s)
         await handler(scope, receive, send)
 
     def _require_key(self, scope: Scope) -> None:

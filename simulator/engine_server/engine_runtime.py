@@ -27,7 +27,7 @@ from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
 from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
-from simulator.engine_server.faults import Fault, ToldMetrics, rate_under
+from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
 from simulator.engine_server.settings import EngineSettings
@@ -73,6 +73,7 @@ class EngineRuntime:
         self._scale = settings.time_scale
         self._clock = ModelClock(settings.time_scale)
         self._told = ToldMetrics()
+        self._compiling: asyncio.TimerHandle | None = None
         self._live: dict[str, _Live] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -94,9 +95,19 @@ class EngineRuntime:
         text = self._told.text(self.metrics.render())
         return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
 
+    @property
+    def probe_delay_s(self) -> float:
+        """How late it answers probes."""
+        return BUSY_S if self._told.fault == "busy" else 0.0
+
     def set_fault(self, fault: Fault) -> None:
         """Do this wrong from now on; empty: be well again."""
         self._catch_up()
+        if self._compiling is not None:
+            self._compiling.cancel()
+            self._compiling = None
+        if fault == "compile":
+            self._compiling = asyncio.get_running_loop().call_later(COMPILE_S, self.set_fault, "")
         self._told.begin(fault)
         self._clock.run_at(rate_under(fault))
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""What an engine does wrong on purpose: it stands, crawls, or says what is not so.
+"""What an engine does wrong on purpose: it stands, crawls, or says what is not so; and what only looks wrong.
 
 An engine started with `--faults` takes one by `POST /fault`; `GET /health` stays 200 under all of them.
 """
@@ -9,14 +9,17 @@ import re
 import time
 from typing import Literal
 
-Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep"]
+Fault = Literal["", "hang", "crawl", "lie", "idle", "frozen", "garbage", "sleep", "compile", "busy"]
 """hang: takes requests, brings nothing. crawl: everything takes `CRAWL_FACTOR` times as long. lie: hangs while its
 counters grow. idle: hangs and says that it has nothing to do. frozen, garbage: serves, and its metrics stand or are
-nonsense. sleep: brings nothing and says that it sleeps, as vLLM does."""
+nonsense. sleep: brings nothing and says that it sleeps, as vLLM does. compile: brings nothing for `COMPILE_S`, and goes
+on by itself. busy: serves, and its API server answers probes after `BUSY_S`."""
 
 CRAWL_FACTOR = 20.0
+COMPILE_S = 20.0
+BUSY_S = 3.0
 _LIED_TOKENS_PER_S = 400.0
-_STANDING = ("hang", "lie", "idle", "sleep")
+_STANDING = ("hang", "lie", "idle", "sleep", "compile")
 _COUNTS = re.compile(rb"^(vllm:num_requests_(?:running|waiting)\{[^}]*\}) \S+$", re.MULTILINE)
 _TOKENS = re.compile(rb"^(vllm:(?:prompt|generation)_tokens_total\{[^}]*\}) (\S+)$", re.MULTILINE)
 _ASLEEP = b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'

@@ -35,8 +35,8 @@ class EngineDies(msgspec.Struct, frozen=True, tag=True):
 class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
     """The engine gets this share of its usual load, as engine health has it; 0: no new work.
 
-    With `rescue`, requests that stand there without a first token are placed anew, as a gateway does with
-    what it sent to a sick engine.
+    With `rescue`, requests that stand there without a first token are placed again, as a gateway does with
+    what it sent to an engine that is dead.
     """
 
     at_s: float

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.base.settings import BreakerSettings, EventSettings, GatewaySettings
+from gateway.base.settings import BreakerSettings, EngineLimits, EventSettings, GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, decode_sample
@@ -22,9 +22,9 @@ SECRET = b"a fleet secret for tests only"
 SETTINGS = GatewaySettings(
     sample_interval_s=0.05,
     probe_interval_s=0.05,
-    probe_timeout_s=0.5,
+    limits=EngineLimits(probe_timeout_s=0.5),
     report_stale_s=0.4,
-    breaker=BreakerSettings(trial_s=0.1, outlier_hold_s=0.3, probe_outweighs_s=0.1),
+    breaker=BreakerSettings(trial_s=0.1, outlier_hold_s=0.3),
     events=EventSettings(replay_timeout_s=0.3, verify_after_s=0.3, retry_min_s=0.02, retry_max_s=0.1, rebuild_blocks=4),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,6 +27,8 @@ class ScriptedEngine:
         self.tokenize_calls = 0
         self.chunks = ["Hel", "lo"]
         self.pause_s = 0.0
+        self.start_s = 0.0
+        """Before the first token, or before an answer in one piece."""
         self.status = 200
         self.error_headers: dict[str, str] = {}
         self.error: dict[str, Any] = {"message": "engine says no", "type": "x"}
@@ -44,6 +47,8 @@ class ScriptedEngine:
         self.handoff_status = 200
         """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
+        self.on_request: Callable[[], object] = lambda: None
+        self.on_disconnect: Callable[[], object] = lambda: None
         self.disconnected = asyncio.Event()
         self.received = asyncio.Event()
         self.separator = "\n\n"
@@ -140,10 +145,12 @@ class ScriptedEngine:
         self.bodies.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.received.set()
+        self.on_request()
         try:
             return await self._answer(request, body)
         except (asyncio.CancelledError, ConnectionError):
             self.disconnected.set()
+            self.on_disconnect()
             raise
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -161,6 +168,7 @@ class ScriptedEngine:
             return web.json_response({"error": {"message": "no KV", "type": "x"}}, status=self.handoff_status)
         if self.stall or self.paused:
             await asyncio.sleep(60)
+        await asyncio.sleep(self.start_s)
         if body.get("stream"):
             return await self._stream(request, body)
         await asyncio.sleep(self.pause_s)

@@ -12,7 +12,8 @@ import msgspec
 from controlplane.fleet.engine_url import CheckedUrl, bracketed, ranked_url
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
-from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
+from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.engines.vllm_adapter import KvEventSource
 from routing.values.prepared_struct import prepared
 
 

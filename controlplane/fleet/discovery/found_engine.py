@@ -12,7 +12,7 @@ class Presence(StrEnum):
 
     READY = "ready"
     WAITING = "waiting"
-    """It is listed and not ready: a known one stays as it is, a new one is not registered yet."""
+    """It is listed and not ready: a known one gets no new work, a new one is not registered yet."""
     LEAVING = "leaving"
     """It is told to end: it is drained at once."""
 

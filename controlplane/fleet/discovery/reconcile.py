@@ -1,4 +1,8 @@
-"""Brings the engines of one source in line with what it lists: registers, moves, drains, deletes, returns."""
+"""Brings the engines of one source in line with what it lists: registers, moves, drains, deletes, returns.
+
+An engine that is listed as not ready gets no new work and finishes what it has, unless no other engine of its pool
+would be left: where all fail their readiness probes, the engines may only be slow.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from controlplane.platform.actor import program
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.revisions import StaleRevisionError
+from routing.values.counted import count
 
 ACTOR = program("discovery")
 VANISHED_LOOKS = 3
@@ -52,12 +57,11 @@ class Reconciliation:
         """
         ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
         by_url, by_name = {each.url: each for each in ours}, {each.name: each for each in ours}
-        seen: set[str] = set()
-        for each in found:
-            engine = by_url.get(each.url) or by_name.get(each.name)
-            if engine is not None:
-                seen.add(engine.engine_id)
+        listed = [(each, by_url.get(each.url) or by_name.get(each.name)) for each in found]
+        seen = {engine.engine_id for _, engine in listed if engine is not None}
+        for each, engine in listed:
             self._take(each, engine)
+        self._rest([engine for each, engine in listed if each.presence == Presence.WAITING and engine is not None])
         for engine in ours:
             if engine.engine_id not in seen:
                 self._miss(engine)
@@ -80,6 +84,20 @@ class Reconciliation:
         except (StaleRevisionError, Engine.DoesNotExist):
             # Somebody changed it meanwhile; the next look sees what they made of it.
             return
+
+    def _rest(self, waiting: Sequence[Engine]) -> None:
+        """Drain the engines that serve and are not ready, while another engine of the pool serves."""
+        waiting = [engine for engine in waiting if engine.desired_state == DesiredState.READY]
+        others = Engine.objects.filter(pool=self._pool, desired_state=DesiredState.READY)
+        if waiting and not others.exclude(pk__in=[engine.pk for engine in waiting]).exists():
+            kept = count(len(waiting), "engine serves", "engines serve")
+            self.done.problems.append(f"no engine is ready; {kept} until another one does")
+            return
+        for engine in waiting:
+            try:
+                _drain(engine, f"Not ready, says {self._source}")
+            except (StaleRevisionError, Engine.DoesNotExist):
+                continue
 
     def _register(self, found: FoundEngine) -> None:
         """Register a new engine that is ready, unless somebody registered its address already."""
@@ -110,14 +128,18 @@ class Reconciliation:
 def _leave(engine: Engine, why: str) -> None:
     """Drain an engine that serves; delete one that is drained, by the rules that hold for people."""
     if engine.desired_state == DesiredState.READY:
-        # The source lists each rank of a process by itself.
-        set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why, alone=True)
+        _drain(engine, why)
         return
     try:
         delete_idle_engine(engine, actor=ACTOR, expected=engine.revision, why=why)
     except EngineNotEmptyError:
         # It has work, or nobody knows yet; the next look asks again.
         return
+
+
+def _drain(engine: Engine, why: str) -> None:
+    # The source lists each rank of a process by itself.
+    set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why, alone=True)
 
 
 def _move(engine: Engine, url: str) -> None:

@@ -195,6 +195,7 @@ class ShardHolder:
                 lambda: self._engines(held.shard),
                 self._bus,
                 stop,
+                timeout_s=float(settings.PROBE_TIMEOUT_S),
                 bearer=settings.ENGINE_API_KEY,
                 shard=held.shard,
                 fence=held.lease.fencing_token,

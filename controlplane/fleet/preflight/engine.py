@@ -9,7 +9,8 @@ import msgspec
 
 from controlplane.fleet.preflight.events import sources_at_usual_ports
 from gateway.engines.engine_metrics import EngineMetrics
-from gateway.engines.vllm_adapter import MAX_INFO_BYTES, EngineAnswerError, KvEventSource, VllmAdapter
+from gateway.engines.health_probe import EngineAnswerError
+from gateway.engines.vllm_adapter import MAX_INFO_BYTES, KvEventSource, VllmAdapter
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0

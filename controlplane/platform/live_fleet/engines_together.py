@@ -9,8 +9,10 @@ import msgspec
 
 from gateway.contracts.fleet_sample import EngineCounts, EngineSample
 
-_OF_THE_SNAPSHOT = ("quarantined", "maintenance", "draining")
-"""An operator's or a job's word, which the gateways only repeat; one of them may hear it earlier."""
+_OF_THE_SNAPSHOT = ("maintenance", "draining")
+"""An operator's word, which the gateways only repeat; one of them may receive it earlier."""
+_OUT = ("lost", "quarantined")
+"""Each gateway takes an engine out by its own evidence, so others may still serve with it; the worst first."""
 _WORST_FIRST = ("degraded", "hot", "starting", "serving", "unknown")
 _TRUST = ("blind", "degraded", "exact")
 
@@ -70,10 +72,13 @@ def _state(told: Mapping[str, EngineSample]) -> tuple[str, str, float]:
     agreed = agreed or next((state for state in _OF_THE_SNAPSHOT if state in by_state), None)
     if agreed is not None:
         return agreed, by_state[agreed].reason, min(each.since for each in told.values() if each.state == agreed)
-    if "lost" in by_state:
-        losers = {name: each for name, each in told.items() if each.state == "lost"}
-        reason = f"lost by {', '.join(losers)}, served by others: {by_state['lost'].reason}"
-        return "degraded", reason, min(each.since for each in losers.values())
+    out = {name: each for name, each in told.items() if each.state in _OUT}
+    if out:
+        worst = by_state[next(state for state in _OUT if state in by_state)]
+        since = min(each.since for each in out.values())
+        if len(out) == len(told):
+            return worst.state, worst.reason, since
+        return "degraded", f"{worst.state} by {', '.join(out)}, served by others: {worst.reason}", since
     worst = by_state[next(state for state in (*_WORST_FIRST, *by_state) if state in by_state)]
     return worst.state, worst.reason, worst.since
 

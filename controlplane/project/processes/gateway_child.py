@@ -22,6 +22,10 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
     decisions_per_s: int
     recording: bool
     drain_s: int
+    probe_timeout_s: int
+    hang_limit_s: int
+    answer_limit_s: int
+    stream_comment_s: int
     allowed_hosts: tuple[str, ...]
     body_limit: int
     long_bodies: tuple[str, ...]

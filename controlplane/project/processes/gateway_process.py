@@ -19,7 +19,7 @@ from gateway.advisories.agent_advisor import VARIABLE as CALL_GRAPH
 from gateway.advisories.agent_advisor import read_call_graph
 from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import peer_settings
-from gateway.base.settings import GatewaySettings
+from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
@@ -59,6 +59,12 @@ def main() -> int:
                 decisions_kept_per_s=float(child.decisions_per_s),
                 recording=child.recording,
                 first_probe_s=_FIRST_PROBE_S,
+                stream_comment_s=float(child.stream_comment_s),
+                limits=EngineLimits(
+                    probe_timeout_s=float(child.probe_timeout_s),
+                    hang_limit_s=float(child.hang_limit_s),
+                    answer_limit_s=float(child.answer_limit_s),
+                ),
             ),
             edge=EdgeSettings(
                 allowed_hosts=child.allowed_hosts, body_limit=child.body_limit, long_bodies=child.long_bodies

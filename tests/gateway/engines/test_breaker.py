@@ -16,8 +16,10 @@ from gateway.engines.breaker import (
     HTTP_5XX,
     NO_PROGRESS,
     OPEN,
+    PAUSED,
     THROTTLED,
     TIMEOUT,
+    UNHEALTHY,
     Breaker,
 )
 
@@ -65,33 +67,6 @@ def test_an_unknown_kind_of_failure_is_named() -> None:
         closed().record_failure("teapot", 1.0)
 
 
-def test_reports_of_an_unreachable_engine_open_it_only_over_some_time() -> None:
-    breaker = closed()
-    for moment in (5.0, 5.05, 5.1, 5.2):
-        breaker.observe_report(False, "connection refused", moment)
-    assert breaker.accepts
-    breaker.observe_report(False, "connection refused", 5.31)
-    assert breaker.state == OPEN
-    assert breaker.reason == "connection refused"
-    assert breaker.lost
-
-
-def test_a_good_report_ends_the_silence() -> None:
-    breaker = closed()
-    for count in range(50):
-        breaker.observe_report(count % 3 == 2, "timed out", 5.0 + count)
-    assert breaker.accepts
-
-
-def test_own_healthy_probes_outweigh_reports_of_a_prober_that_cannot_reach_the_engine() -> None:
-    breaker = closed()
-    for tenth in range(100):
-        breaker.observe_report(False, "timed out", 5.0 + tenth / 10)
-        if tenth % 5 == 0:
-            breaker.observe_probe(True, "", 5.0 + tenth / 10)
-    assert breaker.accepts
-
-
 def test_a_rejected_connection_of_its_own_probe_is_believed_at_once() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
@@ -110,7 +85,6 @@ def test_only_a_healthy_probe_brings_it_back_and_a_success_closes_it() -> None:
     breaker = closed()
     breaker.observe_probe(False, "connection refused", 1.0, refused=True)
     breaker.record_success(2.0)
-    breaker.observe_report(True, "", 2.0)
     assert breaker.state == OPEN
     breaker.observe_probe(True, "", 3.0)
     assert breaker.state == HALF_OPEN
@@ -180,7 +154,19 @@ def test_it_tells_of_each_change_once() -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["connect", "timeout", "http_5xx", "broken_stream", "success", "report", "probe"]),
+        st.sampled_from(
+            [
+                "connect",
+                "timeout",
+                "http_5xx",
+                "broken_stream",
+                "success",
+                "stall",
+                "hang",
+                "probe",
+                "unhealthy",
+            ]
+        ),
         st.booleans(),
         st.booleans(),
         st.floats(0, 40),
@@ -198,16 +184,19 @@ def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float
         before = breaker.state
         if kind == "success":
             breaker.record_success(now)
-        elif kind == "report":
-            breaker.observe_report(good, "" if good else "silent", now)
+        elif kind == "stall":
+            breaker.record_stall("still", now)
+        elif kind == "hang":
+            breaker.record_hang("still", now)
         elif kind == "probe":
-            breaker.observe_probe(good, "" if good else "silent", now, refused=refused)
+            breaker.observe_probe(good, "" if good else "silent", now, refused=refused and not good)
+        elif kind == "unhealthy":
+            breaker.observe_probe(False, "503", now, cause=UNHEALTHY)
         else:
             breaker.record_failure(kind, now)
         breaker.check()
         if before == OPEN and breaker.state != OPEN:
-            assert kind == "probe"
-            assert good
+            assert kind == "success" or (kind == "probe" and good)
         if breaker.state != before:
             assert breaker.since == now
     now += SETTINGS.outlier_hold_max_s + 1
@@ -216,20 +205,76 @@ def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float
     assert breaker.state == CLOSED, "an engine that stays healthy always comes back"
 
 
-def test_an_engine_that_stalls_is_out_but_not_lost_and_longer_each_time() -> None:
-    breaker, now = closed(), 10.0
-    for times in (1, 2, 3):
-        breaker.record_stall("2 streams have brought nothing", now)
-        assert (breaker.state, breaker.cause) == (OPEN, NO_PROGRESS)
-        assert breaker.stalled
-        assert not breaker.lost
-        term_s = times * SETTINGS.stall_hold_s
-        breaker.observe_probe(True, "", now + term_s - 0.1)
-        assert breaker.state == OPEN
-        breaker.observe_probe(True, "", now + term_s)
-        assert breaker.state == HALF_OPEN
+def test_an_engine_that_stands_still_gets_no_work_and_is_not_lost() -> None:
+    breaker = closed()
+    breaker.record_stall("2 streams have produced nothing", 10.0)
+    assert (breaker.state, breaker.cause) == (OPEN, NO_PROGRESS)
+    assert breaker.stalled
+    assert not breaker.lost
+
+
+@pytest.mark.parametrize("kind", ["token", "trial"])
+def test_one_sign_of_work_ends_a_suspicion_at_once_however_often_it_comes(kind: str) -> None:
+    breaker = closed()
+    for moment in range(10, 60, 5):
+        breaker.record_stall("2 streams have produced nothing", float(moment))
+        assert not breaker.accepts
+        if kind == "token":
+            breaker.record_success(moment + 0.1)
+        else:
+            breaker.observe_probe(True, "", moment + 0.1)
+        assert breaker.accepts
+        breaker.record_success(moment + 0.2)
         breaker.check()
-        now += term_s + 1.0
+
+
+def test_an_engine_that_has_stood_still_for_its_hang_limit_is_lost_until_it_works() -> None:
+    changes: list[str] = []
+    breaker = closed()
+    breaker.on_change = lambda: changes.append(breaker.reason)
+    breaker.record_stall("still for 3 s", 10.0)
+    breaker.record_hang("still for 300 s", 310.0)
+    breaker.record_hang("still for 301 s", 311.0)
+    assert (breaker.lost, breaker.stalled, breaker.trips) == (True, True, 1)
+    assert changes == ["still for 3 s", "still for 300 s"]
+    breaker.check()
+    breaker.record_success(320.0)
+    assert (breaker.state, breaker.hung) == (CLOSED, False)
+
+
+def test_failed_connections_and_late_requests_alone_give_up_nothing_that_runs() -> None:
+    for kind in (CONNECT, TIMEOUT):
+        breaker = closed()
+        for _ in range(3):
+            breaker.record_failure(kind, 1.0)
+        assert (breaker.accepts, breaker.lost) == (False, False)
+        breaker.observe_probe(False, "timed out", 2.0)
+        assert not breaker.lost
+        breaker.observe_probe(False, "timed out", 3.0)
+        assert breaker.lost
+
+
+@pytest.mark.parametrize("cause", [UNHEALTHY, PAUSED])
+def test_an_engine_that_answers_that_it_is_not_well_gets_no_work_and_is_not_lost(cause: str) -> None:
+    breaker = closed()
+    for moment in (1.0, 2.0, 3.0):
+        breaker.observe_probe(False, "health answered 503", moment, cause=cause)
+    assert (breaker.accepts, breaker.lost, breaker.paused) == (False, False, cause == PAUSED)
+    breaker.record_success(4.0)
+    assert not breaker.accepts, "it says so itself"
+    breaker.observe_probe(True, "", 5.0)
+    assert breaker.accepts
+
+
+def test_an_engine_without_answer_to_probes_that_answers_a_request_is_back_unless_nothing_listens_there() -> None:
+    slow, gone = closed(), closed()
+    for moment in (1.0, 2.0):
+        slow.observe_probe(False, "timed out", moment)
+    gone.observe_probe(False, "connection refused", 1.0, refused=True)
+    for breaker in (slow, gone):
+        assert breaker.lost
+        breaker.record_success(3.0)
+    assert (slow.accepts, gone.accepts) == (True, False)
 
 
 def test_rejections_in_a_row_open_it_unless_the_others_reject_likewise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,10 @@ import pytest_asyncio
 
 from gateway.base.loop_lag import LoopLag
 from gateway.contracts.engine_report import EngineReport
-from gateway.engines.live_engine import LiveEngine
+from gateway.engines.engine_metrics import EngineMetrics, parse_engine_metrics
+from gateway.engines.engine_state import health_state
+from gateway.engines.health_probe import EngineUnreachableError
+from gateway.engines.live_engine import COUNTED_S, LiveEngine
 from tests.gateway.live_gateway import SETTINGS, engine_entry
 
 NOW = 1000.0
@@ -62,6 +66,94 @@ async def test_a_stale_report_says_nothing_about_health(engine: LiveEngine) -> N
         engine.take_report(report(unix - 60.0 + count, reachable=False, healthy=False), NOW + count, unix)
     assert engine.breaker.accepts
     assert engine.report_age_s(NOW + 19.0) == pytest.approx(41.0)
+
+
+async def test_reports_of_a_prober_that_cannot_reach_the_engine_only_make_the_gateway_ask_itself(
+    engine: LiveEngine,
+) -> None:
+    engine.breaker.observe_probe(True, "", NOW)
+    engine._wake.clear()
+    for count in range(20):
+        engine.take_report(report(time.time(), reachable=False, healthy=False, reason="timed out"), NOW + count, 0.0)
+    assert engine.breaker.accepts
+    assert engine._wake.is_set()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_engine_that_answers_requests_is_not_silent_whatever_its_probes_do(
+    engine: LiveEngine, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    signs = 0
+
+    async def probe() -> str:
+        nonlocal signs
+        signs += answers
+        raise EngineUnreachableError("health timed out after 5 s", timed_out=True)
+
+    engine.breaker.observe_probe(True, "", time.monotonic())
+    monkeypatch.setattr(engine, "_signs", lambda: signs)
+    monkeypatch.setattr(engine.adapter, "probe", probe)
+    for _ in range(5):
+        await engine._probe()
+    assert engine.breaker.accepts == answers
+    assert engine.late == ("health timed out after 5 s, but requests are answered" if answers else "")
+
+
+async def test_only_counters_that_were_read_of_late_tell_whether_an_engine_moves(engine: LiveEngine) -> None:
+    unix = time.time()
+    assert engine.counted(NOW) is None
+    engine.take_report(report(unix, prompt_tokens_total=5.0, generated_tokens_total=2.0), NOW, unix)
+    assert engine.counted(NOW) is None, "a light report repeats what the last full one read"
+    engine.take_report(report(unix, full=True, prompt_tokens_total=5.0, generated_tokens_total=2.0), NOW, unix)
+    assert engine.counted(NOW + COUNTED_S) == 7.0
+    assert engine.counted(NOW + COUNTED_S + 0.1) is None
+    engine.take_report(report(unix, full=True, prompt_tokens_total=math.nan), NOW + 1.0, unix)
+    assert engine.counted(NOW + 1.0) == 7.0
+
+
+async def test_counters_are_read_where_they_are_wanted(engine: LiveEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def probe() -> str:
+        return ""
+
+    async def full_metrics() -> EngineMetrics:
+        return parse_engine_metrics(
+            b'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_waiting{engine="0"} 0\n'
+            b'vllm:prompt_tokens_total{engine="0"} 3\nvllm:generation_tokens_total{engine="0"} 4\n'
+        )
+
+    monkeypatch.setattr(engine.adapter, "probe", probe)
+    monkeypatch.setattr(engine.adapter, "full_metrics", full_metrics)
+    await engine._probe()
+    assert engine.counted(time.monotonic()) is None
+    engine.look(counters=True)
+    await engine._probe()
+    assert engine.counted(time.monotonic()) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("happens", "state", "reason"),
+    [
+        ("stall", "quarantined", "suspected: 1 stream"),
+        ("hang", "lost", "the hang limit"),
+        ("late probe", "degraded", "metrics are answered"),
+        ("late report", "degraded", "metrics are answered"),
+    ],
+)
+async def test_people_see_why_an_engine_gets_no_work_or_is_late(
+    engine: LiveEngine, happens: str, state: str, reason: str
+) -> None:
+    late = "health timed out after 5 s, but metrics are answered"
+    engine.breaker.observe_probe(True, "", NOW)
+    if happens == "stall":
+        engine.breaker.record_stall("suspected: 1 stream has produced nothing for 3.0 s, while others moved", NOW)
+    elif happens == "hang":
+        engine.breaker.record_hang("1 stream has produced nothing for 300 s, which is the hang limit", NOW)
+    elif happens == "late probe":
+        engine.late = late
+    else:
+        engine.take_report(report(time.time(), reason=late), NOW, time.time())
+    seen = health_state(engine, NOW, accepts=engine.breaker.accepts)
+    assert (seen[0], reason in seen[1]) == (state, True)
 
 
 async def test_report_age_is_measured_on_the_monotonic_clock(engine: LiveEngine) -> None:

@@ -107,6 +107,23 @@ async def test_a_dead_and_a_hanging_engine_do_not_slow_the_others(probing: Probi
         assert all(report.healthy for report in probing.reports["good"])
 
 
+async def test_an_engine_whose_health_is_late_serves_and_the_report_says_so(
+    probing: Probing, engine: FakeEngine
+) -> None:
+    engine.hangs_at = "/health"
+    probing.add("a", engine.url)
+    await until(lambda: any(report.full for report in probing.reports.get("a", [])))
+    assert all(report.serves for report in probing.reports["a"])
+    assert probing.last("a").reason == "health timed out after 0.3 s, but metrics are answered"
+
+
+async def test_a_light_read_that_is_late_is_no_silence(probing: Probing, engine: FakeEngine) -> None:
+    engine.hangs_at = "/load"
+    probing.add("a", engine.url)
+    await until(lambda: len(probing.reports.get("a", [])) >= 3)
+    assert all(report.serves for report in probing.reports["a"])
+
+
 async def test_engines_come_and_go_while_it_runs(probing: Probing, engine: FakeEngine) -> None:
     probing.add("a", engine.url)
     await until(lambda: "a" in probing.reports)

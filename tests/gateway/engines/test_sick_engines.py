@@ -1,16 +1,18 @@
-"""An engine that is well by /health and brings nothing: what it has not begun goes elsewhere until it works again."""
+"""An engine that is well by /health and brings nothing: no new work, and its requests leave at the hang limit."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gateway.base.settings import BreakerSettings, GatewaySettings
+from gateway.base.settings import BreakerSettings, EngineLimits, GatewaySettings
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -23,8 +25,11 @@ ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(nam
 SETTINGS = GatewaySettings(
     sample_interval_s=0.05,
     probe_interval_s=0.05,
-    breaker=BreakerSettings(stall_s=0.3, stall_hold_s=0.2, trial_s=0.1),
+    limits=EngineLimits(hang_limit_s=1.5),
+    breaker=BreakerSettings(stall_s=0.3, trial_s=0.1),
 )
+PATIENT = replace(SETTINGS, limits=EngineLimits())
+_seeds = count()
 Two = tuple[ServedGateway, ScriptedEngine, ScriptedEngine]
 
 
@@ -40,18 +45,21 @@ async def two_engines(state_dir: Path, settings: GatewaySettings = SETTINGS) -> 
 
 async def ask(gateway: ServedGateway) -> bytes:
     headers = {"authorization": f"Bearer {KEY}"}
-    async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json=BODY, headers=headers) as answer:
+    body = {**BODY, "seed": next(_seeds)}
+    async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers) as answer:
         assert answer.status == 200, await answer.read()
         return await answer.read()
 
 
-async def test_requests_on_a_hung_engine_move_and_it_returns_when_it_answers_one(tmp_path: Path) -> None:
+async def test_requests_on_a_hung_engine_move_at_the_hang_limit_and_it_returns_when_it_answers_one(
+    tmp_path: Path,
+) -> None:
     async with two_engines(tmp_path) as (gateway, sick, _):
         sick.stall = True
         breaker = gateway.pool.engines["engine-0"].breaker
         answers = await asyncio.gather(*(ask(gateway) for _ in range(4)))
         assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
-        assert (breaker.stalled, breaker.trips) == (True, 1)
+        assert (breaker.lost, breaker.hung, breaker.trips) == (True, True, 1)
         # /health stays 200 all the while, and a new request does not go there.
         before = len(sick.bodies)
         assert (await ask(gateway)).endswith(b"data: [DONE]\n\n")
@@ -61,10 +69,27 @@ async def test_requests_on_a_hung_engine_move_and_it_returns_when_it_answers_one
         assert not breaker.lost
 
 
-async def test_a_quarantine_moves_what_the_engine_has_not_begun(tmp_path: Path) -> None:
-    patient = GatewaySettings(sample_interval_s=0.05, probe_interval_s=0.05)
-    async with two_engines(tmp_path, patient) as (gateway, sick, well):
-        sick.stall = True
+async def test_an_engine_whose_first_token_is_slow_gets_no_new_work_and_keeps_what_it_has(tmp_path: Path) -> None:
+    async with two_engines(tmp_path, PATIENT) as (gateway, slow, well):
+        slow.start_s = 4.0
+        # Another engine moves meanwhile, so the silence of this one means something.
+        well.chunks, well.pause_s = ["on"] * 60, 0.1
+        breaker = gateway.pool.engines["engine-0"].breaker
+        asked = [asyncio.create_task(ask(gateway)) for _ in range(2)]
+        await until(lambda: breaker.stalled)
+        assert not breaker.lost
+        assert "suspected" in breaker.reason
+        asked += [asyncio.create_task(ask(gateway)) for _ in range(3)]
+        for answer in await asyncio.gather(*asked):
+            assert answer.endswith(b"data: [DONE]\n\n")
+        await until(lambda: breaker.accepts)
+        asked_of = [[body for body in each.bodies if body.get("max_tokens") != 1] for each in (slow, well)]
+        assert list(map(len, asked_of)) == [1, 4], "no request was begun twice, and new ones went to the other engine"
+
+
+async def test_a_verdict_of_the_job_takes_new_work_only(tmp_path: Path) -> None:
+    async with two_engines(tmp_path, PATIENT) as (gateway, sick, well):
+        sick.start_s = 1.0
         asked = [asyncio.create_task(ask(gateway)) for _ in range(2)]
         await sick.received.wait()
         shown = snapshot([sick.url, well.url], policy=ROUND_ROBIN)
@@ -73,15 +98,16 @@ async def test_a_quarantine_moves_what_the_engine_has_not_begun(tmp_path: Path) 
             SNAPSHOT_TOPIC,
             encode_snapshot(msgspec.structs.replace(shown, version=2, engines=(bad, shown.engines[1]))),
         )
+        await until(lambda: not gateway.pool.accepts("engine-0"))
         for answer in await asyncio.gather(*asked):
             assert answer.endswith(b"data: [DONE]\n\n")
-        assert gateway.pool.engines["engine-0"].stuck
+        assert (len(sick.bodies), sick.disconnected.is_set()) == (1, False)
 
 
-async def test_streams_that_a_stuck_engine_has_begun_are_left_to_it(tmp_path: Path) -> None:
-    async with two_engines(tmp_path) as (gateway, sick, _):
-        sick.pause_s = 1.5
-        sick.chunks = ["a", "b"]
+async def test_streams_that_a_suspected_engine_has_begun_are_left_to_it(tmp_path: Path) -> None:
+    async with two_engines(tmp_path, PATIENT) as (gateway, sick, well):
+        sick.chunks, sick.pause_s = ["a", "b"], 3.0
+        well.chunks, well.pause_s = ["on"] * 60, 0.1
         answers = await asyncio.gather(*(ask(gateway) for _ in range(2)))
         assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
         assert gateway.pool.engines["engine-0"].breaker.trips > 0
@@ -120,6 +146,6 @@ async def test_requests_that_a_paused_engine_has_not_begun_to_answer_go_elsewher
         body = {**BODY, "stream": False}
         asked = await asyncio.gather(*(gateway.post("/v1/chat/completions", body) for _ in range(4)))
         assert {status for status, _, _ in asked} == {200}
-        assert (breaker.lost, breaker.reason) == (True, "it is paused")
+        assert (breaker.paused, breaker.reason) == (True, "it is paused")
         sick.paused = False
         await until(lambda: breaker.accepts)

@@ -1,90 +1,186 @@
-"""Standing still is noticed by the streams that bring nothing, and never where it is no fault of the engine."""
+"""Standing still is a suspicion while others move, a hang after the hang limit, and never where anything moves."""
 
 from __future__ import annotations
 
-from gateway.engines.engine_progress import Watched
-from gateway.engines.stall_detector import OTHERS_WORK, PREFILL_SHARE, StallWatch
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
-STALL_S = 2.5
+import pytest
+
+from gateway.engines.engine_progress import PREFILL_SHARE, STARTS, Watched
+from gateway.engines.stall_detector import (
+    DISPROVED,
+    HUNG,
+    LATE,
+    OTHERS_WORK,
+    SUSPECTED,
+    Seen,
+    StallWatch,
+)
+
+STALL_S, HANG_S = 2.5, 30.0
 ALL = ("a", "b", "c", "d")
 
 
-def busy(signs: int, *, streams: int = 2, longest_s: float = 0.0) -> Watched:
-    return Watched(streams, streams, signs, longest_s)
+def busy(
+    signs: int, *, streams: int = 2, standing: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
+) -> Watched:
+    return Watched(streams if standing is None else standing, streams, signs, longest_s, start_s)
 
 
 class Pool:
-    """Four engines of which `hung` bring nothing from second 0 on; looked at twice a second."""
+    """Engines of which `still` bring nothing from second 0 on; looked at twice a second.
 
-    def __init__(self, hung: tuple[str, ...], **facts: float) -> None:
-        self.watch = StallWatch(STALL_S)
-        self.facts, self.hung = facts, hung
-        self.said: dict[str, int | None] = {}
-        self.out: set[str] = set()
-        self.engines = ALL
+    `facts` are those of the still ones; `others` what the rest does: a function of the tick.
+    """
 
-    def until_out(self, limit_s: float = 20.0, step_s: float = 0.5) -> dict[str, float]:
-        """Return when each engine was taken out."""
-        found: dict[str, float] = {}
-        for tick in range(int(limit_s / step_s) + 1):
-            watched = {
-                each: busy(0, **self.facts) if each in self.hung else busy(tick)  # type: ignore[arg-type]
-                for each in self.engines
-            }
-            accepting = [each for each in self.engines if each not in self.out]
-            for engine_id, _ in self.watch.look(watched, self.said, accepting, self.out, tick * step_s):
-                found[engine_id] = tick * step_s
-                self.out.add(engine_id)
+    def __init__(self, *still: str, **facts: Any) -> None:
+        self.watch = StallWatch(STALL_S, HANG_S)
+        self.still, self.facts = still, facts
+        self.engines: tuple[str, ...] = ALL
+        self.roles: dict[str, str] = {}
+        self.holds: dict[str, int] = {}
+        self.counted: Callable[[str, int], float | None] = lambda _name, _tick: None
+        self.others: Callable[[int], Watched] = busy
+        self.trial_s: float | None = None
+        """A suspected engine answers a trial so soon; None: never."""
+        self.suspected: dict[str, float] = {}
+
+    def seen(self, name: str, tick: int) -> Seen:
+        return Seen(
+            work=busy(0, **self.facts) if name in self.still else self.others(tick),
+            role=self.roles.get(name, "mixed"),
+            holds=self.holds.get(name),
+            counted=self.counted(name, tick),
+            accepts=name not in self.suspected,
+            suspected=name in self.suspected,
+        )
+
+    def until(self, seconds: float, step_s: float = 0.5) -> dict[str, list[tuple[float, str]]]:
+        """Return when which verdicts came for each engine."""
+        found: dict[str, list[tuple[float, str]]] = {}
+        for tick in range(int(seconds / step_s) + 1):
+            now = tick * step_s
+            for name, since_s in list(self.suspected.items()):
+                if self.trial_s is not None and now - since_s >= self.trial_s:
+                    del self.suspected[name]
+            for stall in self.watch.look({name: self.seen(name, tick) for name in self.engines}, now):
+                found.setdefault(stall.engine_id, []).append((now, stall.verdict))
+                if stall.verdict == SUSPECTED:
+                    self.suspected[stall.engine_id] = now
         return found
 
+    def first(self, verdict: str, seconds: float = 20.0) -> dict[str, float]:
+        """Return when this verdict came first for each engine."""
+        return {
+            name: next(at for at, each in verdicts if each == verdict)
+            for name, verdicts in self.until(seconds).items()
+            if verdict in [each for _, each in verdicts]
+        }
 
-def test_an_engine_whose_streams_bring_nothing_is_out_in_time() -> None:
-    assert Pool(("b",)).until_out() == {"b": STALL_S}
+
+def test_an_engine_whose_streams_bring_nothing_is_suspected_in_time() -> None:
+    assert Pool("b").first(SUSPECTED) == {"b": STALL_S}
 
 
 def test_a_long_prefill_is_given_its_time() -> None:
-    assert Pool(("b",), longest_s=4.0).until_out() == {"b": STALL_S + PREFILL_SHARE * 4.0}
+    assert Pool("b", longest_s=4.0).first(SUSPECTED) == {"b": STALL_S + PREFILL_SHARE * 4.0}
 
 
 def test_work_of_others_gives_it_more_time() -> None:
-    pool = Pool(("b",))
-    pool.said = {"b": 3}
-    assert pool.until_out() == {"b": OTHERS_WORK * STALL_S}
+    pool = Pool("b")
+    pool.holds = {"b": 3}
+    assert pool.first(SUSPECTED) == {"b": OTHERS_WORK * STALL_S}
 
 
 def test_an_idle_engine_never_stalls() -> None:
-    assert Pool(("b",), streams=0).until_out() == {}
+    assert Pool("b", streams=0).until(100.0) == {}
 
 
-def test_half_of_the_pool_at_most_is_out() -> None:
-    assert sorted(Pool(ALL).until_out()) == ["a", "b"]
+def test_half_of_the_pool_at_most_is_suspected() -> None:
+    assert len(Pool("a", "b", "c").first(SUSPECTED)) == 2
 
 
-def test_an_engine_alone_is_left_in() -> None:
-    pool = Pool(("a",))
-    pool.engines = ("a",)
-    assert pool.until_out() == {}
+@pytest.mark.parametrize("which", ["alone", "others idle", "others still", "other role"])
+def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(which: str) -> None:
+    pool = Pool("a")
+    if which == "alone":
+        pool.engines = ("a",)
+    elif which == "others idle":
+        pool.others = lambda _tick: busy(7, streams=0)
+    elif which == "others still":
+        pool.others = lambda _tick: busy(7)
+    else:
+        pool.roles = {"a": "prefill", "b": "decode", "c": "decode", "d": "decode"}
+    assert pool.first(SUSPECTED, HANG_S - 1.0) == {}
+
+
+def test_counters_that_move_are_a_sign_of_work() -> None:
+    pool = Pool("b")
+    pool.counted = lambda _name, tick: float(tick // 4)
+    found = pool.until(10 * HANG_S).get("b", [])
+    assert {verdict for _, verdict in found} <= {LATE}, "a parser that holds tokens back looks so"
+
+
+def test_the_counters_of_an_engine_that_is_late_are_to_be_read() -> None:
+    pool = Pool("b")
+    assert pool.first(LATE) == {"b": STALL_S}
+
+
+@pytest.mark.parametrize("which", ["alone", "suspected"])
+def test_after_the_hang_limit_nothing_is_to_be_expected_whatever_others_do(which: str) -> None:
+    pool = Pool("b")
+    if which == "alone":
+        pool.engines = ("b",)
+    assert pool.first(HUNG, 2 * HANG_S) == {"b": HANG_S}
+
+
+def test_the_hang_limit_is_above_the_longest_start_that_the_engine_has_shown() -> None:
+    assert Pool("b", start_s=40.0).first(HUNG, 100.0) == {"b": STARTS * 40.0}
+    assert Pool("b", longest_s=40.0).first(HUNG, 100.0) == {"b": HANG_S + PREFILL_SHARE * 40.0}
+
+
+def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_rarely() -> None:
+    pool = Pool("b")
+    pool.trial_s = 0.5
+    found = pool.until(10 * HANG_S)["b"]
+    suspicions = [at for at, verdict in found if verdict == SUSPECTED]
+    pauses = [later - sooner for sooner, later in pairwise(suspicions)]
+    assert pauses[:3] == [DISPROVED * STALL_S + 0.5, DISPROVED**2 * STALL_S + 0.5, HANG_S / 2 + 0.5]
+    assert {verdict for _, verdict in found} == {LATE, SUSPECTED}
+
+
+@pytest.mark.parametrize(("counts", "hung"), [(None, {}), (5.0, {"b": HANG_S})])
+def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
+    pool = Pool("b", streams=0, standing=3)
+    pool.counted = lambda name, _tick: counts if name == "b" else None
+    found = pool.until(10 * HANG_S).get("b", [])
+    assert SUSPECTED not in {verdict for _, verdict in found}
+    again = Pool("b", streams=0, standing=3)
+    again.counted = pool.counted
+    assert again.first(HUNG, 10 * HANG_S) == hung
 
 
 def test_a_pause_of_this_process_is_not_held_against_engines() -> None:
-    watch = StallWatch(STALL_S)
-    watched = {each: busy(0) for each in ALL}
-    assert list(watch.look(watched, {}, ALL, (), 0.0)) == []
-    assert list(watch.look(watched, {}, ALL, (), 60.0)) == []
+    watch = StallWatch(STALL_S, HANG_S)
+    engines = {each: Seen(work=busy(0)) for each in ALL}
+    assert list(watch.look(engines, 0.0)) == []
+    assert list(watch.look(engines, 600.0)) == []
 
 
 def test_the_reason_says_what_was_seen() -> None:
-    watch = StallWatch(0.5)
-    facts = {"a": busy(0), "b": busy(0, streams=0)}
-    list(watch.look(facts, {}, "ab", (), 0.0))
-    assert list(watch.look(facts, {}, "ab", (), 0.7)) == [("a", "2 streams have produced nothing for 0.7 s")]
+    watch = StallWatch(0.5, 0.9)
+    still, other = Seen(work=busy(0)), Seen(work=busy(0, streams=0))
+    list(watch.look({"a": still, "b": other}, 0.0))
+    moved = Seen(work=busy(1, streams=0))
+    (_, suspected) = watch.look({"a": still, "b": moved}, 0.7)
+    assert suspected.reason == "suspected: 2 streams have produced nothing for 0.7 s, while others moved"
+    (hung,) = watch.look({"a": Seen(work=busy(0), accepts=False, suspected=True), "b": moved}, 1.0)
+    assert hung.reason == "2 streams have produced nothing for 1.0 s, which is the hang limit"
 
 
 def test_time_that_this_process_missed_is_no_silence_of_the_engines() -> None:
-    away = StallWatch(STALL_S, lambda since_s, _now: since_s >= 10.0)
-    found = {}
-    for tick in range(40):
-        watched = {each: busy(0 if each == "b" else tick) for each in ALL}
-        for engine_id, _ in away.look(watched, {}, ALL, (), tick * 0.5):
-            found.setdefault(engine_id, tick * 0.5)
-    assert found == {"b": 10.0 + STALL_S}
+    pool = Pool("b")
+    pool.watch = StallWatch(STALL_S, HANG_S, lambda since_s, _now: since_s >= 10.0)
+    assert pool.first(SUSPECTED) == {"b": 10.0 + STALL_S}

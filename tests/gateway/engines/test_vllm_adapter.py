@@ -12,13 +12,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from bench.live.loopback_ports import free_port
-from gateway.engines.vllm_adapter import (
-    EngineAnswerError,
-    EngineUnreachableError,
-    KvEventSource,
-    LightLoad,
-    VllmAdapter,
-)
+from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
+from gateway.engines.vllm_adapter import KvEventSource, LightLoad, VllmAdapter
 from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine
 
 

@@ -75,7 +75,10 @@ def test_a_hit_and_a_miss_are_the_same_bytes(api: str) -> None:
 def test_so_they_are_in_a_stream_however_it_is_cut(api: str, cuts: list[int], end: bytes) -> None:
     def passed(body: object) -> bytes:
         event = b"event: x" + end[: len(end) // 2] + b"data: " + encoded(body) + end
-        sent, stream = b"data: {}" + end + event + b"data: [DONE]" + end, AnswerStream(strip=False, cached_tokens=UNTOLD)
+        sent, stream = (
+            b"data: {}" + end + event + b"data: [DONE]" + end,
+            AnswerStream(strip=False, cached_tokens=UNTOLD),
+        )
         edges = sorted({0, len(sent), *(min(cut, len(sent)) for cut in cuts)})
         return b"".join(stream.feed(sent[a:b]) for a, b in pairwise(edges)) + stream.rest()
 

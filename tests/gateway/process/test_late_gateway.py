@@ -66,7 +66,7 @@ async def test_a_probe_that_times_out_while_the_loop_is_away_condemns_no_engine(
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
         breaker = live.engine("a").breaker
         await until(lambda: breaker.state == CLOSED)
-        slow_health(one, 1.5 * SETTINGS.probe_timeout_s)
+        slow_health(one, 1.5 * SETTINGS.limits.probe_timeout_s)
         breaker.record_failure(CONNECT, time.monotonic())
         asked = len(one.asked)
         await until(lambda: len(one.asked) >= asked + 4)
@@ -77,17 +77,18 @@ async def test_a_probe_that_times_out_while_the_loop_is_away_condemns_no_engine(
 async def test_an_attempt_that_times_out_while_the_loop_is_away_speaks_against_no_engine(
     roles: tuple[str, ...], tmp_path: Path
 ) -> None:
-    settings = AppSettings(relay=RelaySettings(first_byte_s=0.5, prefill_leg_s=0.5))
+    settings = AppSettings(relay=RelaySettings(answer_s=0.5, hang_s=0.5))
     async with ScriptedEngine() as first, ScriptedEngine() as second:
         urls = [first.url, second.url][: max(1, len(roles))]
         async with served(urls, tmp_path, settings=settings, roles=roles) as gateway:
             engines = gateway.pool.engines
             await until(lambda: all(gateway.pool.accepts(each) for each in engines))
             first.stall = True
-            asking = asyncio.create_task(gateway.post("/v1/completions", {"model": MODEL, "prompt": [1, 2, 3]}))
+            body = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 1}
+            asking = asyncio.create_task(gateway.post("/v1/completions", body))
             await first.received.wait()
             time.sleep(1.0)
-            await until(lambda: len(first.bodies) == 2)
+            await until(lambda: asking.done() or len(first.bodies) == 2)
             assert not any(engine.breaker.suspect for engine in engines.values())
             asking.cancel()
 

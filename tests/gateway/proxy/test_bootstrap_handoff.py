@@ -27,7 +27,7 @@ BODY = {
     "max_tokens": 9,
 }
 STREAM = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
-SETTINGS = AppSettings(relay=RelaySettings(prefill_leg_s=20.0, decode_leg_s=20.0))
+SETTINGS = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=20.0))
 
 
 @asynccontextmanager

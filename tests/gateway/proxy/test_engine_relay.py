@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from gateway.app import AppSettings
+from gateway.base.settings import EngineLimits, GatewaySettings
 from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -153,19 +154,70 @@ async def test_engines_that_cannot_be_reached_end_in_503_with_retry_after(tmp_pa
     assert int(headers["retry-after"]) >= 1
 
 
-async def test_an_engine_that_says_nothing_is_given_up(tmp_path: Path) -> None:
-    settings = AppSettings(relay=RelaySettings(first_byte_s=0.5))
-    async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
-        engine.stall = True
+@pytest.mark.parametrize("body", [BODY, STREAM])
+async def test_an_answer_that_never_ends_is_given_up_and_never_begun_twice(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
+    settings = AppSettings(relay=RelaySettings(answer_s=0.5, hang_s=60.0))
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, settings=settings, policy=ROUND_ROBIN, max_prompt_tokens=512) as gateway,
+    ):
+        one.stall = two.stall = True
         async with asyncio.timeout(PATIENCE_S):
-            status, answer, _ = await gateway.post(CHAT, BODY)
+            status, answer, _ = await gateway.post(CHAT, {**body, "max_tokens": 1})
         assert (status, answer["error"]["code"]) == (504, "engine_timeout")
+        assert len(one.bodies) + len(two.bodies) == 1
         assert _idle(gateway)
 
 
-async def test_a_stream_that_falls_silent_ends_with_an_error(tmp_path: Path) -> None:
-    settings = AppSettings(relay=RelaySettings(idle_s=0.5))
+async def test_an_engine_that_drips_bytes_does_not_hold_a_request_for_ever(tmp_path: Path) -> None:
+    settings = AppSettings(relay=RelaySettings(answer_s=1.5, hang_s=60.0))
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
+        engine.chunks, engine.pause_s = ["drip"] * 10_000, 0.1
+        async with asyncio.timeout(PATIENCE_S):
+            chunks, _ = await _stream(gateway, {**STREAM, "max_tokens": 1})
+        assert b"broken_stream" in chunks[-1]
+        await engine.disconnected.wait()
+        assert _idle(gateway)
+
+
+async def test_a_first_attempt_is_over_at_its_engine_before_the_second_begins(tmp_path: Path) -> None:
+    order: list[str] = []
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        for name, engine in (("one", one), ("two", two)):
+            engine.on_request = lambda name=name: order.append(f"{name} begins")  # type: ignore[misc]
+            engine.on_disconnect = lambda name=name: order.append(f"{name} is cancelled")  # type: ignore[misc]
+        one.stall = True
+        asked = [asyncio.create_task(gateway.post(CHAT, {**BODY, "seed": number})) for number in range(2)]
+        await one.received.wait()
+        gateway.pool.engines["engine-0"].breaker.record_hang("still", 0.0)
+        assert [status for status, _, _ in await asyncio.gather(*asked)] == [200, 200]
+        moved = order.index("one is cancelled")
+        assert order[moved:] == ["one is cancelled", "two begins"]
+
+
+async def test_a_whole_answer_that_takes_longer_than_any_start_runs_once(tmp_path: Path) -> None:
+    """What its engine does until the answer is there is not seen, and no time to the first byte is too long."""
+    settings = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, settings=settings, policy=ROUND_ROBIN) as gateway,
+    ):
+        one.start_s = two.start_s = 2.0
+        status, _, _ = await gateway.post(CHAT, BODY)
+        assert (status, len(one.bodies) + len(two.bodies)) == (200, 1)
+
+
+async def test_a_stream_whose_engine_stands_still_for_the_hang_limit_ends_with_an_error(tmp_path: Path) -> None:
+    impatient = GatewaySettings(sample_interval_s=0.05, limits=EngineLimits(hang_limit_s=0.5))
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=impatient) as gateway:
         engine.chunks = ["a", "b"]
         engine.pause_s = 30.0
         async with asyncio.timeout(PATIENCE_S):

@@ -21,7 +21,7 @@ from tests.patience import until
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 9}
 STREAM = {**BODY, "stream": True}
-SETTINGS = AppSettings(relay=RelaySettings(prefill_leg_s=0.5, decode_leg_s=0.5))
+SETTINGS = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=0.5))
 
 
 class Fleet:

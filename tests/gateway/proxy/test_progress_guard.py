@@ -1,4 +1,4 @@
-"""Waiting for a silent engine ends: in time, at once when it is lost, and never because of the client."""
+"""Waiting for an engine ends when it is lost or stuck, or by limits that none at work meets; never for the client."""
 
 from __future__ import annotations
 
@@ -9,36 +9,58 @@ from typing import Any, cast
 import pytest
 
 from gateway.http.http_exchange import ClientGoneError
-from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
+from gateway.proxy.progress_guard import AnswerLimits, EngineSilentError, ProgressGuard
 
 
-def _guard(*, lost: bool = False, stuck: bool = False, first_s: float = 60.0, idle_s: float = 60.0) -> ProgressGuard:
+def _guard(*, lost: bool = False, stuck: bool = False, **limits: float) -> ProgressGuard:
     engine = cast("Any", SimpleNamespace(lost=lost, stuck=stuck))
-    return ProgressGuard(engine, first_s=first_s, idle_s=idle_s, lost_s=0.25)
+    known = {"whole_s": 60.0, "lost_s": 0.25}
+    return ProgressGuard(engine, AnswerLimits(**{**known, **limits}))
 
 
-async def test_the_first_sign_has_a_limit() -> None:
-    with pytest.raises(EngineSilentError), _guard(first_s=0.25):
+async def test_silence_before_and_after_the_first_sign_has_no_limit_of_its_own() -> None:
+    with _guard(start_s=1.0) as guard:
+        await asyncio.sleep(0.6)
+        guard.progress()
+        await asyncio.sleep(1.6)
+
+
+async def test_the_first_sign_of_bounded_work_has_a_limit() -> None:
+    with pytest.raises(EngineSilentError) as struck, _guard(start_s=0.25):
         await asyncio.sleep(10)
+    assert not struck.value.late
     assert not cast("Any", asyncio.current_task()).cancelling()
 
 
-async def test_progress_starts_the_clock_again() -> None:
-    with _guard(first_s=0.5, idle_s=0.5) as guard:
+async def test_the_whole_answer_has_a_limit_whatever_comes_of_it() -> None:
+    with pytest.raises(EngineSilentError) as struck, _guard(whole_s=0.75) as guard:
+        while True:
+            await asyncio.sleep(0.1)
+            guard.progress()
+    assert struck.value.late
+
+
+async def test_the_time_that_the_client_takes_is_not_the_engines() -> None:
+    with _guard(whole_s=0.5) as guard:
+        guard.progress()
         for _ in range(4):
+            guard.sending = True
+            await asyncio.sleep(0.3)
+            guard.sending = False
+            guard.progress()
+
+
+async def test_a_lost_engine_that_still_sends_is_listened_to() -> None:
+    with _guard(lost=True, lost_s=0.75) as guard:
+        for _ in range(8):
             await asyncio.sleep(0.2)
             guard.progress()
 
 
-async def test_silence_after_the_first_sign_has_another_limit() -> None:
-    with pytest.raises(EngineSilentError), _guard(idle_s=0.25) as guard:
-        guard.progress()
-        await asyncio.sleep(10)
-
-
 async def test_a_lost_engine_gets_little_time() -> None:
-    with pytest.raises(EngineSilentError), _guard(lost=True):
+    with pytest.raises(EngineSilentError) as struck, _guard(lost=True):
         await asyncio.sleep(10)
+    assert not struck.value.late
 
 
 async def test_of_an_engine_that_is_stuck_only_what_it_has_not_begun_ends() -> None:
@@ -50,7 +72,7 @@ async def test_of_an_engine_that_is_stuck_only_what_it_has_not_begun_ends() -> N
 
 
 async def test_a_client_that_takes_nothing_is_not_the_engines_fault() -> None:
-    with pytest.raises(ClientGoneError), _guard(first_s=0.25) as guard:
+    with pytest.raises(ClientGoneError), _guard(client_s=0.25) as guard:
         guard.sending = True
         await asyncio.sleep(10)
 

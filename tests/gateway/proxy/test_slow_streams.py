@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S, until
 
 CHAT = GENERATING[0]
 OURS = b": waiting\n\n"
-COMMENTING = AppSettings(relay=RelaySettings(comment_s=0.02))
+COMMENTING = AppSettings(relay=RelaySettings(answer_s=60.0, hang_s=60.0, comment_s=0.02))
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
 SENT = {"authorization": f"Bearer {KEY}"}
 

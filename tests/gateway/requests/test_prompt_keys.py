@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.contracts.snapshot import PoolEntry
-from gateway.engines.vllm_adapter import EngineUnreachableError
+from gateway.engines.health_probe import EngineUnreachableError
 from gateway.formats.prompt import (
     ChatPrompt,
     HashedPrompt,

@@ -13,7 +13,7 @@ from planning.documents.rebalance_document import RebalanceDocument
 from planning.documents.scaling_document import ScalingDocument
 from routing.policy.policy_document import Stage
 from routing.router import Router
-from simulator.automation.fleet_automation import FleetAutomation, scaling_timeline
+from simulator.automation.fleet_automation import HANG_LIMIT_S, FleetAutomation, scaling_timeline
 from simulator.engine_models.colocated import colocated
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
@@ -118,6 +118,32 @@ def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: 
     assert out[0][0] - 20.0 <= within_s
     assert not [each for each in simulation.history if each.status == "failed" and each.first_token_s is None]
     simulation.check()
+
+
+def slow_for(seconds: float, fault: FaultKind = "hang") -> FleetSimulation:
+    """Return a finished run of four engines of which one stands still for so long and goes on by itself."""
+    simulation = fleet(rows([(4.0, 40.0)]), 4, faulty=True)
+    FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE).attach(simulation)
+    fault_at(simulation, 20.0, "e-002", fault)
+    fault_at(simulation, 20.0 + seconds, "e-002", "none")
+    simulation.run()
+    assert {each.status for each in simulation.history} == {"finished"}
+    return simulation
+
+
+def test_an_engine_that_stands_still_keeps_its_requests_until_it_goes_on() -> None:
+    simulation = slow_for(100.0)
+    waited = [each for each in simulation.history if (each.ttft_s or 0.0) > 90.0]
+    assert waited
+    assert {each.engine_id for each in waited} == {"e-002"}
+
+
+def test_requests_leave_an_engine_that_has_stood_still_for_the_hang_limit() -> None:
+    simulation = slow_for(HANG_LIMIT_S + 100.0)
+    moved = [each for each in simulation.history if (each.ttft_s or 0.0) > 90.0]
+    assert moved
+    assert "e-002" not in {each.engine_id for each in moved}
+    assert max(each.ttft_s or 0.0 for each in moved) < HANG_LIMIT_S + 30.0
 
 
 def test_a_fault_needs_an_engine_that_can_have_one() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simulator.engine_server import engine_runtime
 from simulator.engine_server.faults import CRAWL_FACTOR, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from tests.simulator.conftest import RunningEngine, StartEngine
@@ -30,7 +31,7 @@ async def _complete(engine: RunningEngine) -> int:
         return answer.status
 
 
-@pytest.mark.parametrize("fault", ["hang", "lie", "idle", "sleep"])
+@pytest.mark.parametrize("fault", ["hang", "lie", "idle", "sleep", "compile"])
 async def test_an_engine_that_stands_is_well_by_its_health_and_goes_on_when_healed(
     start_engine: StartEngine, fault: str
 ) -> None:
@@ -44,6 +45,29 @@ async def test_an_engine_that_stands_is_well_by_its_health_and_goes_on_when_heal
     assert not asked.done()
     await _fault(engine, "")
     assert await asked == 200
+
+
+async def test_an_engine_that_compiles_goes_on_by_itself(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_runtime, "COMPILE_S", 0.3)
+    engine = await start_engine(faults=True)
+    await _fault(engine, "compile")
+    assert rate_under("compile") == 0.0
+    assert await _complete(engine) == 200
+
+
+async def test_a_busy_engine_answers_probes_late_and_requests_in_time(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_runtime, "BUSY_S", 60.0)
+    engine = await start_engine(faults=True)
+    await _fault(engine, "busy")
+    probes = [asyncio.create_task(engine.http.get(engine.url + path)) for path in ("/health", "/load", "/metrics")]
+    assert await _complete(engine) == 200
+    assert not any(probe.done() for probe in probes)
+    for probe in probes:
+        probe.cancel()
 
 
 async def test_an_engine_without_the_flag_takes_no_fault(engine: RunningEngine) -> None:

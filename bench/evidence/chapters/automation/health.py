@@ -19,6 +19,7 @@ from bench.evidence.store import Row, load
 
 WORDS = {
     "hang": "hangs: accepts requests and answers none",
+    "compile": "compiles for 60 s: hangs, and goes on by itself",
     "crawl": "is slow: everything takes six times as long",
     "lie": "hangs while its counters grow",
     "stop": "is stopped (SIGSTOP): no probe is answered",

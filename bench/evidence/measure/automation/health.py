@@ -36,11 +36,12 @@ FAULT_S, HEALED_S, END_S = 200.0, 380.0, 600.0
 HEALTHY_S = 3600.0
 FLAP_EVERY_S = 20.0
 STOOD_S = 40.0
+COMPILE_S = 60.0
 SLO_TTFT_S = 5.0
 
-KINDS = ("hang", "crawl", "lie", "stop", "flap", "pause", "never_starts", "garbage", "frozen", "frozen_hang")
-"""Faults; flap: a restart every FLAP_EVERY_S; frozen_hang: its metrics stand STOOD_S before it
-hangs."""
+KINDS = ("hang", "compile", "crawl", "lie", "stop", "flap", "pause", "never_starts", "garbage", "frozen", "frozen_hang")
+"""Faults; compile: a hang that ends by itself after COMPILE_S; flap: a restart every FLAP_EVERY_S; frozen_hang: its
+metrics stand STOOD_S before it hangs."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,7 @@ def measure(jobs: int) -> Result:
             "burst_s": BURST_S,
             "fault_s": FAULT_S,
             "healed_s": HEALED_S,
+            "compile_s": COMPILE_S,
             "slo_ttft_s": SLO_TTFT_S,
             "tick_s": 1.0,
             "health": msgspec.to_builtins(HealthDocument()),
@@ -120,7 +122,7 @@ def run_one(asked: Run) -> Row:
     _schedule(simulation, asked.kind)
     simulation.run()
     names: Row = {"kind": asked.kind, "health": asked.health, "workload": asked.workload, "seed": asked.seed}
-    return names | _figures(simulation, automation, FAULT_S if asked.kind != "none" else END_S * 1000)
+    return names | _figures(simulation, automation, asked.kind)
 
 
 def _automation(health: bool) -> AutomationPolicy:
@@ -132,10 +134,13 @@ def _automation(health: bool) -> AutomationPolicy:
 
 
 def _schedule(simulation: FleetSimulation, kind: str) -> None:
-    faults: dict[str, FaultKind] = {each: each for each in KINDS if each != "flap"}  # type: ignore[misc]
+    faults: dict[str, FaultKind] = {each: each for each in KINDS if each not in ("flap", "compile")}  # type: ignore[misc]
     if kind == "flap":
         for at in range(int((HEALED_S - FAULT_S) / FLAP_EVERY_S)):
             restart_at(simulation, FAULT_S + at * FLAP_EVERY_S, SICK)
+    elif kind == "compile":
+        fault_at(simulation, FAULT_S, SICK, "hang")
+        fault_at(simulation, FAULT_S + COMPILE_S, SICK, "none")
     elif kind in faults:
         if kind == "frozen_hang":
             fault_at(simulation, FAULT_S - STOOD_S, SICK, "frozen")
@@ -146,7 +151,8 @@ def _schedule(simulation: FleetSimulation, kind: str) -> None:
             fault_at(simulation, HEALED_S, SICK, "none")
 
 
-def _figures(simulation: FleetSimulation, automation: FleetAutomation, fault_s: float) -> Row:
+def _figures(simulation: FleetSimulation, automation: FleetAutomation, kind: str) -> Row:
+    fault_s = FAULT_S if kind != "none" else END_S * 1000
     found = [
         (plan.at_s, each) for plan in automation.health for each in plan.verdicts if each.engine_id in plan.changed
     ]
@@ -173,13 +179,13 @@ def _figures(simulation: FleetSimulation, automation: FleetAutomation, fault_s: 
         "on_time_during": sum(on_time(each, None) for each in during) / len(during),
         "on_time": sum(on_time(each, None) for each in records) / len(records),
         "worst_ttft_s": max((each.ttft_s or 0.0) for each in records),
-        "well_again_after_s": _well_again(automation),
+        "well_again_after_s": _well_again(automation, FAULT_S + COMPILE_S if kind == "compile" else HEALED_S),
     }
 
 
-def _well_again(automation: FleetAutomation) -> float | None:
+def _well_again(automation: FleetAutomation, healed_s: float) -> float | None:
     """Return the seconds from the end of the fault until the engine has its full share; None: it never lost it."""
     seen = [(plan.at_s, each) for plan in automation.health for each in plan.verdicts if each.engine_id == SICK]
     out = [at_s for at_s, each in seen if each.load_share < 1.0]
     back = [at_s for at_s, each in seen if out and at_s > out[-1] and each.load_share == 1.0]
-    return back[0] - HEALED_S if back else None
+    return back[0] - healed_s if back else None

@@ -123,15 +123,54 @@ def test_one_that_is_told_to_end_is_drained_at_once() -> None:
     assert states() == {"e-1": "draining"}
 
 
-def test_one_that_is_not_ready_is_not_registered_and_if_known_not_touched() -> None:
-    waiting = FoundEngine(ONE.name, ONE.url, presence=Presence.WAITING)
-    look(waiting)
+def waiting(found: FoundEngine) -> FoundEngine:
+    """Return the engine as one that is listed and not ready."""
+    return FoundEngine(found.name, found.url, presence=Presence.WAITING)
+
+
+def test_one_that_is_not_ready_is_not_registered() -> None:
+    look(waiting(ONE))
     assert not Engine.objects.exists()
-    look(ONE)
+
+
+def test_one_that_is_not_ready_gets_no_new_work_is_never_deleted_and_is_checked_when_it_is_ready_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look(ONE, TWO)
     serve()
+    monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
     for _ in range(VANISHED_LOOKS + 1):
-        look(waiting)
-    assert states() == {"e-1": "ready"}
+        look(waiting(ONE), TWO)
+        assert states() == {"e-1": "draining", "e-2": "ready"}
+    one = Engine.objects.get(name="e-1")
+    assert told(one.engine_id)[-1] == ("engine.drain", "Not ready, says dns://vllm.internal:8000")
+    look(ONE, TWO)
+    serve()
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+
+
+def test_the_last_engines_of_a_pool_serve_although_none_is_ready(pool: Pool) -> None:
+    look(ONE, TWO)
+    serve()
+    look(waiting(ONE), waiting(TWO))
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+    (problem,) = discovery_problems({"chat"})
+    assert "no engine is ready; 2 engines serve until another one does" in problem
+    register_engine(pool, "by-hand", "http://10.1.0.9:8000", actor=PERSON)
+    serve()
+    set_desired_state(Engine.objects.get(name="by-hand"), DesiredState.READY, actor=PERSON)
+    look(waiting(ONE), waiting(TWO))
+    assert states() == {"e-1": "draining", "e-2": "draining", "by-hand": "ready"}
+    assert discovery_problems({"chat"}) == []
+
+
+def test_one_that_a_person_drained_stays_drained_whether_it_is_ready_or_not() -> None:
+    look(ONE, TWO)
+    serve()
+    set_desired_state(Engine.objects.get(name="e-1"), DesiredState.DRAINING, actor=PERSON)
+    look(waiting(ONE), TWO)
+    look(ONE, TWO)
+    assert states() == {"e-1": "draining", "e-2": "ready"}
 
 
 def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_drained_it() -> None:

@@ -50,7 +50,10 @@ def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_nam
         ("starting", "serving", "starting"),
         ("degraded", "hot", "degraded"),
         ("draining", "lost", "draining"),
-        ("quarantined", "serving", "quarantined"),
+        ("quarantined", "serving", "degraded"),
+        ("quarantined", "quarantined", "quarantined"),
+        ("quarantined", "lost", "lost"),
+        ("quarantined", "maintenance", "maintenance"),
     ],
 )
 def test_the_state_of_an_engine_shows_trouble_at_any_gateway(one: str, other: str, state: str) -> None:
@@ -67,6 +70,14 @@ def test_an_engine_that_one_gateway_lost_says_which() -> None:
     (seen,) = together(**{"gw-1": sample(START, engine("a")), "gw-2": sample(START, lost)}).engines
     assert seen.reason == "lost by gw-2, served by others: connection refused"
     assert seen.since == START - 3
+
+
+def test_an_engine_that_one_gateway_suspects_says_which() -> None:
+    suspected = engine("a", state="quarantined", reason="suspected: 2 streams have produced nothing for 4.1 s")
+    (seen,) = together(**{"gw-1": sample(START, suspected), "gw-2": sample(START, engine("a"))}).engines
+    assert seen.reason == (
+        "quarantined by gw-1, served by others: suspected: 2 streams have produced nothing for 4.1 s"
+    )
 
 
 def test_trust_is_the_least_and_memory_the_newest_report() -> None:

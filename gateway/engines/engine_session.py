@@ -1,0 +1,71 @@
+"""The HTTP session to engines, which no engine's answer can occupy for long before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from typing_extensions import override
+
+MAX_INTERIM = 16
+"""Interim answers (1xx) before an answer; engines send none, because none is asked for."""
+_SWITCHING = 101
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Seconds and times: an answer may take many minutes without a byte, and devices between drop what looks idle."""
+
+
+def engine_session(*, keepalive_s: float, connect_s: float | None = None) -> aiohttp.ClientSession:
+    """Return a session without limit of connections, cookies, proxies of the environment or decompression."""
+    return aiohttp.ClientSession(
+        connector=_EngineConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=keepalive_s),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
+    )
+
+
+class _EngineConnector(aiohttp.TCPConnector):
+    """Makes connections that count interim answers."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        connection: type[ResponseHandler] = _EngineConnection
+        self._factory = partial(connection, loop=asyncio.get_running_loop())
+
+
+class _EngineConnection(ResponseHandler):
+    """Notices a peer that is gone by keepalive; drops interim answers, and ends a connection with too many.
+
+    Mutable state: how many came before an answer.
+    """
+
+    _interim = 0
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        connected: socket.socket | None = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    @override
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        if self._interim > MAX_INTERIM:
+            return
+        code = data[0].code
+        if not 100 <= code < 200 or code == _SWITCHING:
+            self._interim = 0
+            super().feed_data(data, size)
+            return
+        self._interim += 1
+        if self._interim > MAX_INTERIM and self.transport is not None:
+            self.transport.abort()
+            self.set_exception(aiohttp.ClientPayloadError(f"more than {MAX_INTERIM} interim answers"))

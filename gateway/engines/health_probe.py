@@ -1,0 +1,109 @@
+"""What an engine's answers to a probe mean, and how long they are waited for.
+
+A busy API server answers late, and not in the order in which it was asked: only an engine that answers neither /health
+nor /metrics is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from math import ldexp
+from typing import Any
+
+SLOWER = 2.0
+"""A read waits so many times as long as the slowest of the last answers took."""
+LONGEST = 6.0
+"""So many times its time-out does a read wait at most."""
+_ANSWERS_KEPT = 16
+_HEALTH_FIRST = 0.2
+"""Share of its time after which a probe asks for the metrics, too."""
+
+
+class EngineUnreachableError(Exception):
+    """No HTTP answer came. `refused`: no process listens there, so a second probe is not needed."""
+
+    def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.timed_out = timed_out
+
+
+class EngineAnswerError(Exception):
+    """The answer was unusable; `status` if it was an HTTP status other than 200."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EnginePausedError(EngineAnswerError):
+    """The engine answers, and says itself that it does nothing."""
+
+
+class Patience:
+    """How long reads of one engine wait: longer if it answers late, and after each silent probe but the first.
+
+    Mutable state: how long its last answers to /health took, and how many probes in a row were silent.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._took_s: deque[float] = deque(maxlen=_ANSWERS_KEPT)
+        self._silent = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long a read waits now."""
+        slowest_s = max(self._took_s, default=0.0)
+        again_s = ldexp(self._timeout_s, max(0, min(self._silent, int(LONGEST)) - 1))
+        return min(LONGEST * self._timeout_s, max(self._timeout_s, SLOWER * slowest_s, again_s))
+
+    def note(self, took_s: float) -> None:
+        """Note how long an answer to /health took."""
+        self._took_s.append(took_s)
+
+    def probed(self, *, silent: bool) -> None:
+        """Note the end of a probe."""
+        self._silent = self._silent + 1 if silent else 0
+
+
+async def probe(
+    health: Callable[[], Coroutine[Any, Any, None]],
+    silence: Callable[[float], Coroutine[Any, Any, EngineUnreachableError | None]],
+    patience: Patience,
+) -> str:
+    """Return why `health` is late although `silence` finds none, or nothing; raises as `health` does otherwise."""
+    wait_s, asked = patience.seconds, [asyncio.ensure_future(health())]
+    metrics: Awaitable[EngineUnreachableError | None] | None = None
+    try:
+        await asyncio.wait(asked, timeout=_HEALTH_FIRST * wait_s)
+        if not asked[0].done():
+            metrics = asyncio.ensure_future(silence((1.0 - _HEALTH_FIRST) * wait_s))
+        late = await _lateness(asked[0], metrics)
+    except EngineUnreachableError as error:
+        patience.probed(silent=error.timed_out)
+        raise
+    except EngineAnswerError:
+        patience.probed(silent=False)
+        raise
+    finally:
+        for each in (asked[0], metrics):
+            if isinstance(each, asyncio.Future):
+                each.cancel()
+    patience.probed(silent=False)
+    return late
+
+
+async def _lateness(health: Awaitable[None], metrics: Awaitable[EngineUnreachableError | None] | None) -> str:
+    try:
+        await health
+    except EngineUnreachableError as error:
+        if not error.timed_out or metrics is None:
+            raise
+        silence = await metrics
+        if silence is not None:
+            raise (error if silence.timed_out else silence) from None
+        return f"{error}, but metrics are answered"
+    return ""

@@ -1,0 +1,51 @@
+"""The doctor names engines that get no new work or serve degraded, with the gateways' reasons."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from controlplane.doctor import fleet
+from controlplane.doctor.finding import State
+from controlplane.doctor.fleet import out_of_rotation, rotation
+from controlplane.doctor.installation import Installation
+from controlplane.platform.live_fleet.samples import FleetSamples
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.fleet_sample import TOPIC, EngineSample, FleetSample, encode_sample
+from tests.controlplane.platform.live_fleet.told import engine
+
+SUSPECTED = "suspected: 2 streams have produced nothing for 4.1 s, while others moved"
+
+
+def sample(*engines: EngineSample) -> FleetSample:
+    return FleetSample(seq=1, at=time.time(), window_s=15.0, snapshot_version=1, engines=engines, pools=())
+
+
+def test_a_suspected_engine_and_one_whose_health_is_late_are_named_with_their_reasons() -> None:
+    late = "health timed out after 5 s, but metrics are answered"
+    out, degraded = out_of_rotation(
+        sample(
+            engine("a", state="quarantined", reason=SUSPECTED), engine("b", state="degraded", reason=late), engine("c")
+        )
+    )
+    assert (out.state, out.says) == (State.WARNING, f"1 engine gets no new work: a ({SUSPECTED}).")
+    assert (degraded.state, degraded.says) == (State.WARNING, f"1 engine is degraded: b ({late}).")
+
+
+def test_engines_that_serve_are_fine() -> None:
+    (found,) = out_of_rotation(sample(engine("a"), engine("b", state="draining", reason="drained")))
+    assert (found.state, found.says) == (State.OK, "Gateways send requests to 2 engines.")
+
+
+def test_it_asks_the_gateways_that_report_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bus = InProcessBus()
+    samples = FleetSamples(bus)
+    monkeypatch.setattr(fleet, "fleet_samples", lambda: samples)
+    here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
+    assert rotation(here) == []
+    bus.publish(TOPIC, encode_sample(sample(engine("a", state="lost", reason="connection refused"))))
+    (found,) = rotation(here)
+    assert found.says == "1 engine gets no new work: a (connection refused)."

@@ -1,0 +1,134 @@
+"""Engines that are slow and well lose nothing, start nothing twice, and stay; dead ones among them are found.
+
+A real gateway over real connections under a virtual clock. `make soak-slow` runs twenty seeds, CI two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gateway.base.settings import EngineLimits
+from gateway.engines.breaker import NO_PROGRESS
+from routing.policy.policy_document import RoutingPolicy
+from tests.gateway.slow_engine import FROZEN, HUNG, KILLED, LONGEST_ANSWER_S, LONGEST_START_S
+from tests.gateway.slow_fleet import Client, Story, chat, story
+from tests.virtual_time import run_virtually
+
+SEEDS = tuple(map(int, os.environ.get("SLOW_SEEDS", "1,2").split(",")))
+REQUESTS, ARRIVALS_S = 60, 400.0
+COMPILES = 6
+"""Times that one of the engines stands still."""
+HANG_LIMIT_S = 150.0
+"""In the runs with dead engines, so that requests leave hung ones in time; above the longest start."""
+POLICY = RoutingPolicy(max_wait_s=3600.0)
+FOUND_S = {KILLED: 3.0, FROZEN: 60.0, HUNG: HANG_LIMIT_S + 60.0}
+"""Seconds until an engine that is dead like this is lost at the latest, with requests there."""
+
+
+def request(rng: Random, seed: int) -> Client:
+    """Return a request whose first token, or whose whole answer, may take very long."""
+    slow = rng.random() < 0.25
+    return chat(
+        seed,
+        f"{seed} " * rng.randint(10, 2000),
+        stream=rng.random() < 0.6,
+        start_s=rng.uniform(5.0, LONGEST_START_S) if slow else rng.uniform(0.05, 2.0),
+        answer_s=min(LONGEST_ANSWER_S, 2.0 ** rng.uniform(0.0, 10.0)),
+    )
+
+
+async def traffic(told: Story, rng: Random) -> None:
+    """Send requests until all have ended; meanwhile engines stand still now and then."""
+
+    async def arrive(client: Client, at_s: float) -> None:
+        await asyncio.sleep(at_s)
+        await told.ask(client)
+
+    async def compile_now_and_then() -> None:
+        for _ in range(COMPILES):
+            await asyncio.sleep(ARRIVALS_S / COMPILES)
+            engine = rng.choice(told.engines)
+            engine.stands_until_s = time.monotonic() + rng.uniform(10.0, LONGEST_START_S)
+
+    told.clients = [request(rng, seed) for seed in range(REQUESTS)]
+    compiling = asyncio.create_task(compile_now_and_then())
+    await asyncio.gather(*(arrive(each, rng.uniform(0.0, ARRIVALS_S)) for each in told.clients))
+    await compiling
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_engines_that_are_slow_and_well_lose_nothing_begin_nothing_twice_and_stay(seed: int, tmp_path: Path) -> None:
+    async def run() -> None:
+        rng = Random(seed)
+        async with story(rng, rng.randint(3, 8), tmp_path, EngineLimits(), POLICY) as told:
+            await traffic(told, rng)
+            assert [each.seed for each in told.clients if not each.whole] == []
+            assert [each.seed for each in told.clients if len(told.runs(each.seed)) != 1] == []
+            assert not [run for engine in told.engines for run in engine.runs if run.cancelled]
+            for at_s, state in told.seen:
+                out = {name: cause for name, (accepts, _, cause) in state.items() if not accepts}
+                assert set(out.values()) <= {NO_PROGRESS}, (at_s, state)
+                assert len(out) <= len(told.engines) // 2, (at_s, state)
+                assert not any(lost for _, lost, _ in state.values()), (at_s, state)
+
+    run_virtually(run())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dead_engines_among_slow_ones_are_found_and_cost_no_request_without_a_first_byte(
+    seed: int, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        rng = Random(1000 + seed)
+        async with story(rng, rng.randint(4, 8), tmp_path, EngineLimits(hang_limit_s=HANG_LIMIT_S), POLICY) as told:
+            faults = rng.sample((KILLED, FROZEN, HUNG), 2)
+            dead = dict(zip(rng.sample(range(len(told.engines)), 2), faults, strict=True))
+
+            async def die() -> None:
+                for number, fault in dead.items():
+                    await asyncio.sleep(rng.uniform(60.0, 180.0))
+                    await told.engines[number].fail(fault)
+
+            dying = asyncio.create_task(die())
+            await traffic(told, rng)
+            await dying
+            check_requests(told)
+            check_engines(told, dead)
+
+    run_virtually(run())
+
+
+def check_requests(told: Story) -> None:
+    """Each request ended whole, but streams that a dead engine had begun, and moved from dead engines only."""
+    for client in told.clients:
+        runs = told.runs(client.seed)
+        (*earlier, (last, last_run)) = runs
+        for engine, run in earlier:
+            assert engine.fault_s is not None, (client.seed, runs)
+            assert run.first_piece_s is None, (client.seed, runs)
+        for (_, run), (_, following) in pairwise(runs):
+            assert run.ended_s is not None and run.ended_s <= following.begun_s, (client.seed, runs)
+        begun_on_dead = last.fault_s is not None and last_run.first_piece_s is not None
+        assert client.whole or (begun_on_dead and b"broken_stream" in client.text), (client.seed, client.status, runs)
+
+
+def check_engines(told: Story, dead: dict[int, str]) -> None:
+    """Dead engines were found in time, and no other one was lost."""
+    for number, engine in enumerate(told.engines):
+        name = f"engine-{number}"
+        lost = [at_s for at_s, state in told.seen if state[name][1]]
+        if number not in dead:
+            assert lost == [], name
+            continue
+        assert engine.fault_s is not None
+        held = [run for run in engine.runs if run.ended_s is None or run.ended_s > engine.fault_s]
+        if held or dead[number] != HUNG:
+            assert lost, (name, dead[number])
+            assert lost[0] - engine.fault_s <= FOUND_S[dead[number]], (name, dead[number])
