@@ -14,6 +14,7 @@ import zmq.asyncio
 
 from gateway.access.authentication import PoolTenants
 from gateway.access.key_quota import KeyQuotas
+from gateway.access.revoked_keys import RevokedKeys
 from gateway.advisories.advisories import Advisories
 from gateway.advisories.advisory_exchange import SWEEP_S, AdvisoryExchange
 from gateway.advisories.advisory_tally import AdvisoryTally
@@ -112,6 +113,7 @@ class Gateway:
         self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag, decides=self.peering.decides)
         self.advisory_exchange = AdvisoryExchange(bus, self.advisories, self.new_id.tag)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
+        self._revoked = RevokedKeys(bus, state_dir, self._apply_again)
         self._context: zmq.asyncio.Context | None = None
         self._from_disk = False
         self._served_version = 0
@@ -177,6 +179,7 @@ class Gateway:
         stored = await asyncio.to_thread(self._store.load, time.time())
         self._served_version = stored.version if stored is not None else 0
         await self.peering.listen()
+        self._tasks.append(await self._revoked.start())
         value = self._bus.latest(SNAPSHOT_TOPIC)
         if value is not None:
             self._take_snapshot(value)
@@ -230,6 +233,7 @@ class Gateway:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
+        self._revoked.stop()
         await self.peers.stop()
         await self.peering.leave()
         self.advisory_exchange.stop()
@@ -327,7 +331,7 @@ class Gateway:
 
     def _apply(self, snapshot: Snapshot) -> None:
         """Make `snapshot` the one in force; a pool whose part cannot run keeps what it had."""
-        self.snapshot = snapshot
+        self.snapshot = snapshot = self._revoked.without(snapshot)
         self.keys_texts_itself = any(entry.key_source == "approximate" for entry in snapshot.pools)
         self._served_version = snapshot.version
         engines_of: dict[str, list[EngineEntry]] = {}
@@ -378,7 +382,7 @@ class Gateway:
         )
 
     def _apply_again(self) -> None:
-        """Take up the engines of regions that this gateway serves from now on, and leave the others."""
+        """Serve the engines of the regions that are ours from now on, and no key that was revoked meanwhile."""
         if self.snapshot is not None:
             self._apply(self.snapshot)
 

@@ -47,7 +47,7 @@ def exchanges(scratch: Path, ports_from: int = PORTS_FROM) -> list[dict[str, Any
         _until(lambda: asker.ask("GET", "/live")[0] == 200 and asker.ask("GET", "/login")[0] == 200)
         for role in ("viewer", "operator", "admin"):
             scopes = ("infer", "route", "manage") if role == "admin" else ("manage",)
-            asker.keys[role] = _key(state, "--role", role, "--scopes", *scopes)
+            asker.keys[role] = _key(state, "--all-pools", "--role", role, "--scopes", *scopes)
         asker.keys["infer"] = _key(state, "--scopes", "infer")
         ask_api(asker, f"http://127.0.0.1:{ports_from + 1}")
         _until(lambda: asker.ask("GET", "/ready")[0] == 200)

@@ -77,7 +77,7 @@ class LiveProgram:
             )
         wait_for(f"{self.url}/login")
         if not self._api_key:
-            self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
+            self._api_key = self.manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
 
     def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK, *, block_tokens: int = 64) -> None:
         """Start engines, register them, and return when the gateway sends work there."""
@@ -100,17 +100,22 @@ class LiveProgram:
 
     def shell(self, program: str) -> str:
         """Run Python in the program's Django, in a process of its own; returns what it prints."""
-        return self._manage("shell", "--no-imports", "-c", program)
+        return self.manage("shell", "--no-imports", "-c", program)
 
-    def _manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str) -> str:
+        """Run one command of the program and return what it prints."""
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"manage.py {arguments[0]} failed: {done.stderr}")
         return done.stdout
 
-    def stop(self) -> None:
-        """End everything, the server as an operator would."""
+    def restart(self) -> None:
+        """End the server as an operator would, and start it again on what it left."""
+        self._end_server()
+        self.start()
+
+    def _end_server(self) -> None:
         if self._process is not None:
             self._process.terminate()
             try:
@@ -118,6 +123,10 @@ class LiveProgram:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+    def stop(self) -> None:
+        """End everything, the server as an operator would."""
+        self._end_server()
         for engine in self.engines:
             engine.kill()
             engine.wait()

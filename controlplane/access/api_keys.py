@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 from django.db import transaction
@@ -16,8 +18,10 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import check_names, problem
 from controlplane.platform.models.api_key import KEY_START, SCOPES, USUAL_SCOPES, ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.outage.bus_revocations import bus_revocations, revocation_of
+from controlplane.platform.outage.unwritable import CANNOT_WRITE, cause_of, database_writes
 from controlplane.platform.revisions import locked
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.platform.roles import require
 
 KEY_FIELDS = frozenset(
@@ -28,7 +32,9 @@ KEY_FIELDS = frozenset(
 )
 MAX_ORIGINS = 32
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]{1,200}").fullmatch
-_PREFIX_LENGTH = 11
+PREFIX_LENGTH = 11
+
+logger = logging.getLogger(__name__)
 
 
 def create_api_key(
@@ -41,7 +47,8 @@ def create_api_key(
 ) -> tuple[ApiKey, str]:
     """Store and publish a new random key and return it with its text, which exists nowhere else.
 
-    `fields` are further KEY_FIELDS; `role` is what a key with the scope manage may do, in `pools` (slugs; empty: all).
+    `fields` are further KEY_FIELDS; `role` is what a key with the scope manage may do, in `pools` (slugs, or ALL_POOLS;
+    empty: in none).
     Raises NotAllowedError, InvalidFieldsError.
     """
     text = KEY_START + secrets.token_urlsafe(32)
@@ -66,7 +73,7 @@ def adopt_api_key(
     key = ApiKey(
         tenant=tenant,
         name=name,
-        prefix=text[:_PREFIX_LENGTH],
+        prefix=text[:PREFIX_LENGTH],
         sha256=hash_api_key(text),
         scopes=_checked_scopes(scopes),
         **limits,
@@ -103,6 +110,33 @@ def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, wh
     return True
 
 
+class Revoked(StrEnum):
+    """What became of a revocation."""
+
+    STORED = "stored"
+    BEFORE = "before"
+    """It was revoked before."""
+    ON_BUS = "on bus"
+    """Gateways reject the key; the database stores the revocation when it can be written."""
+
+
+def revoke_at_once(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> Revoked:
+    """Revoke the key for good, over the bus alone where the database cannot be written.
+
+    Raises NotAllowedError, StaleRevisionError, BusAwayError.
+    """
+    require(actor, Role.ADMIN)
+    try:
+        return Revoked.STORED if revoke_api_key(key, actor=actor, expected=expected, why=why) else Revoked.BEFORE
+    except CANNOT_WRITE as error:
+        if cause_of(error) is None:
+            raise
+        database_writes().failed(error)
+    logger.warning("a key is revoked over the bus: the database cannot be written", extra={"key_id": key.key_id})
+    bus_revocations().publish(revocation_of(key.sha256, key.key_id, actor=actor, why=why))
+    return Revoked.ON_BUS
+
+
 def _checked_scopes(scopes: Any) -> list[str]:
     known = isinstance(scopes, Sequence) and not isinstance(scopes, str) and all(scope in SCOPES for scope in scopes)
     if not known or not scopes:
@@ -121,9 +155,13 @@ def _checked_origins(origins: Any) -> list[str]:
 
 
 def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
-    """Return the slugs in order, each once; a pool that is gone may only be `kept`, so that no key opens all by it."""
+    """Return the slugs in order, each once, or ALL_POOLS alone; a pool that is gone may only be `kept`."""
     if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(each, str) for each in slugs):
         raise problem("pools", "Must be a list of pools' slugs.")
+    if ALL_POOLS in slugs:
+        if len(set(slugs)) > 1:
+            raise problem("pools", "Choose all pools, or some of them.")
+        return [ALL_POOLS]
     known = set(Pool.objects.filter(slug__in=slugs).values_list("slug", flat=True))
     unknown = sorted(set(slugs) - known - set(kept))
     if unknown:

@@ -31,18 +31,21 @@ def create_person(
     actor: Actor,
     role: Role | None = None,
     pools: Sequence[Pool] = (),
+    everywhere: bool = False,
     why: str = "",
 ) -> User:
-    """Store a new person with a role in these pools (none given: everywhere) and return it.
+    """Store a new person with a role in these pools, or `everywhere`, and return it; an admin's role is everywhere.
 
-    Without a password the person cannot sign in until one is set. Raises NotAllowedError, and
-    InvalidFieldsError with all that is wrong.
+    Without pools the person has no role yet. Without a password the person cannot sign in until one is set. Raises
+    NotAllowedError, and InvalidFieldsError with all that is wrong.
     """
     require(actor, Role.ADMIN)
     user = User(username=User.normalize_username(username.strip()))
     problems = [*_username_problems(user.username), *password_problems(password, user)]
     if role == Role.ADMIN and pools:
         problems.append(FieldProblem("pools", "An admin's role covers all pools; choose no pools, or another role."))
+    elif everywhere and pools:
+        problems.append(FieldProblem("pools", "Choose all pools, or some of them."))
     if problems:
         raise InvalidFieldsError(problems)
     user.set_password(password)
@@ -50,14 +53,14 @@ def create_person(
         with transaction.atomic():
             user.save(force_insert=True)
             if role is not None:
-                _store_grants(user, role, pools or (None,))
+                _store_grants(user, role, (None,) if everywhere or role == Role.ADMIN else pools)
             audit.record(actor, "person.create", KIND, user.username, after=told(user), why=why)
     except IntegrityError as error:
         raise problem("username", "A person with this name was just added.") from error
     return user
 
 
-def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
+def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None, why: str = "") -> bool:
     """Give the person a role in a pool (None: everywhere) in place of the one there; False when it is the same.
 
     Raises NotAllowedError, InvalidFieldsError.

@@ -22,7 +22,11 @@ from routing.values.prepared_struct import prepared
 STEP_S = 900.0
 """As the paper's Fig. 3 has it, about: what is shorter than a quarter of an hour is averaged away."""
 READ_BYTES = 8 << 20
-"""Of a longer log, only every n-th segment is read, and stands for n."""
+"""Of a longer log, one in n requests is counted, and stands for n."""
+ROWS_APART = 8
+"""So many requests of a segment may stand for one before whole segments are left out: a step of a quiet fleet has few
+segments.
+"""
 MOST_TOGETHER = 256.0
 """The largest batch that is assumed where an engine's decode cost sets no limit."""
 UNANSWERED = frozenset({"refused", "unanswered", "failed"})
@@ -41,7 +45,7 @@ class LoggedDemand:
     requests: int
     """Requests that were read."""
     every: int
-    """Of so many segments one was read."""
+    """Of so many requests one was read."""
 
 
 @dataclass(slots=True)
@@ -97,12 +101,14 @@ def logged_demand(now: float, days: float) -> LoggedDemand | None:
     if last <= first:
         return None
     pools = {pool.slug: _pool_work(pool) for pool in _pools()}
-    size = Segment.objects.filter(
-        retention=Retention.TRAFFIC, at_ms__gte=first * STEP_S * 1000, at_ms__lte=last * STEP_S * 1000
-    ).aggregate(total=Sum("size"))["total"]
-    every = -(-(size or 0) // READ_BYTES) or 1
-    requests = 0
-    for row in recorded_traffic(first * STEP_S, last * STEP_S, every=every):
+    logged = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
+    logged = logged.filter(at_ms__gte=first * STEP_S * 1000, at_ms__lte=last * STEP_S * 1000)
+    size = logged.aggregate(total=Sum("size"))["total"]
+    wanted = -(-(size or 0) // READ_BYTES) or 1
+    rows = min(wanted, ROWS_APART)
+    segments = -(-wanted // rows)
+    every, requests = segments * rows, 0
+    for row in recorded_traffic(first * STEP_S, last * STEP_S, segments=segments, rows=rows):
         requests += 1
         if (pool := pools.get(row.pool)) is not None:
             pool.add(int(row.arrived_at // STEP_S), row)

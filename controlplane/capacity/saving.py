@@ -50,7 +50,7 @@ class InstallationPlan:
             hours = self.span_s / 3600
             found.append(f"The log covers {hours:.1f} h, less than a day: peaks at other hours are not in it.")
         if self.demand.every > 1:
-            found.append(f"The log is long: one of {self.demand.every} segments was read and stands for the others.")
+            found.append(f"The log is long: one of {self.demand.every} requests was read and stands for the others.")
         return " ".join(found)
 
 

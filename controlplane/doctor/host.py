@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
@@ -17,8 +16,11 @@ from django.db import DatabaseError, connection
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of
+from controlplane.kv_nodes.disk_problem import disk_problem, state_disk_problem
+from controlplane.platform.format import byte_size
 from controlplane.platform.models.job_run import JobRun
 from controlplane.project.processes.public_port import PortTakenError, listen
+from kvstore.node.disk_space import DiskSpace, space_of
 from routing.values.counted import count
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
@@ -51,7 +53,7 @@ def _django(found: tuple[int, ...]) -> Finding:
     return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
 
 
-_PRIVATE = ("first_run.json", "switchyard.sqlite3", "last-known-good.snapshot")
+_PRIVATE = ("first_run.json", "switchyard.sqlite3", "last-known-good.snapshot", "revoked-keys")
 
 
 def state_directory(installation: Installation) -> list[Finding]:
@@ -72,21 +74,21 @@ def state_directory(installation: Installation) -> list[Finding]:
     return found or [ok(f"Only its owner can access the state directory {directory}.")]
 
 
-_MIB = 1 << 20
-_LEAST_FREE, _GOOD_FREE = 200 * _MIB, 1024 * _MIB
-
-
-def disk_space(installation: Installation, *, free: int | None = None) -> list[Finding]:
-    """Look at the free bytes of the state directory's file system."""
+def disk_space(installation: Installation, *, space: DiskSpace | None = None) -> list[Finding]:
+    """Look at the free bytes of the state directory's file system, and at the KV nodes that share it."""
     try:
-        left = free if free is not None else shutil.disk_usage(installation.state_dir).free
+        space = space or space_of(installation.state_dir)
     except OSError as error:
         return [problem(f"The state directory's disk cannot be read: {error.strerror}.", "Create the directory first.")]
-    text = f"{left // _MIB} MiB are free on the disk of {installation.state_dir}."
-    if left >= _GOOD_FREE:
-        return [ok(text)]
-    do = "Free some space, or set SWITCHYARD_STATE_DIR to a larger disk."
-    return [problem(text, do) if left < _LEAST_FREE else warning(text, do)]
+    try:
+        found = state_disk_problem(space)
+    except DatabaseError:
+        # The question about the database says so.
+        found = disk_problem(space, (), with_database=True)
+    if found is not None:
+        return [(problem if found.is_full else warning)(found.sentence, found.remedy)]
+    free = f"{byte_size(space.free_bytes)} of {byte_size(space.total_bytes)}"
+    return [ok(f"{free} are free on the disk of {installation.state_dir}.")]
 
 
 _LEAST_FILES, _GOOD_FILES = 1024, 4096

@@ -12,9 +12,12 @@ from django.core.checks import run_checks
 from django.db import DatabaseError, connection
 from django.db.migrations.exceptions import InconsistentMigrationHistory
 from django.db.migrations.executor import MigrationExecutor
+from django.db.models import F
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.platform.outage.unwritable import Cause, cause_of
 from controlplane.project.checks import weak_secrets
 from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, read_secrets
 from controlplane.project.pre_release import remedy
@@ -43,6 +46,10 @@ def first_run(installation: Installation) -> list[Finding]:
     return [ok("The secrets of the first start are in the state directory, readable by its owner only.")]
 
 
+_UNWRITABLE_REMEDY = (
+    "Free space on its disk, or make it writable; no restart is needed. Revoke API keys with `manage.py revoke-key` "
+    "meanwhile."
+)
 _AWAY_REMEDY = "Check that the server runs, and that DATABASE_URL has the right host, user and password."
 
 
@@ -53,7 +60,8 @@ def database(_installation: Installation) -> list[Finding]:
         with connection.cursor() as cursor:
             if vendor != "sqlite":
                 cursor.execute("SELECT version()")
-                return [ok(f"The database answers: {str(cursor.fetchone()[0]).split(',')[0]}.")]
+                answer = str(cursor.fetchone()[0]).split(",")[0]
+                return [*_writable(), ok(f"The database answers: {answer}.")]
             cursor.execute("PRAGMA journal_mode")
             mode = str(cursor.fetchone()[0])
     except DatabaseError as error:
@@ -66,7 +74,18 @@ def database(_installation: Installation) -> list[Finding]:
                 "Put the state directory on a local file system; network file systems do not support WAL.",
             )
         ]
-    return [ok("SQLite answers, in WAL mode.")]
+    return [*_writable(), ok("SQLite answers, in WAL mode.")]
+
+
+def _writable() -> list[Finding]:
+    """Write what is there once more; nothing where that works."""
+    try:
+        SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=F("version"))
+    except DatabaseError as error:
+        said = {Cause.FULL: "its disk is full", Cause.READ_ONLY: "it is read-only", Cause.BUSY: "other writers hold it"}
+        if (cause := cause_of(error)) in said:
+            return [problem(f"The database cannot be written: {said[cause]}.", _UNWRITABLE_REMEDY)]
+    return []
 
 
 def migrations(_installation: Installation) -> list[Finding]:

@@ -121,6 +121,22 @@ def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver =
     return checked
 
 
+def check_metrics_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
+    """Return the http or https address that Prometheus reads, in a network of engines; raises RejectedUrlError."""
+    return _check(url, _HTTP, rules, resolver)
+
+
+def is_allowed_metrics_url(url: str, rules: EngineUrlRules) -> bool:
+    """Return whether a stored address may be shown; host names are not resolved."""
+    try:
+        check_metrics_url(url, rules, lambda _host, _port: [])
+    except UnresolvedHostError:
+        return True
+    except RejectedUrlError:
+        return False
+    return True
+
+
 def normal_url(url: str) -> str:
     """Return an engine's address as it is stored, without asking a name server; raises RejectedUrlError."""
     process, rank = _ranked(url)

@@ -9,6 +9,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_url import is_allowed_metrics_url
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
 from controlplane.kv_nodes.models.kv_order import KvOrder
 from controlplane.kv_nodes.orders import visible_kv_orders
@@ -27,7 +29,7 @@ class KvNodeShape(ModelShape):
 
     heard_at = serializers.DateTimeField(source="report.heard_at", read_only=True, allow_null=True, default=None)
     report = serializers.DictField(source="report.content", read_only=True, default=dict)
-
+    metrics_url = serializers.SerializerMethodField()
     unpin = serializers.ListField(
         source="report.unpin",
         child=serializers.DictField(child=serializers.CharField()),
@@ -54,6 +56,10 @@ class KvNodeShape(ModelShape):
             "unpin",
             "revision",
         )
+
+    def get_metrics_url(self, node: KvNode) -> str:
+        """Return the address, empty where it was stored under other rules and is no longer allowed."""
+        return node.metrics_url if is_allowed_metrics_url(node.metrics_url, engine_url_rules()) else ""
 
 
 class KvNodeWord(Input):

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane.fleet.engine_addressing import engine_url_rules
-from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint
+from controlplane.fleet.engine_url import RejectedUrlError, check_kv_endpoint, check_metrics_url
 from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeReport, KvNodeState
 from controlplane.kv_nodes.unpinning import pin_of
 from controlplane.platform import recorded_change
@@ -76,16 +76,19 @@ def _verb(node: KvNode, changes: dict[str, Any]) -> str:
 
 def _checked_addresses(told: dict[str, Any]) -> dict[str, str]:
     rules = engine_url_rules()
-    checked = {}
-    for field in ("address", "events_endpoint", "replay_endpoint"):
+    checked: dict[str, str] = {}
+    for field in ("address", "events_endpoint", "replay_endpoint", "metrics_url"):
         given = told.get(field, "")
         if not given:
             continue
         scheme = "tcp://" if field == "address" else ""
         try:
-            endpoint = check_kv_endpoint(scheme + given, rules)
-            # A transfer goes to the name, which the node's certificate has to show; events go to what was checked.
-            checked[field] = endpoint.url.removeprefix(scheme) if scheme else endpoint.connect_url
+            if field == "metrics_url":
+                checked[field] = check_metrics_url(given, rules).url
+            else:
+                endpoint = check_kv_endpoint(scheme + given, rules)
+                # A transfer goes to the name, which the node's certificate has to show; events go to what was checked.
+                checked[field] = endpoint.url.removeprefix(scheme) if scheme else endpoint.connect_url
         except RejectedUrlError as error:
             error.field = field
             raise

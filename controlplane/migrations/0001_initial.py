@@ -397,13 +397,22 @@ class Migration(migrations.Migration):
                 ('batch', models.CharField(max_length=64)),
                 ('at_ms', models.BigIntegerField()),
                 ('size', models.BigIntegerField()),
+                ('merged_at_ms', models.BigIntegerField(blank=True, null=True)),
                 ('recording', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='segments', to='controlplane.recording')),
                 ('data', models.BinaryField()),
             ],
             options={
-                'indexes': [models.Index(fields=['retention', 'at_ms', 'id', 'size'], name='segment_by_age')],
+                'indexes': [models.Index(fields=['retention', 'at_ms', 'id', 'size', 'merged_at_ms'], name='segment_by_age'), models.Index(condition=models.Q(('merged_at_ms__isnull', False)), fields=['merged_at_ms'], name='segment_merged')],
                 'constraints': [models.UniqueConstraint(fields=('batch', 'retention'), name='segment_stored_once')],
             },
+        ),
+        migrations.CreateModel(
+            name='MergedBatches',
+            fields=[
+                ('source', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('numbers', models.JSONField(default=list)),
+                ('at_ms', models.BigIntegerField(db_index=True)),
+            ],
         ),
         migrations.CreateModel(
             name='DecisionIndex',

@@ -30,6 +30,7 @@ from controlplane.policies.models.policy_version import PolicyVersion as PolicyV
 from controlplane.policies.models.scheduled_publish import ScheduledPublish as ScheduledPublish
 from controlplane.request_log.models.decision_index import DecisionIndex as DecisionIndex
 from controlplane.request_log.models.recording import Recording as Recording
+from controlplane.request_log.models.segment import MergedBatches as MergedBatches
 from controlplane.request_log.models.segment import Segment as Segment
 from controlplane.trials.models.canary import Canary as Canary
 from controlplane.trials.models.control_slice import ControlSlice as ControlSlice

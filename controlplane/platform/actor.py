@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from controlplane.platform.models.api_key import ApiKey
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
 
 CONSOLE, API, COMMAND, PROGRAM = "console", "api", "command", "program"
 
@@ -24,8 +24,8 @@ class Actor:
     """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
     key_id: str = ""
     """The API key's id, for what it asks to be done later."""
-    pools: frozenset[str] = frozenset()
-    """Slugs of the only pools that an API key acts in; empty: all."""
+    pools: frozenset[str] | None = None
+    """Slugs of the only pools that an API key acts in; None: all."""
 
 
 def person(user: User, *, via: str, request_id: str = "") -> Actor:
@@ -35,7 +35,8 @@ def person(user: User, *, via: str, request_id: str = "") -> Actor:
 
 def machine(key: ApiKey, *, request_id: str = "") -> Actor:
     """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in the key's pools."""
-    name, pools = f"key {key.name}"[:150], frozenset(key.pools)
+    name, everywhere = f"key {key.name}"[:150], key.role == Role.ADMIN or ALL_POOLS in key.pools
+    pools = None if everywhere else frozenset(key.pools)
     return Actor(name, API, request_id=request_id, role=Role(key.role), key_id=key.key_id, pools=pools)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from django.db import models
 
+ALL_POOLS = "*"
+"""Stands for all pools where pools are named, those created later included."""
+
 
 class Role(models.TextChoices):
     """What a person may do; each role may do what the ones before it may."""

@@ -51,7 +51,7 @@ def _grants(user: User) -> dict[int | None, Role]:
 def may(actor: Actor, wanted: Role, pool: Place | None = None) -> bool:
     """Return whether the actor has at least the wanted role there; the program itself may do everything."""
     if actor.user is None:
-        if actor.pools and (pool is None or pool.slug not in actor.pools):
+        if actor.pools is not None and (pool is None or pool.slug not in actor.pools):
             return False
         return actor.role is None or _RANK[actor.role] >= _RANK[wanted]
     role = role_in(actor.user, pool)
@@ -88,5 +88,5 @@ def seen_by(actor: Actor, path: str = "") -> Q:
     if may(actor, Role.VIEWER):
         return Q()
     if actor.user is None:
-        return Q(**{f"{path}slug__in": actor.pools})
+        return Q(**{f"{path}slug__in": actor.pools or ()})
     return Q(**{f"{path}role_grants__user": actor.user})

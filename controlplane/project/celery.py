@@ -17,6 +17,7 @@ app.conf.imports = [
     "controlplane.project.housekeeping",
     "controlplane.publication.refresh_job",
     "controlplane.access.key_usage",
+    "controlplane.access.stored_revocations",
     "controlplane.fleet.learned_costs",
     "controlplane.fleet.preflight.job",
     "controlplane.history.rollups",
@@ -55,6 +56,7 @@ app.conf.beat_schedule = {
     # Their rounds are further apart, but what a person wishes brings the next one forward.
     "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
     "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},
+    "revocations": {"task": "controlplane.store_revocations", "schedule": 5.0, "options": {"expires": 5.0}},
     "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
     "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
     "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},

@@ -6,7 +6,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
-_NEWEST_TABLE = "controlplane_segment"
+_NEWEST_TABLE = "controlplane_mergedbatches"
 """The table that the initial migration got last; without it an earlier state of that migration made the database."""
 
 

@@ -234,6 +234,7 @@ def _key_entry(key: ApiKey) -> ApiKeyEntry:
     return ApiKeyEntry(
         key_id=key.key_id,
         sha256=key.sha256,
+        prefix=key.prefix,
         tenant_id=key.tenant.slug,
         expires_at=_unix_seconds(key.expires_at),
         scopes=tuple(key.scopes),

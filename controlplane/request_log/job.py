@@ -17,7 +17,10 @@ from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.stream_intake import StreamIntake
 from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.recording import Recording
+from controlplane.request_log.models.segment import Retention
 from controlplane.request_log.recordings.kept_traces import recording_store
+from controlplane.request_log.store.merged_batches import forget_merged_batches
+from controlplane.request_log.store.merging import drop_merged, merge_small
 from controlplane.request_log.store.retention import keep_bounds
 from controlplane.request_log.store.segments import Stored, store
 from gateway.contracts.request_batch import TOPIC
@@ -42,6 +45,8 @@ class RequestIntake:
     requests: int = 0
     decisions: int = 0
     runs: int = 0
+    merged_until_ms: dict[Retention, int] = field(default_factory=dict)
+    """Until when this process has merged each class."""
 
 
 @functools.cache
@@ -74,6 +79,7 @@ def keep(intake: RequestIntake) -> Stored:
         intake.decisions += stored.decisions
         intake.runs += 1
         if intake.runs % BOUNDS_EVERY == 1:
+            _merge(intake)
             _keep_bounds()
         progress = {
             "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": heard.dropped
@@ -88,6 +94,15 @@ def keep(intake: RequestIntake) -> Stored:
         logger.warning("requests cannot be stored now", extra={"error": type(error).__name__, "remedy": remedy})
         return Stored()
     return stored
+
+
+def _merge(intake: RequestIntake) -> None:
+    now_ms = int(time.time() * 1000)
+    for retention in (Retention.DECISIONS, Retention.TRAFFIC):
+        since_ms = intake.merged_until_ms.get(retention, 0)
+        intake.merged_until_ms[retention] = merge_small(retention, since_ms, now_ms)
+    drop_merged(now_ms)
+    forget_merged_batches(now_ms)
 
 
 def _keep_bounds() -> None:

@@ -6,7 +6,7 @@ is read, and unpacks the decisions to judge and index them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -37,9 +37,17 @@ class RequestBatch(msgspec.Struct, frozen=True):
 
 def request_batch(name: str, rows: Sequence[bytes], decisions: Sequence[StoredDecision]) -> RequestBatch:
     """Return the batch of these requests; `rows` are packed one by one."""
+    return RequestBatch(name, len(rows), _array(rows), encode_decisions(decisions) if decisions else b"")
+
+
+def joined_rows(parts: Iterable[bytes]) -> bytes:
+    """Return all packed rows of these lists as one; raises UnreadableMessageError where one is something else."""
+    return _array([pack_row(row) for part in parts for row in decode_rows(part)])
+
+
+def _array(values: Sequence[bytes]) -> bytes:
     # msgpack: the head of an array with 32 bits for its length, then its values as they are.
-    packed = b"".join((b"\xdd", len(rows).to_bytes(4, "big"), *rows)) if rows else b""
-    return RequestBatch(name, len(rows), packed, encode_decisions(decisions) if decisions else b"")
+    return b"".join((b"\xdd", len(values).to_bytes(4, "big"), *values)) if values else b""
 
 
 def decode_rows(data: bytes) -> list[TrafficRow]:

@@ -134,6 +134,8 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     key_id: str
     sha256: str
+    prefix: str = ""
+    """Its first characters, by which people name it."""
     tenant_id: str
     expires_at: float | None = None
     """Unix seconds; None: never."""

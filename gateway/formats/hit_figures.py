@@ -82,7 +82,8 @@ def _correct(usage: dict[str, Any], cached_tokens: int) -> None:
 
 def _count_as_input(usage: dict[str, Any]) -> None:
     """Count all of the prompt as input in a usage of messages, which keep what a cache held or took apart from it."""
-    usage["input_tokens"] += sum(usage.pop(name, None) or 0 for name in _MESSAGES_COUNTS)
+    apart = [usage.pop(name, None) for name in _MESSAGES_COUNTS]
+    usage["input_tokens"] += sum(each for each in apart if isinstance(each, int))
 
 
 def _without_hits(body: bytes) -> bytes:

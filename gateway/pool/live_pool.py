@@ -156,7 +156,7 @@ class LivePool:
         """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
 
     def hides_load_from(self, witness: str) -> bool:
-        """Return whether answers must not depend on engines' work; `witness` is empty for an operator or sole tenant."""
+        """Return whether answers must not depend on engines' work; they may where a request has no `witness`."""
         return bool(witness) and not self.entry.isolated
 
     def fed_by_dispatches(self, engine: LiveEngine) -> bool:

@@ -65,10 +65,11 @@ class BlockStore:
         self.counts = NodeCounts()
         self.arena = Arena(settings.dram_slots, settings.slot_bytes)
         self.slot_file = SlotFile(directory, settings.ssd_slots, settings.slot_bytes) if directory else None
+        self.room: DiskRoom | None = None
         if self.slot_file is not None:
             self.catalog.restore(self.slot_file.scan(), clock(), epoch_offset_s)
             self.settle()
-            self._room = DiskRoom(self.catalog, self.slot_file, self.lock, clock)
+            self.room = DiskRoom(self.catalog, self.slot_file, self.lock, clock, settings.disk_reserve_bytes)
         self.disk = DiskUse(clock)
 
     @contextmanager
@@ -200,10 +201,10 @@ class BlockStore:
             self.catalog.close_fill(record, SSD, whole=whole)
         self._describe(record, header)
         self._close_read([record])
-        if failed is not None:
-            self._room.refused(slot, failed)
-        elif whole:
-            self._room.taken(slot)
+        if self.room is not None and failed is not None:
+            self.room.refused(slot, failed)
+        elif self.room is not None and whole:
+            self.room.taken(slot)
         return failed is None
 
     def pin(self, keys: Sequence[bytes], seconds: float) -> int:
@@ -280,10 +281,10 @@ class BlockStore:
             self.transactions.expire(now)
             self.catalog.expire(now)
             self.catalog.retry_clearing(_RETRIED_PER_TICK)
+        if self.room is not None:
+            self.room.tick()
         self.settle()
         self.disk.share()
-        if self.slot_file is not None:
-            self._room.tick()
 
     def settle(self) -> None:
         """Tell of changes and clear the slots that came free."""

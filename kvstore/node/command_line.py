@@ -55,6 +55,8 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     if options.slot_kib < 4 or slot_bytes > MAX_PAYLOAD_BYTES:
         raise SettingError("--slot-kib is from 4 to 65536.")
     dram_bytes, ssd_bytes = options.dram_mib << 20, options.ssd_mib << 20
+    if options.disk_reserve_mib is not None and options.disk_reserve_mib < 0:
+        raise SettingError("--disk-reserve-mib is 0 or more.")
     if dram_bytes < slot_bytes:
         raise SettingError("--dram-mib has room for no slot.")
     return NodeSettings(
@@ -64,6 +66,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
             dram_slots=dram_bytes // slot_bytes,
             ssd_slots=ssd_bytes // slot_bytes,
             slot_bytes=slot_bytes,
+            disk_reserve_bytes=None if options.disk_reserve_mib is None else options.disk_reserve_mib << 20,
             tenant_quota_bytes=(dram_bytes + ssd_bytes) * options.tenant_quota_percent // 100,
             pin_quota_bytes=(dram_bytes + ssd_bytes) * options.pin_quota_percent // 100,
             max_age_s=options.max_age_hours * 3600.0,
@@ -136,6 +139,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--dram-mib", type=int, default=256, help="size of the DRAM tier, taken at the start")
     add("--ssd-mib", type=int, default=0, help="size of the SSD tier; 0: none")
     add("--directory", type=Path, default=Path("var/kv"), help="where the SSD tier lies")
+    add(
+        "--disk-reserve-mib",
+        type=int,
+        metavar="MIB",
+        help="disk space that the SSD tier leaves to others, and gives back when they need it (default: 5 %% of the "
+        "disk, from 1 to 16 GiB, at most a fifth)",
+    )
     add("--slot-kib", type=int, default=1024, help="largest block")
     add("--eviction", choices=sorted(EVICTIONS), default="leaf_lru")
     add("--tenant-quota-percent", type=int, default=100, help="share of both tiers that one tenant may take")

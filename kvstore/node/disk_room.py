@@ -1,55 +1,125 @@
-"""Usable capacity of an SSD tier: slots without disk space are withheld until there is space.
+"""Usable capacity of an SSD tier: slots without disk space are withheld until there is space for them.
 
-A disk may be smaller than the tier, or others may fill it. The first write that it rejects takes all free slots out of
-use that were never written: those that were have their space. New blocks then take the place of old ones. One slot
-is tried again after a second, and with each rejection after twice the time, up to a minute; when the disk takes it, all
-come back.
+A disk may be smaller than the tier, and others write to it too: the database and the logs, in the least favorable case.
+The node leaves them a reserve. Each tick compares the free space with it. Above the reserve, as many slots that have no
+disk space may be taken as fit; below it, none may, and slots give theirs back: free ones first, then those of the
+blocks that would be evicted next.
+
+Quotas and limits of file sizes show in no free space. So a write that the disk rejects withholds all slots without
+space, too. One slot is tried again after a second, and with each rejection after twice the time, up to a minute; when
+the disk takes it, the free space decides again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import threading
 from collections.abc import Callable
 
-from kvstore.tiers.block_facts import SSD
+from kvstore.node.disk_space import space_of, usual_reserve
+from kvstore.tiers.block_facts import SSD, BlockFacts
 from kvstore.tiers.slot_file import SlotFile
 from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_changes import ClearedSlot
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
+GIVEN_BACK_BYTES = 256 << 20
+"""Most that one tick gives back."""
+_AT_ONCE = 256
+"""Slots that are taken under one lock."""
+_REMEDY = "put --directory on a file system of its own, or on one that can punch holes (ext4, XFS, Btrfs, tmpfs)"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOBODY = BlockFacts(b"", 0)
+_log = logging.getLogger(__name__)
 
 
 class DiskRoom:
-    """Guarded by the store's lock. Mutable state: the slot that is tried, when the next one is, and the pause then."""
+    """Guarded by the store's lock. Mutable state: the space that was last seen, whether the disk rejected a write, the
+    slot that is tried, when the next one is, and the pause then.
+    """
 
-    def __init__(self, catalog: BlockCatalog, file: SlotFile, lock: threading.Lock, clock: Callable[[], float]) -> None:
-        self._free, self._file, self._lock, self._clock = catalog.free_slots(SSD), file, lock, clock
+    def __init__(
+        self,
+        catalog: BlockCatalog,
+        file: SlotFile,
+        lock: threading.Lock,
+        clock: Callable[[], float],
+        reserve: int | None,
+    ) -> None:
+        """`reserve`: bytes of the file system that stay free; None: what is usual for its size."""
+        self._catalog, self._file, self._lock, self._clock = catalog, file, lock, clock
+        self._free = catalog.free_slots(SSD)
+        self.space = space_of(file.fileno())
+        self.reserve_bytes = usual_reserve(self.space.total_bytes) if reserve is None else reserve
+        self._rejected, self._gives_back = False, True
         self._tried: int | None = None
         self._retry_at, self._pause_s = 0.0, RETRY_MIN_S
+        written = file.written_slots()
+        self._free.without_space(slot for slot in self._free.listed() if not written[slot])
+        self._free.allow(self._fitting())
 
     def refused(self, slot: int, error: OSError) -> None:
-        """Hear of a write that failed; nobody uses the slot any more."""
+        """Note a write that failed; the slot is free."""
         if error.errno not in _FULL:
             return
         with self._lock:
-            free = self._free.listed()
-        without = {slot, *(each for each in free if not self._file.was_written(each))}
-        with self._lock:
-            self._free.withhold(without)
+            self._free.without_space((slot,))
+            self._free.allow(0)
+            self._rejected = True
             self._tried, self._retry_at = None, self._clock() + self._pause_s
             self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
 
     def taken(self, slot: int) -> None:
-        """Hear of a write that succeeded."""
+        """Note a write that succeeded."""
         with self._lock:
             if slot == self._tried:
-                self._tried, self._pause_s = None, RETRY_MIN_S
-                self._free.give_back(self._free.slots)
+                self._rejected, self._tried, self._pause_s = False, None, RETRY_MIN_S
+                self._free.allow(self._fitting())
 
     def tick(self) -> None:
-        """Have a slot tried again now and then."""
+        """Compare the free space with the reserve; give slots back, allow more of them, or try one again."""
+        space = self.space
+        with contextlib.suppress(OSError):
+            space = space_of(self._file.fileno())
         with self._lock:
-            if self._free.withheld and self._clock() >= self._retry_at:
+            self.space = space
+            if not self._rejected:
+                self._free.allow(self._fitting())
+            elif self._fitting() and self._clock() >= self._retry_at:
                 self._retry_at = self._clock() + RETRY_MAX_S
-                self._tried = self._free.give_back(1)
+                self._tried = self._free.allow_next()
+        self._give_back(self._missing())
+
+    def _fitting(self) -> int:
+        """Return how many slots without space fit above the reserve."""
+        return max(0, self.space.free_bytes - self.reserve_bytes) // self._file.stride
+
+    def _missing(self) -> int:
+        """Return how many slots' space the reserve lacks, as far as one tick gives back."""
+        lacking = min(self.reserve_bytes - self.space.free_bytes, GIVEN_BACK_BYTES)
+        return max(0, -(-lacking // self._file.stride))
+
+    def _give_back(self, slots: int) -> None:
+        """Release the space of so many slots, as far as slots are free or their blocks may leave."""
+        while slots > 0 and self._gives_back:
+            with self._lock:
+                taken = [self._catalog.take_slot(SSD) for _ in range(min(slots, _AT_ONCE))]
+            released = [slot for slot in taken if slot is not None and self._released(slot)]
+            with self._lock:
+                self._free.give_blank(released)
+            slots = 0 if None in taken else slots - len(taken)
+
+    def _released(self, slot: int) -> bool:
+        """Release a slot that nobody uses; where the file system cannot, have it overwritten, and return False."""
+        try:
+            self._file.punch(slot)
+        except OSError as error:
+            if self._gives_back:
+                _log.warning("the SSD tier cannot give disk space back: %s; %s", error.strerror, _REMEDY)
+            self._gives_back = False
+            with self._lock:
+                self._catalog.slot_not_cleared(ClearedSlot(SSD, slot, _NOBODY, scrub=True))
+            return False
+        return True

@@ -60,7 +60,13 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "slots", "Slots of a tier.", "medium", slots
         yield GaugeMetricFamily, "slots_used", "Slots of a tier that are taken.", "medium", used
         withheld: dict[str, int] = {medium: catalog.free_slots(medium).withheld for medium in (DRAM, SSD)}
-        yield GaugeMetricFamily, "slots_withheld", "Slots that the disk has no space for.", "medium", withheld
+        yield (
+            GaugeMetricFamily,
+            "slots_withheld",
+            "Slots that the disk has no space for above the reserve.",
+            "medium",
+            withheld,
+        )
         yield CounterMetricFamily, "evicted", "Copies that left a tier to make room.", "medium", evicted
         yield CounterMetricFamily, "hits", "Blocks read, by the tier they lay in.", "medium", counts.hits
         yield CounterMetricFamily, "corrupt", "Copies whose checksum disagreed.", "medium", counts.corrupt
@@ -78,6 +84,11 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "transactions", "Open transactions.", "", {"": len(self._store.transactions)}
         waiting = self._write_through.waiting()
         busy = self._store.disk.share()
+        room = self._store.room
+        space = {"": room.space.free_bytes} if room else {}
+        reserve = {"": room.reserve_bytes} if room else {}
+        yield GaugeMetricFamily, "disk_free_bytes", "Free bytes of the SSD tier's file system.", "", space
+        yield GaugeMetricFamily, "disk_reserve_bytes", "Of these, left to others.", "", reserve
         yield GaugeMetricFamily, "disk_busy_share", "Share of the last minute in which the disk worked.", "", {"": busy}
         yield GaugeMetricFamily, "write_through_waiting", "Blocks that wait to be written to SSD.", "", {"": waiting}
 

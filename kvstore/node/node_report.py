@@ -25,7 +25,7 @@ class TierReport(msgspec.Struct, frozen=True, kw_only=True):
     slots: _Count = 0
     used_slots: _Count = 0
     withheld_slots: _Count = 0
-    """Of the slots, those that the disk has no space for."""
+    """Of the slots, those that the disk has no space for above the node's reserve."""
     hits: _Count = 0
     evicted: _Count = 0
     corrupt: _Count = 0
@@ -71,6 +71,13 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     write_through_waiting: _Count = 0
     write_through_failed: _Count = 0
     """Blocks that the disk did not take."""
+    disk_id: Annotated[str, Meta(max_length=32)] = ""
+    """Of the SSD tier's file system: the same for all processes of the machine that see it; empty: unknown."""
+    disk_bytes: _Count = 0
+    """Its size."""
+    disk_free_bytes: _Count = 0
+    disk_reserve_bytes: _Count = 0
+    """That the node leaves free for others."""
     disk_busy: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Share of the last minute in which the disk read or wrote blocks."""
     pins: Annotated[list[PinReport], Meta(max_length=MAX_PINS)] = []

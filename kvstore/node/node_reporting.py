@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvstore.node.block_store import BlockStore
+from kvstore.node.disk_room import DiskRoom
 from kvstore.node.node_report import MAX_LINKS, MAX_PINS, LinkReport, NodeReport, PinReport, TierReport
 from kvstore.node.write_through import WriteThrough
 from kvstore.tiers.block_facts import DRAM, SSD
 from kvstore.transfer.transfer_server import TransferServer
+
+
+def _disk(room: DiskRoom) -> dict[str, Any]:
+    return {
+        "disk_id": room.space.disk_id,
+        "disk_bytes": room.space.total_bytes,
+        "disk_free_bytes": room.space.free_bytes,
+        "disk_reserve_bytes": room.reserve_bytes,
+    }
 
 
 def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough) -> NodeReport:
@@ -45,6 +57,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             refused=sum(counts.refused.values()),
             write_through_waiting=write_through.waiting(),
             write_through_failed=counts.write_through_failed,
+            **({} if store.room is None else _disk(store.room)),
             disk_busy=store.disk.share(),
             pins=[
                 PinReport(

@@ -8,6 +8,7 @@ compares, tells. There is no index beside the headers: all of them lie together 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -23,6 +24,11 @@ _PAGE = 4096
 _HEADERS_PER_READ = 4096
 _BLANK = bytes(HEADER_BYTES)
 _UNFINISHED = b"unfinished".ljust(HEADER_BYTES, b"\0")
+
+
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+"""Modes of fallocate, from linux/falloc.h; Python has no call for them."""
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
 
 
 class SlotFileInUseError(RuntimeError):
@@ -43,7 +49,8 @@ class SlotFile:
             os.close(self._file)
             raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
         os.fchmod(self._file, 0o600)
-        self._stride = -(-slot_bytes // _PAGE) * _PAGE
+        self.stride = -(-slot_bytes // _PAGE) * _PAGE
+        """Bytes of disk that a slot takes."""
         self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
         self._take_over()
 
@@ -88,10 +95,29 @@ class SlotFile:
             done += count
         return True
 
-    def was_written(self, slot: int) -> bool:
-        """Return whether the disk has space for a slot, because a block lay there before."""
-        begin = self._payload_at(slot)
-        return self._next(begin, os.SEEK_DATA) == begin
+    def written_slots(self) -> bytearray:
+        """Return for each slot whether the disk has space for it, because a block was there before: 1, else 0."""
+        written, begin = bytearray(self.slots), self._payloads_at
+        while (found := self._next(begin, os.SEEK_DATA)) is not None:
+            begin = self._next(found, os.SEEK_HOLE) or found + self.stride
+            first, end = -(-(found - self._payloads_at) // self.stride), -(-(begin - self._payloads_at) // self.stride)
+            end = min(end, self.slots)
+            written[first:end] = b"\1" * max(0, end - first)
+        return written
+
+    def punch(self, slot: int) -> None:
+        """Give a slot's disk space back; raises OSError where the file system cannot."""
+        self._blank(self._header_at(slot), HEADER_BYTES)
+        where = (ctypes.c_int64(self._payload_at(slot)), ctypes.c_int64(self.stride))
+        if _fallocate is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        if _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, *where):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def fileno(self) -> int:
+        """Return the file's descriptor."""
+        return self._file
 
     def release(self, slot: int, header: BlockHeader) -> None:
         """Take a block's header away; the tenant whose bytes are left in the slot stays named."""
@@ -133,7 +159,7 @@ class SlotFile:
         return _PAGE + slot * HEADER_BYTES
 
     def _payload_at(self, slot: int) -> int:
-        return self._payloads_at + slot * self._stride
+        return self._payloads_at + slot * self.stride
 
     def _write(self, data: bytes | memoryview, begin: int) -> None:
         view, done = memoryview(data), 0

@@ -156,7 +156,7 @@ class BlockCatalog:
     def create(self, facts: BlockFacts, now: float, expected: Expected | None = None) -> BlockRecord | None:
         """Take in a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
         self._now = max(now, self._now)
-        slot = self._take_slot(DRAM, expected)
+        slot = self.take_slot(DRAM, expected)
         if slot is None:
             return None
         self._number += 1
@@ -198,7 +198,7 @@ class BlockCatalog:
             return None
         record.users += 1
         self._relist(record)
-        slot = self._tiers[SSD].free.take() if medium == SSD and record.brought else self._take_slot(medium, expected)
+        slot = self._tiers[SSD].free.take() if medium == SSD and record.brought else self.take_slot(medium, expected)
         if slot is None:
             record.users -= 1
             self._settle(record)
@@ -381,10 +381,10 @@ class BlockCatalog:
         if left:
             self._named[name] = left
 
-    def _take_slot(self, medium: Medium, expected: Expected | None = None) -> int | None:
+    def take_slot(self, medium: Medium, expected: Expected | None = None) -> int | None:
+        """Return a free slot, else that of the block that leaves for it; None: there is none. It counts as taken."""
         tier = self._tiers[medium]
-        slot = tier.free.take()
-        if slot is not None:
+        if (slot := tier.free.take()) is not None:
             return slot
         victim = tier.order.victim()
         if medium == DRAM and (expected is not None or len(self.expected)):

@@ -12,6 +12,8 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
     ssd_slots: int
     """0: no SSD tier."""
     slot_bytes: int
+    disk_reserve_bytes: int | None = None
+    """Of the SSD tier's file system, left to others; None: what is usual for its size."""
     tenant_quota_bytes: int
     pin_quota_bytes: int
     max_age_s: float = 86_400.0

@@ -106,7 +106,7 @@ def test_what_the_api_is_asked_fits_the_api() -> None:
     asker = DjangoAsker(0)
     scopes = {"viewer": ["manage"], "operator": ["manage"], "admin": ["infer", "route", "manage"]}
     for role, own in scopes.items():
-        call_command("create_api_key", "--role", role, "--scopes", *own, stdout=(key := StringIO()))
+        call_command("create_api_key", "--all-pools", "--role", role, "--scopes", *own, stdout=(key := StringIO()))
         asker.keys[role] = key.getvalue().strip()
     call_command("create_api_key", stdout=(key := StringIO()))
     asker.keys["infer"] = key.getvalue().strip()

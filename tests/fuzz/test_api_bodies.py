@@ -16,7 +16,7 @@ from gateway.api.route_request import prompt_of, read
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.handoff_bodies import read_prefill_answer
-from gateway.formats.hit_figures import with_cached_tokens
+from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached_tokens
 from gateway.http.json_body import BadBodyError
 from kvstore.connector.engine_params import KvOrder, outcome_in
 from switchyard_client.clients import run_blocking
@@ -71,7 +71,7 @@ DECISION = b'{"decision_id":"d","engine":{"id":"e","name":"e","url":"http://a:1"
 
 def seeds_of(endpoint: Endpoint) -> list[dict[str, Any]]:
     path = endpoint.path.removeprefix("/v1") if endpoint.path.endswith(("rerank", "score")) else endpoint.path
-    return [{"model": "m", **each} for each in SEEDS.get(path, [{"prompt": "x"}])]
+    return [{"model": "m", **each} for each in SEEDS.get(path.removesuffix("/count_tokens"), [{"prompt": "x"}])]
 
 
 def _read(data: bytes, endpoint: Endpoint) -> None:
@@ -104,6 +104,9 @@ def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
         read_whole(data)
     read_prefill_answer(data)
     with_cached_tokens(data, 3)
+    with suppress(HitsUnreadableError):
+        hidden = with_cached_tokens(data, UNTOLD)
+        assert hidden == data or b"cached_tokens" not in hidden
     tail = AnswerTail()
     tail.first_token(data)
     assert all(count >= 0 for count in tail.usage().values())

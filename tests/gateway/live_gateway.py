@@ -90,10 +90,13 @@ def request(
 
 @asynccontextmanager
 async def live_gateway(
-    state_dir: Path, first: Snapshot | None = None, settings: GatewaySettings = SETTINGS
+    state_dir: Path,
+    first: Snapshot | None = None,
+    settings: GatewaySettings = SETTINGS,
+    bus: InProcessBus | None = None,
 ) -> AsyncIterator[LiveGateway]:
     """Start a gateway on its own bus, with `first` published already."""
-    bus = InProcessBus()
+    bus = bus or InProcessBus()
     if first is not None:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(first))
     gateway = Gateway(bus, fleet_secret=SECRET, state_dir=state_dir, settings=settings)

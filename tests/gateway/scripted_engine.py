@@ -102,9 +102,7 @@ class ScriptedEngine:
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})
 
-    async def _tokenize(self, request: web.Request) -> web.StreamResponse:
-        if request.path in self.scripts:
-            return await self._scripted(request)
+    async def _tokenize(self, request: web.Request) -> web.Response:
         self.tokenize_calls += 1
         if self.tokenizer_status != 200:
             return web.Response(status=self.tokenizer_status)

@@ -85,6 +85,55 @@ while killed_at(step, write):
 print(json.dumps({"steps": step, "wrong": wrong, "last": step in readable()[0]}))
 """
 
+MERGES = """
+from django.core.management import call_command
+from django.db import connection
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.segment import MergedBatches, Retention, Segment
+from controlplane.request_log.store.merging import merge_small
+from controlplane.request_log.store.segments import Stored, read_decision, recorded_traffic, store
+from gateway.contracts.request_batch import encode_batch, pack_row, request_batch
+from tests.controlplane.request_log.recordings.traffic import row
+from tests.controlplane.request_log.store.records import START, on_time
+call_command("migrate", verbosity=0)
+seconds = (0, 1, 2, 90)
+batches = [
+    encode_batch(request_batch(f"gateway-{n}", [pack_row(row(n))], [on_time(f"d-{n}", START + n)])) for n in seconds
+]
+
+def prepare():
+    Segment.objects.all().delete()
+    MergedBatches.objects.all().delete()
+    store(batches)
+    for n in seconds:
+        Segment.objects.filter(batch=f"gateway-{n}").update(at_ms=int((START + n) * 1000))
+    connection.close()
+
+def merge():
+    for retention in (Retention.TRAFFIC, Retention.DECISIONS):
+        merge_small(retention, 0, int((START + 90) * 1000))
+
+def whole():
+    rows = list(DecisionIndex.objects.order_by("decision_id"))
+    records = [read_decision(each).decision.decision_id for each in rows]
+    arrivals = [each.arrived_at - START for each in recorded_traffic(START, START + 100)]
+    again = store(batches)
+    left = Segment.objects.filter(merged_at_ms=None).count()
+    connection.close()
+    return records == [f"d-{n}" for n in seconds] and arrivals == list(seconds) and again == Stored(), left
+
+step, wrong, states = 0, [], set()
+prepare()
+while killed_at(step, merge):
+    right, left = whole()
+    states.add(left)
+    if not right:
+        wrong.append(step)
+    prepare()
+    step += 1
+print(json.dumps({"steps": step, "wrong": wrong, "states": sorted(states), "last": whole()}))
+"""
+
 FULL_DISK = """
 import json, resource, sys
 from pathlib import Path
@@ -173,6 +222,15 @@ def test_a_kill_in_any_step_of_storing_decisions_leaves_whole_batches_only(tmp_p
     assert found["steps"] >= 15
     assert found["wrong"] == []
     assert found["last"]
+
+
+def test_a_kill_in_any_step_of_merging_segments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    found = told(KILLED_AT_EACH_LINE + MERGES, str(tmp_path), "store/merging.py,store/merged_batches.py")
+    assert isinstance(found["steps"], int)
+    assert found["steps"] >= 60
+    assert found["wrong"] == []
+    assert found["states"] == [4, 6, 8], "of each class four segments, or two after its merge"
+    assert found["last"] == [True, 4]
 
 
 def test_a_full_disk_costs_what_is_new_and_leaves_nothing_half_written(tmp_path: Path) -> None:

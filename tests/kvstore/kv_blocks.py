@@ -46,6 +46,7 @@ def catalog_settings(**changes: Any) -> CatalogSettings:
             "dram_slots": 8,
             "ssd_slots": 16,
             "slot_bytes": SLOT,
+            "disk_reserve_bytes": 0,
             "tenant_quota_bytes": 1 << 30,
             "pin_quota_bytes": 1 << 30,
             **changes,

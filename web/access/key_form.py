@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.one_line import one_line
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
 from web.shell.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
 
 NEVER = "never"
@@ -45,7 +45,7 @@ _POOLS = FormField(
     "pools",
     "Pools for manage",
     CHECKS,
-    help="Limits the scope manage to these pools. None: all pools.",
+    help="Where the scope manage counts. Nothing checked: nowhere. An admin's key covers all pools.",
 )
 _RATE = FormField(
     "rate_per_min",
@@ -147,8 +147,14 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
 def _pools(kept: Iterable[str] = ()) -> FormField:
     """Return the choice of pools; those that a key names and that are gone can still be unticked."""
     known = dict(Pool.objects.order_by("slug").values_list("slug", "name")[:MAX_POOLS])
-    gone = {slug: "deleted" for slug in kept if slug not in known}
-    return replace(_POOLS, options=tuple(Option(slug, slug, name) for slug, name in (known | gone).items()))
+    gone = {slug: "deleted" for slug in kept if slug not in known and slug != ALL_POOLS}
+    return replace(_POOLS, options=pool_options(known | gone))
+
+
+def pool_options(pools: Mapping[str, str]) -> tuple[Option, ...]:
+    """Return the choice of all pools, and then of these (name by slug)."""
+    every = Option(ALL_POOLS, "All pools", "Those created later included")
+    return (every, *(Option(slug, slug, name) for slug, name in pools.items()))
 
 
 def _with(field: FormField, chosen: tuple[str, ...] | None) -> FormField:

@@ -15,12 +15,15 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
+from controlplane.access.api_keys import Revoked, change_api_key, create_api_key, revoke_at_once
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.format import count, moment
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.role import ALL_POOLS, Role
+from gateway.bus.bus import BusAwayError
 from web.access.key_form import change_fields, creation_fields, typed_changes, typed_values
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.shell.console_request import asked, console_actor, go, kept, listed, row_number, sent, typed_fields, why
@@ -29,6 +32,7 @@ from web.shell.form_field import filled, general_problem
 ADDRESS = "/access/keys"
 SOON = timedelta(days=7)
 _FORM_MEMORY_S = 3600
+_SAID = {Revoked.STORED: "key-revoked", Revoked.BEFORE: "nothing", Revoked.ON_BUS: "key-revoked-on-bus"}
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -68,8 +72,12 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
 def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
     """Revoke a key for good."""
     key = get_object_or_404(ApiKey, key_id=key_id)
-    changed = revoke_api_key(key, actor=console_actor(request), why=why(request))
-    return go(ADDRESS, said="key-revoked" if changed else "nothing")
+    try:
+        done = revoke_at_once(key, actor=console_actor(request), why=why(request))
+    except BusAwayError:
+        wrong = FieldProblem("", "Not revoked: neither the database nor the bus can be reached. Try again.")
+        return _page(request, opened=key, problems=(wrong,), status=503)
+    return go(ADDRESS, said=_SAID[done])
 
 
 def _create(request: HttpRequest) -> HttpResponse:
@@ -155,16 +163,19 @@ def row(key: ApiKey, now: datetime) -> dict[str, Any]:
         "created": moment(key.created_at, now),
         "revoked": moment(key.revoked_at, now),
         "state": state_of(key, now),
+        "unstored": key.revoked_at is None and bus_revocations().revokes(key.sha256),
     }
 
 
 def _manages(key: ApiKey) -> str:
-    return f"manage as {key.role}" + (f" in {', '.join(key.pools)}" if key.pools else "")
+    if key.role == Role.ADMIN or ALL_POOLS in key.pools:
+        return f"manage as {key.role} in all pools"
+    return f"manage as {key.role} in {', '.join(key.pools) or 'no pool'}"
 
 
 def state_of(key: ApiKey, now: datetime) -> str:
     """Return revoked, expired, expiring (within SOON) or active."""
-    if key.revoked_at is not None:
+    if key.revoked_at is not None or bus_revocations().revokes(key.sha256):
         return "revoked"
     if key.expires_at is None:
         return "active"
@@ -176,7 +187,10 @@ def state_of(key: ApiKey, now: datetime) -> str:
 def _finding(now: datetime) -> str:
     """Return how many keys are in force, and what wants attention."""
     valid = Q(expires_at=None) | Q(expires_at__gt=now)
-    counts = ApiKey.objects.filter(revoked_at=None).aggregate(
+    in_force = ApiKey.objects.filter(revoked_at=None)
+    if unstored := bus_revocations().waiting():
+        in_force = in_force.exclude(sha256__in=[each.sha256 for each in unstored])
+    counts = in_force.aggregate(
         valid=Count("pk", filter=valid),
         soon=Count("pk", filter=Q(expires_at__gt=now, expires_at__lte=now + SOON)),
         expired=Count("pk", filter=Q(expires_at__lte=now)),

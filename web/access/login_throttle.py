@@ -12,13 +12,15 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from django.db import IntegrityError, transaction
 
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.models.login_allowance import LoginAllowance
+from controlplane.platform.outage.unwritable import CANNOT_WRITE, cause_of, database_writes
 from kvstore.transfer.unproven import source_of
 
 MAX_PER_NAME_AND_ADDRESS = 5
@@ -29,6 +31,7 @@ NAME_WINDOW_S = 300.0
 MAX_HASH_WAIT_S = 10.0
 MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
+MAX_COUNTED_HERE = 10_000
 OF_ADDRESS = 1
 """Which of the buckets counts attempts at any name."""
 
@@ -42,20 +45,22 @@ class LoginThrottle:
         self._clock = clock
 
     def attempt(self, name: str, address: str) -> int:
-        """Take one attempt and return 0, or take none and return the whole seconds until there is one."""
+        """Take one attempt and return 0, or take none and return the whole seconds until there is one.
+
+        While the database cannot be written, this process counts for itself.
+        """
         now_s = self._clock()
-        with transaction.atomic():
-            taken = [_take(key, most, window_s, now_s) for key, most, window_s in _buckets(name, address)]
-            wait_s = max(0.0, *(wait_s for wait_s, _ in taken))
-            if not wait_s:
-                for _, allowance in taken:
-                    allowance.save()
-        _forget_full(now_s)
-        return math.ceil(wait_s)
+        try:
+            return math.ceil(_attempt(name, address, now_s))
+        except CANNOT_WRITE as error:
+            if cause_of(error) is None:
+                raise
+            database_writes().failed(error)
+            return math.ceil(_counted_here.attempt(_buckets(name, address), now_s))
 
     def succeeded(self, name: str, address: str) -> None:
         """Give the name's attempts back, and that one of the address: whoever knows the password is no guesser."""
-        with transaction.atomic():
+        with database_writes().attempted():
             for number, (key, most, window_s) in enumerate(_buckets(name, address)):
                 allowance = LoginAllowance.objects.select_for_update().filter(key=key).first()
                 if allowance is None:
@@ -65,6 +70,43 @@ class LoginThrottle:
                     allowance.save()
                 else:
                     allowance.delete()
+
+
+class CountedHere:
+    """Attempts while the database cannot be written. Thread-safe. Mutable state: when each bucket is full again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._full_at_s: OrderedDict[str, float] = OrderedDict()
+
+    def attempt(self, buckets: Sequence[tuple[str, int, float]], now_s: float) -> float:
+        """Take one attempt and return 0, or take none and return the seconds until there is one."""
+        with self._lock:
+            after = [
+                (key, _after_one(self._full_at_s.get(key, now_s), most, window_s, now_s), window_s)
+                for key, most, window_s in buckets
+            ]
+            wait_s = max(0.0, *(full_at_s - (now_s + window_s) for _, full_at_s, window_s in after))
+            for key, full_at_s, _ in after if not wait_s else ():
+                self._full_at_s[key] = full_at_s
+                self._full_at_s.move_to_end(key)
+            while len(self._full_at_s) > MAX_COUNTED_HERE:
+                self._full_at_s.popitem(last=False)
+        return wait_s
+
+
+_counted_here = CountedHere()
+
+
+def _attempt(name: str, address: str, now_s: float) -> float:
+    with transaction.atomic():
+        taken = [_take(key, most, window_s, now_s) for key, most, window_s in _buckets(name, address)]
+        wait_s = max(0.0, *(wait_s for wait_s, _ in taken))
+        if not wait_s:
+            for _, allowance in taken:
+                allowance.save()
+    _forget_full(now_s)
+    return wait_s
 
 
 @contextmanager
@@ -86,10 +128,14 @@ def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, Lo
         with suppress(IntegrityError):
             rows = LoginAllowance.objects.select_for_update()
             allowance, _ = rows.get_or_create(key=key, defaults={"full_at_s": now_s})
-    # A clock that went back would otherwise hold people up for as long.
-    full_at_s = min(max(allowance.full_at_s, now_s), now_s + window_s)
-    allowance.full_at_s = full_at_s + window_s / most
+    allowance.full_at_s = _after_one(allowance.full_at_s, most, window_s, now_s)
     return allowance.full_at_s - (now_s + window_s), allowance
+
+
+def _after_one(full_at_s: float, most: int, window_s: float, now_s: float) -> float:
+    """Return when a bucket is full again after one more attempt."""
+    # A clock that went back would otherwise hold people up for as long.
+    return min(max(full_at_s, now_s), now_s + window_s) + window_s / most
 
 
 def _forget_full(now_s: float) -> None:

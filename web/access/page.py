@@ -25,7 +25,12 @@ TABS = (
 SAID = {
     "key-changed": "Key changed; gateways apply it within a second.",
     "key-revoked": "Key revoked. Requests with it get 401 within 5 s.",
+    "key-revoked-on-bus": (
+        "Key revoked. Requests with it get 401 within 5 s. The database cannot be written now: the revocation and its "
+        "audit are stored as soon as it can be."
+    ),
     "person-created": "The person can sign in.",
+    "person-without-pool": "The person can sign in, but has no role yet: no pool was chosen. Grant one below.",
     "role-granted": "Role granted, effective with the next request.",
     "role-withdrawn": "Role withdrawn, effective with the next request.",
     "deactivated": "Account deactivated; its sessions have ended.",

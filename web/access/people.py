@@ -21,7 +21,8 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.platform.format import moment
 from controlplane.platform.one_line import one_line
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
+from web.access.key_form import pool_options
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.access.session_record import keep_signed_in
 from web.shell.console_request import asked, console_actor, go, kept, listed, sent, typed_fields, why
@@ -30,6 +31,7 @@ from web.shell.form_field import CHECKS, PASSWORD, SELECT, FormField, Option, fi
 ADDRESS = "/access/people"
 MAX_POOLS = 1000
 _PASSWORD = FormField("password", "Password", PASSWORD, limit=service.MAX_PASSWORD, autocomplete="new-password")
+_WHERE = "Nothing checked: no role yet. An admin's role covers all pools."
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
@@ -40,7 +42,8 @@ def people(request: HttpRequest) -> HttpResponse:
     """List the people; on POST add one."""
     if request.method != "POST":
         return _page(request)
-    pools, role = _pools(request.POST.getlist("pools")), _role(request)
+    chosen, role = request.POST.getlist("pools"), _role(request)
+    pools, everywhere = _pools(chosen), ALL_POOLS in chosen
     try:
         user = service.create_person(
             request.POST.get("username", ""),
@@ -48,11 +51,13 @@ def people(request: HttpRequest) -> HttpResponse:
             actor=console_actor(request),
             role=role,
             pools=pools,
+            everywhere=everywhere,
             why=why(request),
         )
     except InvalidFieldsError as error:
         return _page(request, creating=True, problems=error.problems, status=422)
-    return go(ADDRESS, person=user.username, said="person-created")
+    dropped = role not in (None, Role.ADMIN) and not (pools or everywhere)
+    return go(ADDRESS, person=user.username, said="person-without-pool" if dropped else "person-created")
 
 
 Change = Callable[[HttpRequest, User], str]
@@ -184,7 +189,7 @@ def _row(user: Any, now: datetime) -> dict[str, Any]:
 
 def _creation_fields(pools: Sequence[Pool]) -> list[FormField]:
     roles = tuple(Option(role.value, role.value, role.label) for role in Role)
-    in_pools = tuple(Option(pool.slug, pool.slug, pool.name) for pool in pools)
+    in_pools = pool_options({pool.slug: pool.name for pool in pools})
     return [
         FormField("username", "Name", help="Letters, digits and @ . + - _", required=True, limit=150),
         FormField(
@@ -196,7 +201,7 @@ def _creation_fields(pools: Sequence[Pool]) -> list[FormField]:
             autocomplete="new-password",
         ),
         FormField("role", "Role", SELECT, options=(Option("", "no role yet"), *roles), chosen=(Role.VIEWER.value,)),
-        FormField("pools", "In pools", CHECKS, help="None: everywhere.", options=in_pools, chosen=()),
+        FormField("pools", "In pools", CHECKS, help=_WHERE, options=in_pools, chosen=()),
         _WHY,
     ]
 
@@ -206,8 +211,11 @@ def _pools(slugs: Sequence[str]) -> list[Pool]:
 
 
 def _pool(request: HttpRequest) -> Pool | None:
+    """Return the pool that was chosen; None: all of them. Raises InvalidFieldsError where nothing was chosen."""
     slug = sent(request, "pool")
-    return get_object_or_404(Pool, slug=slug) if slug else None
+    if not slug:
+        raise problem("", "Choose where the role counts.")
+    return None if slug == ALL_POOLS else get_object_or_404(Pool, slug=slug)
 
 
 def _role(request: HttpRequest) -> Role | None:

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.models import User
+from django.contrib.auth.models import User, update_last_login
 from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.sessions import SEEN_EVERY, begin_session, end_session_with, seen
+from controlplane.platform.outage.unwritable import database_writes
 from web.shell.client_address import client_address
 
 MAX_KNOWN = 10_000
+_LAST_LOGIN = "update_last_login"
 
 
 class SeenSessions:
@@ -56,9 +58,10 @@ def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callab
         response = get_response(request)
         session_key = request.session.session_key
         if session_key and request.session.accessed and request.user.is_authenticated and _seen.is_due(session_key):
-            seen(session_key, timezone.now())
-            if not ConsoleSession.objects.filter(session_key=session_key).exists():
-                _begin(request, request.user)
+            with database_writes().attempted():
+                seen(session_key, timezone.now())
+                if not ConsoleSession.objects.filter(session_key=session_key).exists():
+                    _begin(request, request.user)
         return response
 
     return respond
@@ -66,7 +69,9 @@ def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callab
 
 def listen() -> None:
     """Hear of people who sign in and out; called once when the app is ready."""
-    user_logged_in.connect(_signed_in, dispatch_uid="web.access.session_record")
+    # In the place of Django's own receiver, whichever comes first: it lets no one in while the database is full.
+    user_logged_in.disconnect(dispatch_uid=_LAST_LOGIN)
+    user_logged_in.connect(_signed_in, dispatch_uid=_LAST_LOGIN)
     user_logged_out.connect(_signed_out, dispatch_uid="web.access.session_record")
 
 
@@ -82,7 +87,9 @@ def keep_signed_in(request: HttpRequest, user: User) -> None:
 def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
     if request.session.session_key is None:
         request.session.save()
-    _begin(request, user)
+    with database_writes().attempted():
+        update_last_login(User, user)
+        _begin(request, user)
 
 
 def _signed_out(request: HttpRequest, **_: Any) -> None:

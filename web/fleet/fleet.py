@@ -17,6 +17,7 @@ from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
 from web.fleet.block_sizes import seen_block_size_problems
+from web.fleet.installation_problems import installation_problems
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
 from web.live.verdict import Verdict
@@ -54,6 +55,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         region=region,
         cv_limits=json.dumps(limits),
         may_connect=_is_empty(feed.latest) and may(actor, Role.ADMIN),
+        installation_problems=installation_problems(actor),
         block_problems=seen_block_size_problems(pools, feed.latest),
     )
     return render(request, "fleet/fleet.html", context)

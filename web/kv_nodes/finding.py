@@ -31,10 +31,11 @@ def finding(rows: Sequence[NodeRow]) -> dict[str, Any]:
 def _sentence(rows: Sequence[NodeRow]) -> tuple[str, str]:
     if not rows:
         return "No KV nodes", "removed"
+    short = [row.name for row in rows if row.live and row.disk_is_full]
     said = (
         ([row.name for row in rows if row.state == KvNodeState.SILENT], "{} is silent.", "{} are silent.", "lost"),
         ([row.name for row in rows if row.corrupt], *2 * ("Corrupt copies on {}.",), "degraded"),
-        ([row.name for row in rows if row.live and row.disk_is_full], *2 * ("Disk full on {}.",), "degraded"),
+        (short, *2 * ("No disk space for the whole tier on {}.",), "degraded"),
         ([row.name for row in rows if row.state == KvNodeState.DRAINING], "{} drains.", "{} drain.", "draining"),
     )
     for names, of_one, of_many, shape in said:

@@ -28,9 +28,9 @@ MAX_MESSAGE = 256
 class FleetConsumer(AsyncWebsocketConsumer):
     """Sends a keyframe, then the newest column frame; hears `keyframe`, `pause` and `resume`.
 
-    Frames hold the pools that the person may see. Close codes: 4401 not signed in, or no longer; 4403 no role in
-    any pool; 4409 other roles than before, connect again; 4400 a message that is none of ours; 4408 nothing read
-    for STALL_S seconds.
+    Frames hold the pools that the person may see. Keyframes on request come at most once per second. Close codes: 4401
+    not signed in, or no longer; 4403 no role in any pool; 4409 other roles than before, connect again; 4400 a message
+    that is none of ours; 4408 nothing read for STALL_S seconds.
     """
 
     stall_s = STALL_S

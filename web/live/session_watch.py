@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from controlplane.access.models.role_grant import RoleGrant
 from web.live.scope import Scope
+from web.shell.session_store import held_sessions
 
 LOOK_S = 3.0
 """One look for all viewers of this process; a session that ended is noticed within this time and a query."""
@@ -84,7 +85,9 @@ def scopes_of(seats: Iterable[Seat]) -> dict[Seat, Scope]:
     asked = frozenset(seats)
     keys = Session.objects.filter(session_key__in={key for key, _ in asked}, expire_date__gt=timezone.now())
     users = User.objects.filter(pk__in={user for _, user in asked}, is_active=True)
-    stored, may_all = set(keys.values_list("session_key", flat=True)), dict(users.values_list("pk", "is_superuser"))
+    held = {key for key, _ in asked if key in held_sessions}
+    stored = held | set(keys.values_list("session_key", flat=True))
+    may_all = dict(users.values_list("pk", "is_superuser"))
     pools: dict[int, set[str | None]] = {}
     for user, slug in RoleGrant.objects.filter(user__in=may_all).values_list("user", "pool__slug"):
         pools.setdefault(user, set()).add(slug)

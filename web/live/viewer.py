@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from web.live.scope import Scope
+
+KEYFRAME_EVERY_S = 1.0
+"""A viewer is sent no two keyframes on request within this time: one is worth hundreds of times its request."""
 
 
 class Viewer:
     """Holds the newest frame for one viewer; an unread frame is replaced, never queued.
 
-    `offer` may be called from any thread; everything else belongs to the loop that made the viewer.
+    `offer` may be called from any thread; everything else belongs to the loop that made the viewer. `clock` gives
+    monotonic seconds.
     """
 
-    def __init__(self, scope: Scope = None) -> None:
+    def __init__(
+        self,
+        scope: Scope = None,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.scope = scope
         self._loop = asyncio.get_running_loop()
+        self._clock, self._sleep = clock or self._loop.time, sleep
+        self._keyframe_due_s = self._clock()
         self._frame: bytes | None = None
         self._wants_keyframe = True
         self._keyframe_seq = -1
@@ -29,7 +41,7 @@ class Viewer:
             self._loop.call_soon_threadsafe(self._take, seq, frame)
 
     def ask_keyframe(self) -> None:
-        """Let the next frame be a keyframe."""
+        """Let the next frame be a keyframe, once KEYFRAME_EVERY_S have passed since the last; repetitions are one."""
         self._wants_keyframe = True
         self._news.set()
 
@@ -50,6 +62,11 @@ class Viewer:
             if self._paused:
                 continue
             if self._wants_keyframe:
+                if (wait_s := self._keyframe_due_s - self._clock()) > 0:
+                    await self._sleep(wait_s)
+                    self._news.set()
+                    continue
+                self._keyframe_due_s = self._clock() + KEYFRAME_EVERY_S
                 self._wants_keyframe = False
                 self._frame = None
                 return None

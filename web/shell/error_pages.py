@@ -6,13 +6,17 @@ import json
 import sys
 from collections.abc import Callable
 
-from django.db import InterfaceError, OperationalError
+from django.conf import settings
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 
 from controlplane.platform.api.error_answers import database_away
 from controlplane.platform.api.problem import MEDIA_TYPE
+from controlplane.platform.format import byte_size
+from controlplane.platform.outage.unwritable import Cause, cause_of, database_writes
 from controlplane.platform.request_actor import request_id_of
+from kvstore.node.disk_space import space_of
 from web.shell.frame import NAVIGATION, NavigationItem, shell_context
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -39,8 +43,9 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer 500, or 503 where the database is away; renders no session and no row, since either may be what failed."""
     error = sys.exc_info()[1]
-    if _is_away(error):
-        return _database_away(request, busy=str(error) == "database is locked")
+    if error is not None and (cause := cause_of(error)) is not None:
+        database_writes().failed(error)
+        return _database_away(request, cause)
     sentence = "The log has the cause under this request id. Requests to engines are not affected."
     return render(request, "shell/error_alone.html", _words(request, 500, "Internal error", sentence), status=500)
 
@@ -55,20 +60,47 @@ _BUSY = (
 )
 
 
-def _is_away(error: BaseException | None) -> bool:
-    # SQLite reports by the same class that a table or column is missing, which no waiting mends.
-    return isinstance(error, OperationalError | InterfaceError) and not str(error).startswith("no such ")
+_SERVES_ON = "Requests are still routed: gateways need no database. Nothing was changed, and no restart is needed. "
+_REVOKE = (
+    "To revoke an API key now, use its page under Access, or manage.py revoke-key; both work without the database."
+)
+_SAID = {
+    Cause.AWAY: ("The database does not answer", _AWAY),
+    Cause.BUSY: ("The database is busy", _BUSY),
+    Cause.FULL: (
+        "The database’s disk is full",
+        f"{_SERVES_ON}Free space on its file system: the state directory’s, or the database server’s. manage.py doctor "
+        f"says how much is left and what takes it. {_REVOKE}",
+    ),
+    Cause.READ_ONLY: (
+        "The database is read-only",
+        f"{_SERVES_ON}Make it writable, or set DATABASE_URL to the primary server. {_REVOKE}",
+    ),
+}
 
 
-def _database_away(request: HttpRequest, *, busy: bool) -> HttpResponse:
+def _free_words() -> str:
+    """Return how much is free where the database is, if that is here."""
+    if connection.vendor != "sqlite":
+        return ""
+    try:
+        space = space_of(settings.STATE_DIR)
+    except OSError:
+        return ""
+    return (
+        f" The state directory’s file system has {byte_size(space.free_bytes)} of {byte_size(space.total_bytes)} free."
+    )
+
+
+def _database_away(request: HttpRequest, cause: Cause) -> HttpResponse:
     """Answer 503 with a remedy, to the API as a problem; a page that was only looked at loads itself again."""
     if request.path.startswith(_API):
-        problem = database_away()
+        problem = database_away(cause)
         body = json.dumps(problem.body(request_id_of(request)))
         answer = HttpResponse(body, content_type=MEDIA_TYPE, status=problem.status, headers=problem.headers)
     else:
-        title = "The database is busy" if busy else "The database does not answer"
-        words = _words(request, 503, title, _BUSY if busy else _AWAY)
+        title, sentence = _SAID[cause]
+        words = _words(request, 503, title, sentence + (_free_words() if cause == Cause.FULL else ""))
         answer = render(request, "shell/error_alone.html", words, status=503)
         if request.method == "GET":
             answer["Refresh"] = str(_RETRY_S)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from django.db.models import QuerySet
+from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
-from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
+from controlplane.access.api_keys import Revoked, change_api_key, create_api_key, revoke_at_once
 from controlplane.platform.actor import Actor
+from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.listing import Listing, contains, exact, present
+from controlplane.platform.api.problem import ProblemError
 from controlplane.platform.api.strict_fields import Change, ModelShape, Named, Text, WholeNumber
 from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.outage.unwritable import CANNOT_WRITE
 from controlplane.platform.role import Role
+from gateway.bus.bus import BusAwayError
 
 
 class ApiKeyShape(ModelShape):
@@ -58,6 +67,19 @@ class CreatedApiKeyShape(ApiKeyShape):
         fields = (*ApiKeyShape.Meta.fields, "text")
 
 
+class RevokedApiKeyShape(ApiKeyShape):
+    """A key that was just revoked."""
+
+    stored = serializers.BooleanField(
+        default=True,
+        read_only=True,
+        help_text="False: gateways reject the key, but the database cannot be written.",
+    )
+
+    class Meta(ApiKeyShape.Meta):
+        fields = (*ApiKeyShape.Meta.fields, "stored")
+
+
 class ApiKeyChange(Change):
     """What of an API key can change."""
 
@@ -72,7 +94,7 @@ class ApiKeyChange(Change):
         child=Text(max_length=64),
         max_length=1000,
         default=list,
-        help_text="Pool slugs that the scope manage covers; empty: all.",
+        help_text="Pool slugs that the scope manage covers, or * alone: all. Empty: none; an admin's key covers all.",
     )
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
@@ -150,7 +172,42 @@ class OneApiKey(_Keys, Changeable):
 
 
 class ApiKeyRevocation(_Keys, Verb):
-    """Revoke the key for good; every gateway rejects it within seconds. Repeating it changes nothing."""
+    """Revoke the key for good; every gateway rejects it within seconds. Repeating it changes nothing.
 
-    verb = staticmethod(revoke_api_key)
+    202: the database cannot be written; the bus has the revocation, and the database stores it as soon as it can be.
+    """
+
+    shape = RevokedApiKeyShape
     bodies = by_method(POST=Change)
+    answers_later = True
+
+    @override
+    def post(self, request: Request, **names: Any) -> Response:
+        """Answer 202 where it is not stored yet."""
+        answer = super().post(request, **names)
+        if not answer.data["stored"]:
+            answer.status_code = 202
+        return answer
+
+    @override
+    def carry_out(self, thing: Any, **asked: Any) -> Any:
+        """Return the key as it will be stored."""
+        if revoke_at_once(thing, **asked) == Revoked.ON_BUS:
+            thing.revoked_at, thing.stored = timezone.now(), False
+        return thing
+
+    @override
+    def _once(self, handler: Callable[..., Response], *args: Any, **kwargs: Any) -> Response:
+        try:
+            return super()._once(handler, *args, **kwargs)
+        except CANNOT_WRITE:
+            # Idempotency-Keys cannot be kept now, and a key may be revoked twice.
+            return handler(*args, **kwargs)
+
+
+def _not_revoked(_error: Any, _view: Any) -> ProblemError:
+    sentence = "The key is not revoked: neither the database nor the bus can be reached. Retry."
+    return ProblemError(503, sentence, headers={"Retry-After": "2"})
+
+
+answer_with(BusAwayError, _not_revoked)

@@ -12,8 +12,9 @@ from typing_extensions import override
 from controlplane.access.api_keys import create_api_key
 from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
+from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.project.checks import OURS
 
 
@@ -34,6 +35,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--role", choices=Role.values, default=Role.VIEWER, help="role of the scope manage (default: viewer)"
         )
+        where = parser.add_mutually_exclusive_group()
+        where.add_argument("--pools", nargs="+", default=[], metavar="SLUG", help="pools that the scope manage covers")
+        where.add_argument("--all-pools", action="store_true", help="the scope manage covers all pools")
         parser.add_argument("--days", type=int, help="days until the key expires (default: never)")
 
     @override
@@ -44,12 +48,12 @@ class Command(BaseCommand):
         if days is not None and days < 1:
             raise CommandError("--days must be at least 1.")
         expires_at = None if days is None else timezone.now() + timedelta(days=days)
-        _, text = create_api_key(
-            tenant,
-            options["name"],
-            actor=command("create_api_key"),
-            scopes=options["scopes"],
-            role=Role(options["role"]),
-            expires_at=expires_at,
-        )
+        role, pools = Role(options["role"]), [ALL_POOLS] if options["all_pools"] else options["pools"]
+        if "manage" in options["scopes"] and role != Role.ADMIN and not pools:
+            self.stderr.write("The scope manage covers no pool of the REST API: add --all-pools or --pools SLUG.")
+        fields = {"scopes": options["scopes"], "role": role, "pools": pools, "expires_at": expires_at}
+        try:
+            _, text = create_api_key(tenant, options["name"], actor=command("create_api_key"), **fields)
+        except InvalidFieldsError as error:
+            raise CommandError(error.summary) from error
         self.stdout.write(text)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied, SuspiciousOperation
-from django.db import OperationalError
 from django.http import Http404, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions
@@ -18,6 +17,7 @@ from controlplane.platform.api.etags import etag_of
 from controlplane.platform.api.problem import PROBLEM, ProblemError
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import FieldProblem, InvalidInputError
+from controlplane.platform.outage.unwritable import CANNOT_WRITE, Cause, cause_of, database_writes
 from controlplane.platform.request_actor import request_id_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
@@ -46,9 +46,24 @@ def answer_with(kind: type[Exception], make: Callable[[Any, Any], ProblemError])
     _MAKERS.append(((kind,), make))
 
 
-def database_away() -> ProblemError:
-    """Return the answer while the database does not answer."""
-    return ProblemError(503, "The database does not answer; retry.", headers={"Retry-After": "2"})
+_UNWRITABLE = {
+    Cause.FULL: "The database's disk is full; nothing was changed. Free space; no restart is needed.",
+    Cause.READ_ONLY: "The database is read-only; nothing was changed. Make it writable, or name its primary server.",
+    Cause.BUSY: "Other writes hold the database; nothing was changed. Retry.",
+    Cause.AWAY: "The database does not answer; retry.",
+}
+
+
+def database_away(cause: Cause = Cause.AWAY) -> ProblemError:
+    """Return the answer while the database does not answer, or cannot be written."""
+    return ProblemError(503, _UNWRITABLE[cause], headers={"Retry-After": "2"})
+
+
+def _database_failed(error: Exception, _view: Any) -> ProblemError | None:
+    cause = cause_of(error)
+    if cause is not None:
+        database_writes().failed(error)
+    return None if cause is None else database_away(cause)
 
 
 def _problem(error: Exception, view: Any) -> ProblemError | None:
@@ -102,7 +117,7 @@ def _body(error: BadBodyError, _view: Any) -> ProblemError:
     return ProblemError(400, error.message, [FieldProblem("", error.message)])
 
 
-_MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemError]]] = [
+_MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemError | None]]] = [
     ((NotAllowedError, PermissionDenied), lambda error, _: ProblemError(403, str(error) or "Not allowed.")),
     ((InvalidInputError,), lambda error, _: ProblemError(400, error.summary, error.field_problems)),
     ((StaleRevisionError,), _stale),
@@ -113,5 +128,5 @@ _MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemErr
         (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError),
         lambda _error, _: ProblemError(400, "The request is unreadable; send JSON."),
     ),
-    ((OperationalError,), lambda _error, _: database_away()),
+    (CANNOT_WRITE, _database_failed),
 ]

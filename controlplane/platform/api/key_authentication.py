@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from typing_extensions import override
 
 from controlplane.platform.models.api_key import KEY_START, ApiKey, hash_api_key
+from controlplane.platform.outage.bus_revocations import bus_revocations
 
 SCOPE = "manage"
 MAX_KEY_LENGTH = 512
@@ -29,7 +30,7 @@ class KeyAuthentication(BaseAuthentication):
         if scheme.lower() != "bearer" or not text.startswith(KEY_START) or len(text) > MAX_KEY_LENGTH:
             raise AuthenticationFailed("The Authorization header must be 'Bearer sy_…' with one of our API keys.")
         key = ApiKey.objects.select_related("tenant").filter(sha256=hash_api_key(text), revoked_at=None).first()
-        if key is None:
+        if key is None or bus_revocations().revokes(key.sha256):
             raise AuthenticationFailed("This API key is unknown or revoked; create one under Access.")
         if key.expires_at is not None and key.expires_at <= timezone.now():
             raise AuthenticationFailed("This API key has expired; create a new one under Access.")

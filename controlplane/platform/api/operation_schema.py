@@ -106,6 +106,8 @@ class OperationSchema(AutoSchema):
         if declared is None and self.method == "GET" and self.view.listing is not None:
             shape = self._page_shape()
         answers: dict[Any, Any] = {status: shape if shape is not None else OpenApiResponse(description="Done.")}
+        if self.method == "POST" and self.view.answers_later:
+            answers[202] = shape
         if self.method == "GET" and self.view.has_etag and self.view.listing is None:
             answers[304] = OpenApiResponse(description="Not modified.")
         for code in self._error_statuses():

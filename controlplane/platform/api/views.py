@@ -73,6 +73,8 @@ class ApiView(APIView):
     has_etag: ClassVar[bool] = False
     only_asks: ClassVar[bool] = False
     """Its POST changes nothing, so that it need not be kept from happening twice."""
+    answers_later: ClassVar[bool] = False
+    """Its POST may be answered 202: done, but not stored yet."""
     shown_once: ClassVar[frozenset[str]] = frozenset()
     """Members of an answer that repetitions must not show."""
 

@@ -56,7 +56,8 @@ class ApiKey(models.Model):
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     """What the scope manage allows; without that scope it means nothing."""
     pools = models.JSONField(default=list, blank=True)
-    """Slugs of the only pools that the scope manage opens; empty: all. Slugs of deleted pools stay and open nothing."""
+    """Slugs of the pools that the scope manage opens, or ALL_POOLS alone; empty: none. An admin's key opens all. Slugs
+    of deleted pools stay and open nothing."""
     rate_per_min = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
     )

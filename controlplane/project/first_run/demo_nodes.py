@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from os import getpid
 from pathlib import Path
+from typing import Any
 
 from django.db import transaction
 
@@ -22,7 +23,7 @@ from controlplane.platform import recorded_change
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
-from controlplane.platform.role import Role
+from controlplane.platform.role import ALL_POOLS, Role
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets
 from controlplane.project.processes import child_program
@@ -43,7 +44,8 @@ def seed_node_key(secrets: FirstRunSecrets) -> None:
     if ApiKey.objects.filter(sha256=hash_api_key(secrets.kv_api_key)).exists():
         return
     tenant = Tenant.objects.get(slug=TENANT)
-    adopt_api_key(tenant, "KV nodes", secrets.kv_api_key, actor=_ACTOR, scopes=("manage",), role=Role.OPERATOR)
+    where: dict[str, Any] = {"role": Role.OPERATOR, "pools": (ALL_POOLS,)}
+    adopt_api_key(tenant, "KV nodes", secrets.kv_api_key, actor=_ACTOR, scopes=("manage",), **where)
 
 
 def seed_demo_nodes(engines: Iterable[Engine], *, ports_from: int) -> list[KvNode]:

@@ -17,23 +17,49 @@ class Retention(models.TextChoices):
 
 
 class Segment(models.Model):
-    """What one request batch brought for one retention class, or a part of a recording's trace."""
+    """What one request batch brought for one retention class, or several small ones together, or a part of a
+    recording's trace.
+    """
 
     retention = models.CharField(max_length=16, choices=Retention.choices)
     batch = models.CharField(max_length=64)
-    """Name of the batch, by which no process stores it again; of a trace's part: the recording's key and a number."""
+    """Name of the batch, by which no process stores it again; of several together: "+" and the name of the first; of a
+    trace's part: the recording's key and a number.
+    """
     at_ms = models.BigIntegerField()
     """Unix milliseconds at which it was stored."""
     size = models.BigIntegerField()
     """Bytes that count against the budget, those of its index rows included."""
+    merged_at_ms = models.BigIntegerField(null=True, blank=True)
+    """Unix milliseconds at which another segment got all that it holds; it stays for those who are reading it."""
     recording = models.ForeignKey(Recording, on_delete=models.CASCADE, null=True, blank=True, related_name="segments")
     data = models.BinaryField()
 
     class Meta:
         constraints = (models.UniqueConstraint(fields=("batch", "retention"), name="segment_stored_once"),)
         # All that retention asks for is in the index, so that nobody reads the data to add up its size.
-        indexes = (models.Index(fields=("retention", "at_ms", "id", "size"), name="segment_by_age"),)
+        indexes = (
+            models.Index(fields=("retention", "at_ms", "id", "size", "merged_at_ms"), name="segment_by_age"),
+            models.Index(
+                fields=("merged_at_ms",), name="segment_merged", condition=models.Q(merged_at_ms__isnull=False)
+            ),
+        )
 
     @override
     def __str__(self) -> str:
         return f"{self.retention} {self.batch}"
+
+
+class MergedBatches(models.Model):
+    """Batches of one gateway process whose segments were merged: by their names, no process stores them again."""
+
+    source = models.CharField(max_length=64, primary_key=True)
+    """The name of a batch without its number."""
+    numbers = models.JSONField(default=list)
+    """Ascending [first, last], without overlap."""
+    at_ms = models.BigIntegerField(db_index=True)
+    """Unix milliseconds of the last change."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.source}: {len(self.numbers)} spans"

@@ -22,6 +22,7 @@ from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.models.segment import Retention, Segment
+from controlplane.request_log.store.merged_batches import merged_among
 from gateway.contracts.request_batch import MAX_BYTES, decode_batch, decode_decisions, decode_rows, encode_decisions
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.contracts.traffic_row import TrafficRow
@@ -36,6 +37,8 @@ SEGMENT_BYTES = 200
 APART_S = 900.0
 """Requests are stored when they end; one that ended later than this after its arrival may be overlooked, and so may one
 of a gateway whose clock is further from the storing process's."""
+MERGED_MS = 60_000
+"""Segments within this time are merged while they are small; the result has the time of the first."""
 READ_AT_ONCE = 16
 """Segments of traffic that are in memory at once."""
 _LEVEL = 3
@@ -68,7 +71,8 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
     found = _packed(values, hindsight or Hindsight())
     packed = {(each.segment.batch, each.segment.retention): each for each in found}
     with transaction.atomic():
-        known = set(Segment.objects.filter(batch__in={name for name, _ in packed}).values_list("batch", flat=True))
+        names = {name for name, _ in packed}
+        known = set(Segment.objects.filter(batch__in=names).values_list("batch", flat=True)) | merged_among(names)
         fresh = [each for (name, _), each in packed.items() if name not in known]
         Segment.objects.bulk_create([each.segment for each in fresh])
         insert_rows([row_of(one, each.segment.pk, n) for each in fresh for n, one in enumerate(each.decisions)])
@@ -81,44 +85,65 @@ def read_decision(row: DecisionIndex) -> StoredDecision:
     if data is None:
         raise RecordGoneError("it was dropped to stay within the store's budget")
     try:
-        unpacker = zlib.decompressobj()
-        return decode_decisions(unpacker.decompress(bytes(data), MAX_BYTES))[row.place]
-    except (zlib.error, UnreadableMessageError, IndexError) as error:
+        return unpacked_decisions(bytes(data))[row.place]
+    except (UnreadableMessageError, IndexError) as error:
         raise RecordGoneError(f"it cannot be read: {error}") from error
 
 
-def recorded_traffic(begin: float, end: float, *, every: int = 1) -> Iterator[TrafficRow]:
+def packed_decisions(decisions: Sequence[StoredDecision]) -> bytes:
+    """Return the data of a segment with these decisions."""
+    return zlib.compress(encode_decisions(decisions), _LEVEL)
+
+
+def unpacked_decisions(data: bytes) -> list[StoredDecision]:
+    """Return the decisions in the data of a segment; raises UnreadableMessageError."""
+    unpacker = zlib.decompressobj()
+    try:
+        unpacked = unpacker.decompress(data, MAX_BYTES)
+    except zlib.error as error:
+        raise UnreadableMessageError(f"not packed decisions: {error}") from error
+    if not unpacker.eof:
+        raise UnreadableMessageError("packed decisions that are cut off, or too many")
+    return decode_decisions(unpacked)
+
+
+def recorded_traffic(begin: float, end: float, *, segments: int = 1, rows: int = 1) -> Iterator[TrafficRow]:
     """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored.
 
-    `every`: of so many segments one is read. They are drawn: gateways may store theirs in turn.
+    Of so many `segments` in a row one is read, and of so many of its `rows` one. They are drawn: gateways may store
+    theirs in turn.
     """
     found = Segment.objects.filter(
-        retention=Retention.TRAFFIC, at_ms__gte=int((begin - APART_S) * 1000), at_ms__lte=int((end + APART_S) * 1000)
+        retention=Retention.TRAFFIC,
+        merged_at_ms=None,
+        at_ms__gte=int((begin - APART_S) * 1000) - MERGED_MS,
+        at_ms__lte=int((end + APART_S) * 1000),
     )
-    keys = list(found.order_by("at_ms", "pk").values_list("pk", flat=True))
-    if every > 1:
-        drawn = set(Random(0).sample(keys, -(-len(keys) // every)))
-        keys = [key for key in keys if key in drawn]
+    keys, random = list(found.order_by("at_ms", "pk").values_list("pk", flat=True)), Random(0)
+    drawn = [start + random.randrange(segments) for start in range(0, len(keys), segments)]
+    keys = [keys[place] for place in drawn if place < len(keys)]
     # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
     for start in range(0, len(keys), READ_AT_ONCE):
         part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
         for name, data in part.values_list("batch", "data"):
             try:
-                yield from (row for row in decode_rows(bytes(data)) if begin <= row.arrived_at < end)
+                found_rows = decode_rows(bytes(data))[random.randrange(rows) :: rows]
+                yield from (row for row in found_rows if begin <= row.arrived_at < end)
             except UnreadableMessageError as error:
                 logger.warning("recorded traffic cannot be read", extra={"batch": name, "reason": str(error)})
 
 
 def recorded_span() -> tuple[float, float] | None:
     """Return since when and until when (unix seconds) traffic is recorded; None: there is nothing."""
-    span = Segment.objects.filter(retention=Retention.TRAFFIC).aggregate(since=Min("at_ms"), until=Max("at_ms"))
+    recorded = Segment.objects.filter(retention=Retention.TRAFFIC, merged_at_ms=None)
+    span = recorded.aggregate(since=Min("at_ms"), until=Max("at_ms"))
     return None if span["since"] is None else (span["since"] / 1000, span["until"] / 1000)
 
 
 def kept_segment(name: str, data: bytes, recording: Recording) -> Segment:
     """Return a segment with a part of the recording's trace."""
     now_ms = int(time.time() * 1000)
-    return _segment(Retention.KEPT, name, now_ms, data, recording=recording)
+    return new_segment(Retention.KEPT, name, now_ms, data, recording=recording)
 
 
 def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
@@ -132,18 +157,19 @@ def _packed(values: Sequence[bytes], hindsight: Hindsight) -> Iterator[_Packed]:
             continue
         if batch.traffic and settings.RECORDING_BYTES:
             # As it came: packing would save two fifths of the space and cost more time than all else here.
-            yield _Packed(_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
+            yield _Packed(new_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
         if decisions:
-            data = zlib.compress(encode_decisions(decisions), _LEVEL)
-            segment = _segment(Retention.DECISIONS, batch.name, now_ms, data, rows=len(decisions))
+            data = packed_decisions(decisions)
+            segment = new_segment(Retention.DECISIONS, batch.name, now_ms, data, rows=len(decisions))
             yield _Packed(segment, decisions=decisions)
 
 
-def _segment(
-    retention: Retention, batch: str, now_ms: int, data: bytes, *, rows: int = 0, recording: Recording | None = None
+def new_segment(
+    retention: Retention, batch: str, at_ms: int, data: bytes, *, rows: int = 0, recording: Recording | None = None
 ) -> Segment:
+    """Return a segment with the size that counts against the budget; `rows`: its index rows."""
     size = len(data) + SEGMENT_BYTES + rows * ROW_BYTES
-    return Segment(retention=retention, batch=batch, at_ms=now_ms, size=size, recording=recording, data=data)
+    return Segment(retention=retention, batch=batch, at_ms=at_ms, size=size, recording=recording, data=data)
 
 
 _COLUMNS = (

@@ -127,6 +127,21 @@ def test_a_key_for_named_pools_acts_in_them_alone(pool: Pool, tenant: Tenant, bu
     assert list(visible_pools(actor)) == [pool]
 
 
+def test_a_key_acts_in_all_pools_only_where_that_is_chosen(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR)
+    nowhere = machine(key)
+    assert not may(nowhere, Role.VIEWER)
+    assert not may(nowhere, Role.VIEWER, pool)
+    assert not may_somewhere(nowhere, Role.VIEWER)
+    assert list(visible_pools(nowhere)) == []
+    change_api_key(key, {"pools": ["*"]}, actor=ACTOR)
+    assert may(machine(key), Role.OPERATOR)
+    change_api_key(key, {"pools": [], "role": Role.ADMIN}, actor=ACTOR)
+    assert may(machine(key), Role.ADMIN, pool)
+    with pytest.raises(InvalidFieldsError, match="all pools, or some"):
+        change_api_key(key, {"pools": ["*", pool.slug], "role": Role.VIEWER}, actor=ACTOR)
+
+
 def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant, bus: Bus) -> None:
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
     Pool.objects.all().delete()

@@ -81,14 +81,24 @@ def test_an_admin_is_one_everywhere(pool: Pool) -> None:
     user = people.create_person("op", GOOD, actor=PROGRAM)
     with pytest.raises(InvalidFieldsError):
         people.grant_role(user, Role.ADMIN, actor=PROGRAM, pool=pool)
+    assert role_in(people.create_person("boss", GOOD, actor=PROGRAM, role=Role.ADMIN)) == Role.ADMIN
+
+
+def test_a_role_counts_in_all_pools_only_where_that_is_chosen(pool: Pool) -> None:
+    nowhere = people.create_person("a", GOOD, actor=PROGRAM, role=Role.OPERATOR)
+    assert (role_in(nowhere), role_in(nowhere, pool)) == (None, None)
+    everywhere = people.create_person("b", GOOD, actor=PROGRAM, role=Role.OPERATOR, everywhere=True)
+    assert role_in(everywhere) == Role.OPERATOR
+    with pytest.raises(InvalidFieldsError, match="all pools, or some"):
+        people.create_person("c", GOOD, actor=PROGRAM, role=Role.OPERATOR, pools=[pool], everywhere=True)
 
 
 def test_a_role_replaces_the_one_in_the_same_place(pool: Pool) -> None:
     actor = admin()
-    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER)
+    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
     assert people.grant_role(user, Role.OPERATOR, actor=actor, pool=pool, why="covers for Lind")
-    assert people.grant_role(user, Role.OPERATOR, actor=actor)
-    assert not people.grant_role(user, Role.OPERATOR, actor=actor)
+    assert people.grant_role(user, Role.OPERATOR, actor=actor, pool=None)
+    assert not people.grant_role(user, Role.OPERATOR, actor=actor, pool=None)
     assert (role_in(user), role_in(user, pool)) == (Role.OPERATOR, Role.OPERATOR)
     assert people.withdraw_role(user, actor=actor)
     assert not people.withdraw_role(user, actor=actor)
@@ -103,7 +113,7 @@ def test_a_role_replaces_the_one_in_the_same_place(pool: Pool) -> None:
     "remove",
     [
         lambda user, actor: people.withdraw_role(user, actor=actor),
-        lambda user, actor: people.grant_role(user, Role.VIEWER, actor=actor),
+        lambda user, actor: people.grant_role(user, Role.VIEWER, actor=actor, pool=None),
         lambda user, actor: people.set_active(user, False, actor=actor),
     ],
 )
@@ -127,7 +137,7 @@ def test_nobody_deactivates_themselves() -> None:
 
 def test_whoever_is_deactivated_can_come_back() -> None:
     actor = admin()
-    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER)
+    user = people.create_person("op", GOOD, actor=actor, role=Role.VIEWER, everywhere=True)
     assert people.set_active(user, False, actor=actor)
     assert not people.set_active(user, False, actor=actor)
     assert role_in(User.objects.get(pk=user.pk)) is None
@@ -164,11 +174,11 @@ def test_no_password_reaches_the_audit_or_the_log(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])
 def test_others_than_admins_change_nobody(role: Role | None) -> None:
     admin()
-    user = people.create_person("op", GOOD, actor=PROGRAM, role=role)
+    user = people.create_person("op", GOOD, actor=PROGRAM, role=role, everywhere=role != Role.ADMIN)
     asker = person(User.objects.get(pk=user.pk), via=CONSOLE)
     for attempt in (
         lambda: people.create_person("new", GOOD, actor=asker),
-        lambda: people.grant_role(user, Role.ADMIN, actor=asker),
+        lambda: people.grant_role(user, Role.ADMIN, actor=asker, pool=None),
         lambda: people.withdraw_role(user, actor=asker),
         lambda: people.set_active(user, False, actor=asker),
     ):

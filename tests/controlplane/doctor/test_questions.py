@@ -28,6 +28,9 @@ from controlplane.project.first_run.secrets import secrets_of
 from controlplane.project.state_lock import hold_state
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import Snapshot
+from kvstore.node.disk_space import DiskSpace
+from tests.controlplane.kv_nodes.node_words import reported
+from tests.controlplane.platform.outage.unwritable_database import unwritable
 from tests.private_redis import private_redis
 
 GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
@@ -49,6 +52,11 @@ def only(found: list[Finding]) -> Finding:
     assert finding.says.endswith((".", "!", "."))
     assert (finding.do == "") == (finding.state is State.OK)
     return finding
+
+
+def plain(text: str) -> str:
+    """Return a text with ordinary spaces."""
+    return text.replace("\u202f", " ")
 
 
 def states(found: list[Finding]) -> list[State]:
@@ -116,11 +124,60 @@ def test_a_state_directory_of_somebody_else(here: Installation, monkeypatch: pyt
     assert only(host.state_directory(here)).state is State.PROBLEM
 
 
+@pytest.mark.django_db
 def test_disk_space(here: Installation) -> None:
-    assert only(host.disk_space(here, free=2 << 30)).state is State.OK
-    assert only(host.disk_space(here, free=500 << 20)).state is State.WARNING
-    assert only(host.disk_space(here, free=10 << 20)).state is State.PROBLEM
+    def found(free_mib: int, total_mib: int = 100 << 10) -> Finding:
+        space = DiskSpace(total_bytes=total_mib << 20, free_bytes=free_mib << 20, disk_id="d")
+        return only(host.disk_space(here, space=space))
+
+    limits = [State.OK, State.WARNING, State.WARNING, State.PROBLEM]
+    assert [found(free).state for free in (2560, 2559, 200, 199)] == limits
+    assert [found(free, 1000).state for free in (100, 99, 20, 19)] == limits
+    assert "The state directory’s disk is nearly full: 199 MiB of 2.00 GiB free." in plain(found(199, 2048).says)
+    assert "SWITCHYARD_STATE_DIR" in found(199, 2048).do
     assert only(host.disk_space(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
+    assert only(host.disk_space(here)).says
+
+
+@pytest.mark.django_db
+def test_kv_nodes_on_the_state_directorys_disk(here: Installation) -> None:
+    def found(free_mib: int, disk_id: str = "d") -> Finding:
+        space = DiskSpace(total_bytes=100 << 30, free_bytes=free_mib << 20, disk_id=disk_id)
+        return only(host.disk_space(here, space=space))
+
+    tier = {"medium": "STORAGE", "slots": 8192, "used_slots": 4096}
+    disk = {"disk_id": "d", "disk_reserve_bytes": 5 << 30}
+    reported("kv-1", report={"tiers": [tier], **disk}, slot_bytes=1 << 20)
+    reported("kv-2", report={"tiers": [], **disk})
+    reported("kv-3", report={"tiers": [tier], **disk}, state="gone")
+    assert found(6000).state is State.OK
+    shared = found(1000)
+    assert shared.state is State.WARNING
+    assert "The SSD tiers of KV nodes share it: kv-1 with 4.00 GiB." in plain(shared.says)
+    assert "lower --ssd-mib" in shared.do
+    assert "KV node" not in found(1000, "other").says
+    reported("kv-1", report={"tiers": [tier], **disk, "disk_reserve_bytes": 0}, slot_bytes=1 << 20)
+    greedy = found(50_000)
+    assert (greedy.state, "leave 0 B of it free: kv-1" in plain(greedy.says)) == (State.WARNING, True)
+    assert "--disk-reserve-mib 5120" in greedy.do
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("database or disk is full", "its disk is full"),
+        ("attempt to write a readonly database", "it is read-only"),
+        ("no such table: x", ""),
+    ],
+)
+def test_a_database_that_cannot_be_written(here: Installation, message: str, said: str) -> None:
+    with unwritable(message):
+        found = setup.database(here)
+    assert [each.says for each in found if each.state is State.PROBLEM] == (
+        [f"The database cannot be written: {said}."] if said else []
+    )
+    assert all("revoke-key" in each.do for each in found if each.state is State.PROBLEM)
 
 
 def test_open_files(here: Installation) -> None:

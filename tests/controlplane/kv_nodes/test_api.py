@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.kv_nodes.models.kv_node import KvNode
 from tests.controlplane.kv_nodes.node_words import REPORT, word
 from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.controlplane.platform.api.conftest import shared_world, world
@@ -26,6 +27,23 @@ def test_what_a_node_reports_is_shown(world: World) -> None:
 def test_a_predecessors_word_is_a_conflict(world: World) -> None:
     Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=5)})
     assert Api(world).post("kv_nodes", {"name": "kv-9", **word(incarnation=4)}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("http://127.0.0.1:8472/metrics", "http://127.0.0.1:8472/metrics"),
+        ("http://kv-9.nodes.example:8472/metrics", "http://kv-9.nodes.example:8472/metrics"),
+        ("javascript:alert(1)", ""),
+        ("http://169.254.169.254/latest", ""),
+        ("http://192.0.2.1:8472/metrics", ""),
+        ("", ""),
+    ],
+)
+def test_a_stored_metrics_address_that_is_not_allowed_is_not_shown(world: World, stored: str, shown: str) -> None:
+    Api(world).post("kv_nodes", {"name": "kv-9", **word(metrics_url="http://127.0.0.1:8472/metrics")})
+    KvNode.objects.filter(name="kv-9").update(metrics_url=stored)
+    assert Api(world, "viewer").get("kv_nodes/kv-9").json()["metrics_url"] == shown
 
 
 def test_nobody_can_call_himself_silent_or_say_what_is_unknown(world: World) -> None:

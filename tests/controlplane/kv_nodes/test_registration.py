@@ -80,6 +80,13 @@ def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_add
         ("address", "192.0.2.1:8470"),
         ("events_endpoint", "tcp://192.0.2.1:1"),
         ("replay_endpoint", "http://127.0.0.1:1"),
+        ("metrics_url", "javascript:alert(1)"),
+        ("metrics_url", "http://169.254.169.254/latest/meta-data"),
+        ("metrics_url", "http://metadata.google.internal/metrics"),
+        ("metrics_url", "http://192.0.2.1:8472/metrics"),
+        ("metrics_url", "http://127.0.0.1@192.0.2.1:8472/metrics"),
+        ("metrics_url", "http://2130706433:8472/metrics"),
+        ("metrics_url", "tcp://127.0.0.1:8472/metrics"),
     ],
 )
 def test_an_address_that_engines_may_not_have_is_rejected(field: str, value: str) -> None:

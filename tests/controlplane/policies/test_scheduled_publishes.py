@@ -147,7 +147,7 @@ def test_an_author_without_the_role_publishes_nothing(schedule: ScheduledPublish
 
 @pytest.mark.parametrize("loss", [{"revoked_at": timezone.now()}, {"role": Role.VIEWER}, {"scopes": ["infer"]}])
 def test_a_key_that_lost_its_rights_publishes_nothing(version: PolicyVersion, tenant: Tenant, loss: dict) -> None:
-    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR)
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=("*",))
     made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=machine(key))
     ApiKey.objects.filter(pk=key.pk).update(**loss)
     assert ended(made)[0] == ScheduleState.FAILED

@@ -58,7 +58,9 @@ def test_a_database_server_names_the_database_to_drop(monkeypatch: pytest.Monkey
     assert not remedy()
     # An earlier state of the initial migration lacks its last table.
     tables = connection.introspection.table_names()
-    monkeypatch.setattr(connection.introspection, "table_names", lambda *_: [*{*tables} - {"controlplane_segment"}])
+    monkeypatch.setattr(
+        connection.introspection, "table_names", lambda *_: [*{*tables} - {"controlplane_mergedbatches"}]
+    )
     assert remedy()
     monkeypatch.setattr(connection.introspection, "table_names", lambda *_: tables)
     assert not remedy()

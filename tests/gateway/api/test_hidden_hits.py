@@ -187,7 +187,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "hello"},
     "/v1/embeddings": {"input": "hello"},
     "/v1/rerank": {"query": "hello", "documents": ["a"]},
-    "/tokenize": {"prompt": "hello"},
+    "/detokenize": {"tokens": [1]},
 }
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 

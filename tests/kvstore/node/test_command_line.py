@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[3]
         (["--tls-key", "k.pem"], "TLS needs all"),
         (["--slot-kib", "1"], "--slot-kib"),
         (["--dram-mib", "0"], "no slot"),
+        (["--disk-reserve-mib", "-1"], "--disk-reserve-mib"),
         (["--purge", "acme", "--port", "1"], "does not answer"),
         (["--register", "ftp://x", "--port", "0", "--dram-mib", "1"], "no address to register at"),
     ],

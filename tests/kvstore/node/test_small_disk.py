@@ -154,10 +154,11 @@ def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Pa
     assert record is not None
     assert store.slot_file is not None
     slot = record.slots[SSD]
-    assert [store.slot_file.was_written(each) for each in range(4)] == [each == slot for each in range(4)]
+    written = bytes(each == slot for each in range(4))
+    assert store.slot_file.written_slots() == written
     store.catalog.forget(record)
     store.settle()
-    assert store.slot_file.was_written(slot)
+    assert store.slot_file.written_slots() == written
     store.close()
 
 
@@ -166,10 +167,13 @@ def test_withheld_slots_are_neither_free_nor_taken_and_a_tenants_bytes_in_them_a
     taken = {slots.take(), slots.take()}
     slots.give(0, "acme")
     taken.discard(0)
-    slots.withhold({0, 4, 5, 1})
+    slots.without_space({4, 5, 1})
     slots.check({each for each in taken if each is not None})
-    assert (len(slots), slots.withheld) == (2, 3)
+    assert (len(slots), slots.withheld) == (3, 2)
     assert slots.take_residue("acme") == [0]
-    assert slots.withheld == 2
     slots.give(0, None)
-    assert slots.give_back(1) == slots.take()
+    slots.allow(1)
+    assert (len(slots), slots.withheld) == (4, 1)
+    assert [slots.take() for _ in range(5)] == [0, 2, 3, 4, None]
+    assert slots.allow_next() == slots.take() == 5
+    assert slots.allow_next() is None

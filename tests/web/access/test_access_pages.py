@@ -35,8 +35,8 @@ def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dic
         (f"/access/keys/{key.key_id}", {"name": "renamed", "scopes": ["route"]}),
         (f"/access/keys/{key.key_id}/revoke", {}),
         ("/access/people", {"username": "new", "password": GOOD, "role": "viewer"}),
-        (f"/access/people/{person.pk}/grant", {"role": "operator"}),
-        (f"/access/people/{person.pk}/withdraw", {}),
+        (f"/access/people/{person.pk}/grant", {"role": "operator", "pool": "*"}),
+        (f"/access/people/{person.pk}/withdraw", {"pool": "*"}),
         (f"/access/people/{person.pk}/password", {"password": GOOD}),
         (f"/access/people/{person.pk}/sign-out", {}),
         (f"/access/people/{person.pk}/activity", {"active": "0"}),
@@ -96,6 +96,24 @@ def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
     assert own.get("/access/you").status_code == 302
 
 
+def test_a_person_gets_a_role_nowhere_unless_pools_or_all_pools_are_chosen(admin: Client) -> None:
+    make_pool()
+    form = {"username": "op", "password": GOOD, "role": "operator"}
+    answer = admin.post("/access/people", form)
+    user = User.objects.get(username="op")
+    assert not RoleGrant.objects.filter(user=user).exists()
+    assert "has no role yet" in page_text(admin.get(answer["Location"]))
+    assert admin.post(f"/access/people/{user.pk}/grant", {"role": "operator"}).status_code == 422
+    assert not RoleGrant.objects.filter(user=user).exists()
+    admin.post(f"/access/people/{user.pk}/grant", {"role": "operator", "pool": "*"})
+    assert RoleGrant.objects.get(user=user).pool is None
+    admin.post("/access/people", {**form, "username": "all", "pools": ["*"]})
+    assert RoleGrant.objects.get(user__username="all").pool is None
+    assert admin.post("/access/people", {**form, "username": "x", "pools": ["*", "chat"]}).status_code == 422
+    admin.post("/access/people", {**form, "username": "boss", "role": "admin"})
+    assert RoleGrant.objects.get(user__username="boss").pool is None
+
+
 def test_mistakes_in_a_person_are_shown_beside_their_fields_without_the_password(admin: Client) -> None:
     answer = admin.post("/access/people", {"username": "a b", "password": "canary", "role": "viewer"})
     page = page_text(answer)
@@ -118,7 +136,7 @@ def test_a_deactivated_person_is_out_at_once(admin: Client) -> None:
 
 def test_the_last_admin_reads_why_they_stay(admin: Client) -> None:
     user = User.objects.get(username="admin")
-    answer = admin.post(f"/access/people/{user.pk}/withdraw")
+    answer = admin.post(f"/access/people/{user.pk}/withdraw", {"pool": "*"})
     assert answer.status_code == 422
     assert "last admin" in page_text(answer)
 

@@ -95,12 +95,17 @@ def test_what_is_wrong_is_said_first(viewer: Client, pool: Pool) -> None:
 def test_a_disk_that_is_smaller_than_its_tier_is_said(viewer: Client, pool: Pool) -> None:
     tier = {"medium": "STORAGE", "slots": 8192, "withheld_slots": 2048, "used_slots": 6144}
     reported("kv-1", report={"tiers": [tier], "write_through_failed": 3}, slot_bytes=32 << 10)
-    page = text(viewer).replace("\u202f", " ")
-    assert "Disk full on kv-1." in page
+    page = " ".join(text(viewer).replace("\u202f", " ").split())
+    assert "No disk space for the whole tier on kv-1." in page
     assert "192 MiB of 192 MiB 100 %" in page
-    assert "disk full: no space for 64.0 MiB more" in page
+    assert "no disk space for 64.0 MiB more" in page
+    assert "kept for others" not in page
+    disk = {"disk_bytes": 10 << 30, "disk_free_bytes": 900 << 20, "disk_reserve_bytes": 1 << 30}
+    reported("kv-1", report={"tiers": [tier], **disk}, slot_bytes=32 << 10)
+    page = " ".join(text(viewer).replace("\u202f", " ").split())
+    assert "no disk space for 64.0 MiB more: 900 MiB free, 1.00 GiB kept for others" in page
     reported("kv-1", report={"tiers": [{**tier, "withheld_slots": 0}]}, slot_bytes=32 << 10)
-    assert "Disk full" not in text(viewer)
+    assert "disk space" not in text(viewer)
 
 
 def test_a_node_that_never_reported_and_one_in_another_form_are_shown_without_counts(

@@ -48,6 +48,22 @@ async def test_a_viewer_gets_a_keyframe_and_then_columns(feed: FleetFeed, sample
     await communicator.disconnect()
 
 
+async def test_a_flood_of_requests_costs_one_keyframe_and_no_more_bytes(
+    feed: FleetFeed, samples: list[FleetSample]
+) -> None:
+    feed.take(samples[0])
+    communicator = SocketClient()
+    await communicator.connect()
+    sent = len(await communicator.hear())
+    for _ in range(200):
+        await communicator.say(json.dumps({"type": "keyframe"}))
+    sent += len(await communicator.hear())
+    while not await communicator.receive_nothing():
+        sent += len(await communicator.hear())
+    assert sent == 2 * len(feed.keyframe()[1])
+    await communicator.disconnect()
+
+
 async def test_a_viewer_that_missed_a_frame_may_ask_for_a_keyframe(feed: FleetFeed, samples: list[FleetSample]) -> None:
     feed.take(samples[0])
     communicator = SocketClient()

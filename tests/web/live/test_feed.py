@@ -200,3 +200,40 @@ def test_a_stored_hour_before_the_first_sample_waits_for_it(samples: list[FleetS
     feed.take_hour(msgspec.msgpack.encode(StoredHour({"pool-1": {newest - 1: 2.5}})))
     feed.take(samples[0])
     assert read_frame(feed.keyframe()[1]).hour[1][-2] == 2.5
+
+
+async def test_a_flood_of_requests_gets_one_keyframe_per_second(samples: list[FleetSample]) -> None:
+    feed, now, sent = FleetFeed(), [0.0], 0
+    for sample in samples[:8]:
+        feed.take(sample)
+
+    async def pass_by(seconds: float) -> None:
+        now[0] += seconds
+
+    viewer, keyframe = Viewer(clock=lambda: now[0], sleep=pass_by), len(feed.keyframe()[1])
+    while now[0] < 5.0:
+        for _ in range(600):
+            viewer.ask_keyframe()
+            viewer.pause()
+            viewer.resume()
+        assert await viewer.next_frame() is None
+        sent += keyframe
+    assert sent == 6 * keyframe, "3,600 requests in 5 s, and the first at once"
+
+
+async def test_a_viewer_that_pauses_while_its_keyframe_waits_gets_it_when_it_resumes() -> None:
+    now, viewer = [0.0], None
+
+    async def pause(seconds: float) -> None:
+        now[0] += seconds
+        assert viewer is not None
+        viewer.pause()
+
+    viewer = Viewer(clock=lambda: now[0], sleep=pause)
+    assert await viewer.next_frame() is None
+    viewer.ask_keyframe()
+    waiting = asyncio.create_task(viewer.next_frame())
+    await settle()
+    assert not waiting.done()
+    viewer.resume()
+    assert await waiting is None

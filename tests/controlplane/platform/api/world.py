@@ -163,9 +163,9 @@ def _add_people(world: World) -> None:
 def _add_keys(world: World) -> None:
     for name, scopes, role, pools in (
         ("traffic_key", ("infer", "route"), Role.ADMIN, ()),
-        ("viewer_key", ("manage",), Role.VIEWER, ()),
+        ("viewer_key", ("manage",), Role.VIEWER, ("*",)),
         ("viewer_a_key", ("manage",), Role.VIEWER, ("pool-a",)),
-        ("operator_key", ("manage",), Role.OPERATOR, ()),
+        ("operator_key", ("manage",), Role.OPERATOR, ("*",)),
         ("operator_a_key", ("manage",), Role.OPERATOR, ("pool-a",)),
         ("operator_b_key", ("manage",), Role.OPERATOR, ("pool-b",)),
         ("admin_key", ("manage",), Role.ADMIN, ()),

@@ -71,7 +71,7 @@ def test_secrets_are_in_the_environment_alone_and_the_key_opens_what_nodes_need(
     seed_node_key(secrets)
     seed_node_key(secrets)
     key = ApiKey.objects.get(name="KV nodes")
-    assert (key.scopes, key.role) == (["manage"], "operator")
+    assert (key.scopes, key.role, key.pools) == (["manage"], "operator", ["*"])
     engines, nodes = seeded()
     specs = [
         *node_children(nodes, secrets, tmp_path, "http://127.0.0.1:8000"),

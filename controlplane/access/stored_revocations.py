@@ -1,0 +1,56 @@
+"""Stores, with their audit, the revocations that went over the bus while the database could not be written."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from celery import shared_task
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.platform.outage.bus_revocations import BusRevocations, bus_revocations
+from controlplane.platform.outage.unwritable import CANNOT_WRITE
+from controlplane.platform.revisions import locked
+from gateway.access.key_revocation import KeyRevocation
+
+VERB = "key.revoke"
+_UNSTORED = "The database could not be written; the revocation went over the bus at {:%Y-%m-%d %H:%M:%S} UTC"
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="controlplane.store_revocations", ignore_result=True)
+def store_revocations() -> None:
+    """Run every five seconds. No lease: a key is revoked once, whoever comes first."""
+    store_waiting(bus_revocations())
+
+
+def store_waiting(revocations: BusRevocations) -> int:
+    """Store what can be stored now and return how many that were; the others wait for the next run."""
+    stored = 0
+    for revocation in revocations.waiting():
+        try:
+            version = _store(revocation)
+        except CANNOT_WRITE as error:
+            logger.warning("revocations cannot be stored now", extra={"error": type(error).__name__})
+            break
+        revocations.note_stored(revocation, version)
+        stored += 1
+    return stored
+
+
+def _store(revocation: KeyRevocation) -> int:
+    """Revoke the key in the database, if it is in force there; returns the snapshot version as of then."""
+    at = min(datetime.fromtimestamp(revocation.at, UTC), timezone.now())
+    actor = Actor(revocation.by, revocation.via, request_id=revocation.request_id)
+    why = ". ".join(filter(None, (revocation.why, _UNSTORED.format(at))))
+    with transaction.atomic():
+        key = ApiKey.objects.filter(sha256=revocation.sha256).first()
+        if key is not None and locked(key, None).revoked_at is None:
+            recorded_change.change(key, {"revoked_at": at}, VERB, actor=actor, why=why[:200])
+    return SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first() or 0

@@ -1,0 +1,108 @@
+"""`manage.py revoke-key`: revoke an API key over the bus, without the database."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from typing_extensions import override
+
+from controlplane.access.api_keys import PREFIX_LENGTH
+from controlplane.platform.actor import command
+from controlplane.platform.bus import LOCAL_BUS, bus_url, get_bus
+from controlplane.platform.models.api_key import KEY_START, hash_api_key
+from controlplane.platform.outage.bus_revocations import BusRevocations, revocation_of
+from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT
+from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
+from gateway.access.key_revocation import MAX_WHY
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus, BusAwayError
+from gateway.bus.local_hub import hub_url
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, decode_snapshot
+from gateway.contracts.wire import UnreadableMessageError
+from routing.values.counted import count
+
+
+class Command(BaseCommand):
+    """Needs the bus and the fleet secret only; the jobs store the revocation, with its audit, when they can."""
+
+    requires_system_checks = ()
+    help = "Revoke an API key at every gateway that the bus reaches, also while the database is full or away."
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument(
+            "key",
+            help=f"its id (key-…), its first {PREFIX_LENGTH} characters ({KEY_START}…), or - to read all of it from "
+            "standard input",
+        )
+        parser.add_argument("--why", default="", help="reason, for the audit")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Publish the revocation, and print who received it."""
+        bus, why = _bus(), options["why"][:MAX_WHY]
+        revocations = BusRevocations(bus)
+        sha256, entry = _wanted(options["key"], bus)
+        key_id = entry.key_id if entry is not None else ""
+        try:
+            received = revocations.publish(revocation_of(sha256, key_id, actor=command("revoke-key"), why=why))
+        except BusAwayError as error:
+            raise CommandError(f"The key is not revoked: {error}. {_REMEDY}") from error
+        named = f"{key_id} of tenant {entry.tenant_id}" if entry is not None else "which no published snapshot has"
+        # This process follows the bus, too.
+        others = count(max(0, received - 1), "process", "processes")
+        self.stdout.write(f"The bus has the revocation of the key, {named}; {others} received it at once.")
+        self.stdout.write("Gateways that are away take it when they reach the bus. The jobs store it in the database.")
+
+
+_REMEDY = "Check REDIS_URL and SWITCHYARD_FLEET_SECRET, or run it on the machine where `manage.py up` runs."
+
+
+def _bus() -> Bus:
+    if not bus_url():
+        path = socket_path(settings.STATE_DIR, BUS_SOCKET)
+        if not path.exists():
+            raise CommandError(f"No bus: no server runs on {settings.STATE_DIR}, and REDIS_URL is not set. {_REMEDY}")
+        os.environ[LOCAL_BUS] = hub_url(path)
+    return get_bus()
+
+
+def _wanted(name: str, bus: Bus) -> tuple[str, ApiKeyEntry | None]:
+    """Return the SHA-256 of the key that is meant, and its published entry, if there is one."""
+    entries = _published(bus)
+    text = input().strip() if name == "-" else name
+    if name == "-" or (text.startswith(KEY_START) and len(text) > PREFIX_LENGTH):
+        sha256 = hash_api_key(text)
+        return sha256, next((each for each in entries if each.sha256 == sha256), None)
+    if name.startswith(KEY_START):
+        found = [each for each in entries if each.prefix and each.prefix == name]
+    else:
+        found = [each for each in entries if each.key_id == name]
+    if len(found) > 1:
+        raise CommandError(
+            f"Several keys begin with {name}: {', '.join(each.key_id for each in found)}. Name one by id."
+        )
+    if not found:
+        raise CommandError(
+            f"No published key has this id, or these first {PREFIX_LENGTH} characters. Give the id, or - and the whole "
+            "key on standard input."
+        )
+    return found[0].sha256, found[0]
+
+
+def _published(bus: Bus) -> tuple[ApiKeyEntry, ...]:
+    """Return the keys of the published snapshot, else of the one that a gateway keeps on this machine."""
+    latest = bus.latest(SNAPSHOT)
+    try:
+        snapshot = decode_snapshot(latest) if latest is not None else None
+    except UnreadableMessageError:
+        snapshot = None
+    store = SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s)
+    snapshot = snapshot or store.load(time.time())
+    return snapshot.api_keys if snapshot is not None else ()

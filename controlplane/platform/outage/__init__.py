@@ -1,0 +1,1 @@
+"""What goes on while the database cannot be written."""

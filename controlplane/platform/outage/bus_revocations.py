@@ -1,0 +1,104 @@
+"""API keys that were revoked over the bus because the database could not be written, until it has stored them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from concurrent.futures import CancelledError
+
+import msgspec
+
+from controlplane.platform.actor import Actor
+from controlplane.platform.bus import get_bus
+from gateway.access.key_revocation import (
+    LOST_TOPIC,
+    MAX_WHY,
+    TOPIC_PREFIX,
+    KeyRevocation,
+    decode_revocation,
+    encode_revocation,
+)
+from gateway.bus.bus import Bus, BusAwayError
+from gateway.contracts.wire import UnreadableMessageError
+
+MAX_KNOWN = 10_000
+_ANSWER_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class BusRevocations:
+    """Thread-safe. Mutable state, under `_lock`: what the bus says, by the key's SHA-256."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._lock = threading.Lock()
+        self._known: dict[str, KeyRevocation] = {}
+        bus.subscribe(TOPIC_PREFIX, lambda topic, value: self._take(topic, value, lost=False))
+        bus.subscribe(LOST_TOPIC, lambda topic, value: self._take(topic, value, lost=True))
+
+    def revokes(self, sha256: str) -> bool:
+        """Return whether the key is revoked, and the database has not stored it."""
+        known = self._known.get(sha256)
+        return known is not None and not known.stored_as_of
+
+    def waiting(self) -> list[KeyRevocation]:
+        """Return the revocations that the database has not stored."""
+        with self._lock:
+            return [each for each in self._known.values() if not each.stored_as_of]
+
+    def publish(self, revocation: KeyRevocation) -> int:
+        """Have all gateways reject a key; returns how many processes received it. Raises BusAwayError."""
+        if not self._bus.connected:
+            raise BusAwayError("the bus cannot be reached")
+        value = encode_revocation(revocation)
+        self._bus.publish(revocation.topic, value)
+        try:
+            return self._bus.tell(revocation.topic, value).result(_ANSWER_S)
+        except (TimeoutError, CancelledError) as error:
+            raise BusAwayError("the bus does not answer") from error
+
+    def note_stored(self, revocation: KeyRevocation, version: int) -> None:
+        """Have gateways rely on snapshots again from this version on, which lacks the key."""
+        stored = msgspec.structs.replace(revocation, stored_as_of=max(1, version))
+        self._bus.publish(stored.topic, encode_revocation(stored))
+
+    def _take(self, topic: str, value: bytes, *, lost: bool) -> None:
+        try:
+            revocation = decode_revocation(value)
+        except UnreadableMessageError as error:
+            logger.warning("a revocation cannot be read", extra={"topic": topic, "reason": str(error)})
+            return
+        with self._lock:
+            if not revocation.follows(self._known.get(revocation.sha256)):
+                return
+            self._known[revocation.sha256] = revocation
+            over = len(self._known) - MAX_KNOWN
+            for sha256 in [each.sha256 for each in self._known.values() if each.stored_as_of][: max(0, over)]:
+                del self._known[sha256]
+        if lost:
+            # A gateway kept it on disk, and no other process has it.
+            self._bus.publish(revocation.topic, value)
+
+
+def revocation_of(sha256: str, key_id: str, *, actor: Actor, why: str = "") -> KeyRevocation:
+    """Return the revocation of a key by this actor, now."""
+    return KeyRevocation(
+        sha256=sha256,
+        key_id=key_id,
+        at=time.time(),
+        by=actor.name[:150],
+        via=actor.via,
+        why=why[:MAX_WHY],
+        request_id=actor.request_id[:128],
+    )
+
+
+def bus_revocations() -> BusRevocations:
+    """Return what this process knows of them; it follows its bus from the first call on."""
+    return _following(get_bus())
+
+
+_following = functools.lru_cache(maxsize=1)(BusRevocations)

@@ -1,0 +1,99 @@
+"""A database that cannot be written: why, and whether this process saw it lately."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from django.db import InterfaceError, InternalError, OperationalError, transaction
+
+CANNOT_WRITE = (OperationalError, InternalError, InterfaceError)
+"""Raised by a database that is full, read-only, busy or away."""
+REMEMBERED_S = 90.0
+"""A failure is told so long; sessions try to write once a minute."""
+
+logger = logging.getLogger(__name__)
+
+
+class Cause(StrEnum):
+    """Why a write failed."""
+
+    FULL = "full"
+    READ_ONLY = "read-only"
+    BUSY = "busy"
+    AWAY = "away"
+
+
+_SAID = {
+    "database or disk is full": Cause.FULL,
+    "disk i/o error": Cause.FULL,
+    "no space left on device": Cause.FULL,
+    "readonly database": Cause.READ_ONLY,
+    "read-only transaction": Cause.READ_ONLY,
+    "database is locked": Cause.BUSY,
+    "lock timeout": Cause.BUSY,
+}
+"""Parts of the messages of SQLite and PostgreSQL."""
+
+
+def cause_of(error: BaseException) -> Cause | None:
+    """Return why the database failed; None: not for a reason that waiting or an operator mends."""
+    said = str(error).lower()
+    if not isinstance(error, CANNOT_WRITE) or said.startswith("no such "):
+        # SQLite reports by the same class that a table or column is missing.
+        return None
+    found = next((cause for part, cause in _SAID.items() if part in said), Cause.AWAY)
+    return None if isinstance(error, InternalError) and found == Cause.AWAY else found
+
+
+class DatabaseWrites:
+    """Whether this process can write the database. Thread-safe. Mutable state: the last failure, until a success."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._failed: tuple[float, Cause] | None = None
+
+    @property
+    def failing(self) -> Cause | None:
+        """Why the last write failed; None: it did not, or that was long ago."""
+        failed = self._failed
+        return failed[1] if failed is not None and self._clock() - failed[0] < REMEMBERED_S else None
+
+    def failed(self, error: BaseException) -> None:
+        """Note a failure."""
+        cause = cause_of(error)
+        if cause is None:
+            return
+        with self._lock:
+            first = self.failing is None
+            self._failed = (self._clock(), cause)
+        if first:
+            logger.warning("the database cannot be written", extra={"cause": cause.value})
+
+    def succeeded(self) -> None:
+        """Note a success."""
+        self._failed = None
+
+    @contextmanager
+    def attempted(self) -> Iterator[None]:
+        """Do, all or nothing, what may be left undone while the database cannot be written."""
+        try:
+            with transaction.atomic():
+                yield
+        except CANNOT_WRITE as error:
+            if cause_of(error) is None:
+                raise
+            self.failed(error)
+        else:
+            self.succeeded()
+
+
+@functools.cache
+def database_writes() -> DatabaseWrites:
+    """Return what this process knows."""
+    return DatabaseWrites()

@@ -1,0 +1,55 @@
+"""The revocation of one API key while the database cannot be written, as published on the bus.
+
+Its last value reaches every gateway. Once the database has it, the value says from which snapshot version on the key is
+missing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.contracts.wire import WireForm
+
+TOPIC_PREFIX = "revoked-keys/"
+"""Last-value topics, one per key."""
+LOST_TOPIC = "lost-revocations"
+"""Stream topic of revocations that a gateway kept on disk and that the bus has lost."""
+MAX_BYTES = 2000
+MAX_WHY = 200
+
+
+class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
+    """One key, who revoked it, and whether the database has stored it."""
+
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """Lower-case hex, as snapshots have it."""
+    key_id: Annotated[str, Meta(max_length=64)] = ""
+    """Empty: no published snapshot has the key."""
+    at: float
+    """Unix seconds."""
+    by: Annotated[str, Meta(max_length=150)]
+    via: Annotated[str, Meta(max_length=16)]
+    why: Annotated[str, Meta(max_length=MAX_WHY)] = ""
+    request_id: Annotated[str, Meta(max_length=128)] = ""
+    stored_as_of: Annotated[int, Meta(ge=0)] = 0
+    """Snapshot version from which on the key is missing; 0: the database has not stored the revocation."""
+
+    @property
+    def topic(self) -> str:
+        """The bus topic that holds it."""
+        return f"{TOPIC_PREFIX}{self.sha256}"
+
+    def holds_for(self, version: int) -> bool:
+        """Return whether a snapshot of this version may still have the key."""
+        return not self.stored_as_of or version < self.stored_as_of
+
+    def follows(self, known: KeyRevocation | None) -> bool:
+        """Return whether it says more than what is known: a stored revocation is final."""
+        return known is None or self.stored_as_of > known.stored_as_of
+
+
+_form = WireForm(KeyRevocation, "the revocation of a key", limit=MAX_BYTES)
+encode_revocation, decode_revocation = _form.encode, _form.decode

@@ -1,0 +1,152 @@
+"""API keys that were revoked while the database could not be written: no snapshot brings them back.
+
+A gateway takes them from the bus, keeps them on its disk, and leaves them out of each snapshot that is older than the
+stored revocation. If the bus has lost one, as when all processes of a machine start again, the gateway reports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gateway.access.key_revocation import (
+    LOST_TOPIC,
+    TOPIC_PREFIX,
+    KeyRevocation,
+    decode_revocation,
+    encode_revocation,
+)
+from gateway.access.revocation_file import RevocationFile
+from gateway.base import background
+from gateway.base.event_log import log_event
+from gateway.bus.bus import Bus
+from gateway.contracts.snapshot import Snapshot
+from gateway.contracts.wire import UnreadableMessageError
+
+MAX_KNOWN = 10_000
+"""Beyond it, those leave that the database stored first."""
+REPORT_S = 5.0
+_REMEDY = "make the state directory and the database writable; until then, a restart of all processes loses revocations"
+
+
+class RevokedKeys:
+    """`changed` is called on the loop when a key is revoked that is in force. Thread-safe.
+
+    Mutable state, under `_lock`: what is known by the key's SHA-256, which of it the bus has and the disk lacks, and
+    the keys in force.
+    """
+
+    def __init__(self, bus: Bus, state_dir: Path, changed: Callable[[], None]) -> None:
+        self._bus, self._file, self._changed = bus, RevocationFile(state_dir), changed
+        self._lock = threading.Lock()
+        self._known: dict[str, KeyRevocation] = {}
+        self._on_bus: set[str] = set()
+        self._unsaved: dict[str, KeyRevocation] = {}
+        self._in_force: frozenset[str] = frozenset()
+        self._disk_failed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._end: Callable[[], None] = lambda: None
+
+    async def start(self) -> asyncio.Task[None]:
+        """Take what disk and bus hold, and follow the bus; returns the task that keeps the disk up to date."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._load)
+        self._end = self._bus.subscribe(TOPIC_PREFIX, self._take)
+        return background.start("revoked keys", self._keep)
+
+    def stop(self) -> None:
+        """Follow the bus no longer."""
+        self._end()
+
+    def without(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot without the keys that were revoked since its version."""
+        with self._lock:
+            gone = {sha256 for sha256, each in self._known.items() if each.holds_for(snapshot.version)}
+            left = tuple(key for key in snapshot.api_keys if key.sha256 not in gone)
+            self._in_force = frozenset(key.sha256 for key in left)
+        if len(left) == len(snapshot.api_keys):
+            return snapshot
+        return msgspec.structs.replace(snapshot, api_keys=left)
+
+    def _load(self) -> None:
+        try:
+            found = self._file.load()
+        except OSError as error:
+            self._tell_disk(error)
+            return
+        with self._lock:
+            self._known.update({each.sha256: each for each in found})
+
+    def _take(self, _topic: str, value: bytes) -> None:
+        """Take what the bus says, in any thread."""
+        try:
+            revocation = decode_revocation(value)
+        except UnreadableMessageError as error:
+            log_event("revocation_ignored", level=logging.WARNING, reason=str(error))
+            return
+        with self._lock:
+            self._on_bus.add(revocation.sha256)
+            known = self._known.get(revocation.sha256)
+            if not revocation.follows(known):
+                return
+            self._known[revocation.sha256] = self._unsaved[revocation.sha256] = revocation
+            self._make_room()
+            in_force = known is None and revocation.sha256 in self._in_force
+        log_event("api_key_revoked", key_id=revocation.key_id, stored=revocation.stored_as_of > 0)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hurry, in_force)
+
+    def _hurry(self, in_force: bool) -> None:
+        self._news.set()
+        if in_force:
+            self._changed()
+
+    def _make_room(self) -> None:
+        over = len(self._known) - MAX_KNOWN
+        for sha256 in [each.sha256 for each in self._known.values() if each.stored_as_of][: max(0, over)]:
+            del self._known[sha256]
+            self._on_bus.discard(sha256)
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(REPORT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                self._report_lost()
+            self._news.clear()
+            await asyncio.to_thread(self._save)
+
+    def _save(self) -> None:
+        with self._lock:
+            unsaved = list(self._unsaved.values())
+        for each in unsaved:
+            try:
+                if not self._file.save(each):
+                    log_event("revocations_full", level=logging.ERROR, file=str(self._file.path), remedy=_REMEDY)
+            except OSError as error:
+                self._tell_disk(error)
+                return
+            with self._lock:
+                if self._unsaved.get(each.sha256) is each:
+                    del self._unsaved[each.sha256]
+        self._disk_failed = False
+
+    def _tell_disk(self, error: OSError) -> None:
+        if not self._disk_failed:
+            reason = error.strerror or type(error).__name__
+            log_event("revocations_not_saved", level=logging.ERROR, reason=reason, remedy=_REMEDY)
+        self._disk_failed = True
+
+    def _report_lost(self) -> None:
+        """Report what the bus has lost, so that the control plane publishes and stores it."""
+        with self._lock:
+            lost = [each for each in self._known.values() if not each.stored_as_of and each.sha256 not in self._on_bus]
+        for each in lost if self._bus.connected else ():
+            self._bus.append(LOST_TOPIC, encode_revocation(each))

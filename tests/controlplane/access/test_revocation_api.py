@@ -1,0 +1,83 @@
+"""`POST /api/v1/keys/{id}/revoke` while the database cannot be written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controlplane.access.stored_revocations import store_waiting
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.outage.bus_revocations import bus_revocations
+from gateway.bus.bus import InProcessBus
+from tests.controlplane.platform.api.conftest import shared_world, world
+from tests.controlplane.platform.api.world import Api, World
+from tests.controlplane.platform.outage.unwritable_database import FULL, unwritable
+
+__all__ = ["shared_world", "world"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])
+@pytest.mark.parametrize("caller", ["admin", "admin_key"])
+def test_a_revocation_by_the_bus_is_accepted_and_says_that_it_is_not_stored(
+    world: World, caller: str, headers: dict[str, str]
+) -> None:
+    key = world.keys["viewer_key"]
+    with unwritable():
+        for _ in range(2):
+            answer = Api(world, caller).call("POST", f"keys/{key.key_id}/revoke", {"why": "leaked"}, **headers)
+            assert answer.status_code == 202, answer.content
+            told = answer.json()
+            assert (told["key_id"], told["stored"]) == (key.key_id, False)
+            assert told["revoked_at"]
+    assert store_waiting(bus_revocations()) == 1
+    answer = Api(world, caller).call("POST", f"keys/{key.key_id}/revoke", {})
+    assert (answer.status_code, answer.json()["stored"]) == (200, True)
+
+
+def test_a_revocation_that_can_be_stored_is_answered_as_before(world: World) -> None:
+    answer = Api(world).post(f"keys/{world.keys['viewer_key'].key_id}/revoke", {})
+    assert (answer.status_code, answer.json()["stored"]) == (200, True)
+
+
+def test_the_management_api_rejects_a_key_that_the_bus_revoked(world: World) -> None:
+    with unwritable():
+        assert Api(world, "admin_key").get("tenants").status_code == 200
+        Api(world).post(f"keys/{world.keys['admin_key'].key_id}/revoke", {})
+        assert Api(world, "admin_key").get("tenants").status_code == 401
+        assert Api(world, "viewer_key").get("pools").status_code == 200
+
+
+def test_without_database_and_bus_it_is_an_error_that_says_so(world: World, bus: InProcessBus) -> None:
+    key = world.keys["viewer_key"]
+    bus.connected = False
+    with unwritable():
+        answer = Api(world).post(f"keys/{key.key_id}/revoke", {})
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert "not revoked" in answer.json()["detail"]
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is None
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (FULL, "disk is full"),
+        ("attempt to write a readonly database", "read-only"),
+        ("database is locked", "Other writes"),
+        ("server closed the connection", "does not answer"),
+    ],
+)
+def test_other_changes_say_why_nothing_was_changed(world: World, message: str, sentence: str) -> None:
+    with unwritable(message):
+        answer = Api(world).post("tenants", {"slug": "new", "name": "New"})
+    assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
+    assert sentence in answer.json()["detail"]
+
+
+def test_the_document_names_the_answer(world: World) -> None:
+    document = json.loads(Api(world).get("/api/schema/").content)
+    answers = document["paths"]["/api/v1/keys/{key_id}/revoke"]["post"]["responses"]
+    assert {"200", "202"} <= set(answers)
+    assert "stored" in document["components"]["schemas"]["RevokedApiKey"]["properties"]

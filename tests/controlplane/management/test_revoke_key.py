@@ -1,0 +1,103 @@
+"""`manage.py revoke-key`: which key is meant, and what is said."""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.models.api_key import hash_api_key
+from controlplane.platform.snapshot_change import TOPIC
+from gateway.access.key_revocation import TOPIC_PREFIX, KeyRevocation, decode_revocation
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot, encode_snapshot
+
+MODULE = import_module("controlplane.management.commands.revoke-key")
+TEXT = "sy_abcdefghIJKLmnopQRSTuvwxYZ0123456789abcdefg"
+KEYS = (
+    ApiKeyEntry(key_id="key-1", sha256=hash_api_key(TEXT), prefix="sy_abcdefgh", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-2", sha256="a" * 64, prefix="sy_twice000", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-3", sha256="b" * 64, prefix="sy_twice000", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-4", sha256="c" * 64, tenant_id="older release"),
+)
+SNAPSHOT = Snapshot(version=1, published_at=0.0, api_keys=KEYS)
+
+
+@pytest.fixture
+def bus(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Bus:
+    """Be the bus of the running installation; no test here has a database."""
+    bus.publish(TOPIC, encode_snapshot(SNAPSHOT))
+    monkeypatch.setattr(MODULE, "_bus", lambda: bus)
+    return bus
+
+
+def revoked(bus: Bus) -> list[KeyRevocation]:
+    found: list[KeyRevocation] = []
+    bus.subscribe(TOPIC_PREFIX, lambda _, value: found.append(decode_revocation(value)))()
+    return found
+
+
+def run(*arguments: str) -> str:
+    call_command("revoke-key", *arguments, stdout=(out := io.StringIO()))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["key-1", "sy_abcdefgh", "-", TEXT])
+def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
+    bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda: f"{TEXT}\n")
+    said = run(name, "--why", "leaked")
+    [told] = revoked(bus)
+    assert (told.sha256, told.key_id, told.by, told.via) == (KEYS[0].sha256, "key-1", "revoke-key", "command")
+    assert told.why == "leaked"
+    assert "key-1 of tenant acme" in said
+    assert TEXT not in said
+
+
+def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
+    said = run("sy_" + "z" * 43)
+    assert [each.sha256 for each in revoked(bus)] == [hash_api_key("sy_" + "z" * 43)]
+    assert "which no published snapshot has" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("key-9", "No published key"),
+        ("sy_", "No published key"),
+        ("", "No published key"),
+        ("sy_twice000", "key-2, key-3"),
+    ],
+)
+def test_what_names_no_one_key_revokes_none(bus: Bus, name: str, sentence: str) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        run(name)
+    assert revoked(bus) == []
+
+
+def test_without_a_bus_that_answers_nothing_is_revoked(bus: InProcessBus) -> None:
+    bus.connected = False
+    with pytest.raises(CommandError, match="not revoked"):
+        run("key-1")
+    assert revoked(bus) == []
+
+
+def test_without_a_published_snapshot_the_one_on_disk_names_the_keys(bus: Bus, tmp_path: Path) -> None:
+    bus.publish(TOPIC, b"unreadable")
+    SnapshotStore(tmp_path, 1e9).save(SNAPSHOT, 2e9)
+    with override_settings(STATE_DIR=tmp_path):
+        assert "key-1 of tenant acme" in run("key-1")
+
+
+def test_where_no_server_runs_it_says_so(tmp_path: Path) -> None:
+    get_bus.cache_clear()
+    with override_settings(STATE_DIR=tmp_path, REDIS_URL=""), pytest.raises(CommandError, match="No bus"):
+        run("key-1")

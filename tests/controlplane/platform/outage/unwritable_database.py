@@ -1,0 +1,30 @@
+"""A database that can be read and not written, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import OperationalError, connection
+
+from controlplane.platform.outage.unwritable import database_writes
+
+FULL = "database or disk is full"
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+
+
+@contextmanager
+def unwritable(message: str = FULL, error: type[Exception] = OperationalError) -> Iterator[None]:
+    """Let every statement that changes something fail for the block."""
+
+    def fail(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.lstrip().upper().startswith(_CHANGES):
+            raise error(message)
+        return execute(sql, params, many, context)
+
+    try:
+        with connection.execute_wrapper(fail):
+            yield
+    finally:
+        database_writes().succeeded()

@@ -1,0 +1,135 @@
+"""A key that was revoked over the bus stays revoked: over stale snapshots, restarts, and the loss of the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.access import revoked_keys
+from gateway.access.key_revocation import LOST_TOPIC, KeyRevocation, decode_revocation, encode_revocation
+from gateway.access.revocation_file import FILE_NAME, RevocationFile
+from gateway.bus.bus import InProcessBus
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+from tests.gateway.access.revocations import revocation
+from tests.gateway.live_gateway import LiveGateway, live_gateway, pool_entry
+from tests.patience import until
+
+REVOKED = revocation(1)
+KEY = ApiKeyEntry(key_id="key-1", sha256=REVOKED.sha256, tenant_id="t")
+OTHER = ApiKeyEntry(key_id="key-2", sha256="ab" * 32, tenant_id="t")
+
+
+def published(version: int) -> Snapshot:
+    """Return a snapshot of a database that has not stored the revocation."""
+    return Snapshot(version=version, published_at=float(version), pools=(pool_entry(),), api_keys=(KEY, OTHER))
+
+
+def say(bus: InProcessBus, said: KeyRevocation) -> None:
+    bus.publish(said.topic, encode_revocation(said))
+
+
+def opens(live: LiveGateway) -> list[bool]:
+    """Return which of the two keys the gateway knows, by text and by id."""
+    gateway = live.gateway
+    by_text = [gateway.api_key(key.sha256) is not None for key in (KEY, OTHER)]
+    assert by_text == [gateway.key_with_id(key.key_id) is not None for key in (KEY, OTHER)]
+    return by_text
+
+
+async def test_a_revocation_ends_the_key_and_a_stale_snapshot_does_not_bring_it_back(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path, published(1)) as live:
+        assert opens(live) == [True, True]
+        admitted = live.gateway.snapshot
+        say(live.bus, REVOKED)
+        await until(lambda: opens(live) == [False, True])
+        assert live.gateway.snapshot is not admitted, "admissions under the old snapshot end"
+        live.publish(published(2))
+        await until(lambda: live.gateway.snapshot_version == 2)
+        assert opens(live) == [False, True]
+
+
+async def test_a_gateway_that_starts_takes_it_from_the_bus(tmp_path: Path) -> None:
+    bus = InProcessBus()
+    say(bus, REVOKED)
+    async with live_gateway(tmp_path, published(1), bus=bus) as live:
+        assert opens(live) == [False, True]
+
+
+async def test_a_gateway_that_starts_takes_it_from_its_disk_and_the_bus_gets_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revoked_keys, "REPORT_S", 0.02)
+    async with live_gateway(tmp_path, published(1)) as live:
+        say(live.bus, REVOKED)
+        await until(lambda: RevocationFile(tmp_path).load() == [REVOKED])
+    lost, bus = list[KeyRevocation](), InProcessBus()
+    bus.subscribe(LOST_TOPIC, lambda _, value: lost.append(decode_revocation(value)))
+    async with live_gateway(tmp_path, published(2), bus=bus) as live:
+        assert opens(live) == [False, True]
+        await until(lambda: len(lost) > 2)
+        assert lost[0] == REVOKED
+        say(bus, REVOKED)
+        await asyncio.sleep(0.05)
+        lost.clear()
+        await asyncio.sleep(0.2)
+        assert not lost, "the bus has it"
+
+
+async def test_the_last_known_good_snapshot_is_without_the_key(tmp_path: Path) -> None:
+    SnapshotStore(tmp_path, 1e9).save(published(1), time.time())
+    RevocationFile(tmp_path).save(REVOKED)
+    async with live_gateway(tmp_path, None) as live:
+        assert live.gateway.snapshot_version == 1
+        assert opens(live) == [False, True]
+
+
+async def test_once_the_database_has_stored_it_snapshots_decide_again(tmp_path: Path) -> None:
+    stored = revocation(1, stored_as_of=5)
+    async with live_gateway(tmp_path, published(4)) as live:
+        say(live.bus, REVOKED)
+        say(live.bus, stored)
+        say(live.bus, REVOKED)
+        await until(lambda: opens(live) == [False, True])
+        await until(lambda: RevocationFile(tmp_path).load() == [stored])
+        # Of a database that was restored since then.
+        live.publish(published(6))
+        await until(lambda: opens(live) == [True, True])
+
+
+async def test_what_is_no_revocation_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with live_gateway(tmp_path, published(1)) as live:
+        live.bus.publish("revoked-keys/x", b"rubbish")
+        live.bus.publish("revoked-keys/y", encode_revocation(revocation(1, sha256="short")))
+        say(live.bus, revocation(9))
+        assert caplog.text.count("revocation_ignored") == 2
+        assert opens(live) == [True, True]
+
+
+async def test_a_disk_that_takes_nothing_delays_no_revocation_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(revoked_keys, "REPORT_S", 0.02)
+    (tmp_path / FILE_NAME).mkdir()
+    async with live_gateway(tmp_path, published(1)) as live:
+        say(live.bus, REVOKED)
+        await until(lambda: opens(live) == [False, True])
+        await asyncio.sleep(0.1)
+        assert caplog.text.count("revocations_not_saved") == 1
+        (tmp_path / FILE_NAME).rmdir()
+        await until(lambda: RevocationFile(tmp_path).load() == [REVOKED])
+
+
+async def test_more_than_may_be_known_leave_room_for_those_that_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revoked_keys, "MAX_KNOWN", 10)
+    async with live_gateway(tmp_path, published(1)) as live:
+        say(live.bus, REVOKED)
+        for number in range(100, 130):
+            say(live.bus, revocation(number, stored_as_of=3))
+        assert len(live.gateway._revoked._known) == 10
+        await until(lambda: opens(live) == [False, True])

@@ -1,0 +1,66 @@
+"""The banner about the installation itself, on Fleet: its disk, its database, and revocations that are not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.kv_nodes.disk_problem import state_disk_problem
+from controlplane.platform.actor import Actor
+from controlplane.platform.outage.bus_revocations import bus_revocations
+from controlplane.platform.outage.unwritable import Cause, database_writes
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from kvstore.node.disk_space import space_of, usual_reserve
+from routing.values.counted import count
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationProblem:
+    """One line of the banner; `shape` stands before it."""
+
+    shape: str
+    sentence: str
+    remedy: str
+
+
+_UNWRITABLE = {
+    Cause.FULL: "The database cannot be written: its disk is full.",
+    Cause.READ_ONLY: "The database cannot be written: it is read-only.",
+}
+"""Of the causes that last."""
+_READ_ONLY = (
+    "You can sign in, read, and revoke API keys; other changes are rejected. No restart is needed once it is writable."
+)
+_LATER = "The jobs store it when the database can be written."
+
+
+def installation_problems(actor: Actor) -> list[InstallationProblem]:
+    """Return what people with a role in all pools should know of the installation, the most urgent first."""
+    return list(_problems()) if may(actor, Role.VIEWER) else []
+
+
+def _problems() -> Iterator[InstallationProblem]:
+    cause = database_writes().failing
+    if cause in _UNWRITABLE:
+        yield InstallationProblem("lost", _UNWRITABLE[cause], _READ_ONLY)
+    if waiting := len(bus_revocations().waiting()):
+        keys = count(waiting, "API key is revoked at the gateways", "API keys are revoked at the gateways")
+        yield InstallationProblem("hot", f"{keys}; the database has not stored this.", _LATER)
+    yield from _disk(settings.STATE_DIR)
+
+
+def _disk(state_dir: Path) -> Iterator[InstallationProblem]:
+    try:
+        space = space_of(state_dir)
+    except OSError as error:
+        yield InstallationProblem("lost", f"The state directory’s disk cannot be read: {error.strerror}.", "Check it.")
+        return
+    # With room, nothing can be wrong that pages would have to ask the database for.
+    if space.free_bytes >= usual_reserve(space.total_bytes):
+        return
+    if (found := state_disk_problem(space)) is not None:
+        yield InstallationProblem("lost" if found.is_full else "hot", found.sentence, found.remedy)

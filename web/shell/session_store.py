@@ -1,0 +1,106 @@
+"""Console sessions: in the database, and in memory those that begin while the database cannot be written.
+
+A session in memory is known to this process alone, for HELD_S. Its next request that finds the database writable moves
+it there. So people can sign in, read, and revoke keys while a disk is full.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.sessions.backends.base import CreateError, UpdateError
+from django.contrib.sessions.backends.db import SessionStore as StoredSession
+from typing_extensions import override
+
+from controlplane.platform.outage.unwritable import CANNOT_WRITE, cause_of, database_writes
+
+HELD_S = 1800.0
+MAX_HELD = 1000
+
+
+class HeldSessions:
+    """Encoded sessions by their keys. Thread-safe. Mutable state: one table, of which the oldest leave first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._held: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+    def get(self, key: str) -> str | None:
+        """Return a session; None: it is not here, or its time is over."""
+        since_s, data = self._held.get(key, (0.0, None))
+        return data if data is not None and self._clock() - since_s < HELD_S else None
+
+    def put(self, key: str, data: str) -> None:
+        """Hold a session; its time goes on from its first moment here."""
+        with self._lock:
+            since_s, _ = self._held.get(key, (self._clock(), ""))
+            self._held[key] = (since_s, data)
+            while len(self._held) > MAX_HELD:
+                self._held.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        """Hold a session no longer; harmless where it is not here."""
+        with self._lock:
+            self._held.pop(key, None)
+
+
+held_sessions = HeldSessions()
+
+
+class SessionStore(StoredSession):
+    """Django's, except while the database cannot be written: then a new session is held, and changes are lost."""
+
+    @override
+    def load(self) -> dict[str, Any]:
+        """Return the session's values."""
+        data = held_sessions.get(self.session_key or "")
+        if data is None:
+            return dict(super().load())
+        # It is written with the answer, where the database takes it.
+        self.modified = True
+        return dict(self.decode(data))
+
+    @override
+    def exists(self, session_key: str) -> bool:
+        """Return whether a session has this key."""
+        return session_key in held_sessions or bool(super().exists(session_key))
+
+    @override
+    def save(self, must_create: bool = False) -> None:
+        """Store the session, or hold it."""
+        held = self.session_key in held_sessions
+        try:
+            super().save(must_create=must_create or held)
+        except CreateError:
+            # Another request has moved it.
+            if not held:
+                raise
+        except UpdateError as error:
+            # Django says by the same error that the session was ended.
+            failure = error.__context__
+            if failure is None or cause_of(failure) is None:
+                raise
+            database_writes().failed(failure)
+            return
+        except CANNOT_WRITE as error:
+            if cause_of(error) is None:
+                raise
+            database_writes().failed(error)
+            held_sessions.put(self._get_or_create_session_key(), self.encode(self._get_session(no_load=must_create)))
+            return
+        database_writes().succeeded()
+        if self.session_key:
+            held_sessions.drop(self.session_key)
+
+    @override
+    def delete(self, session_key: str | None = None) -> None:
+        """End a session."""
+        super().delete(session_key)
+        held_sessions.drop(session_key or self.session_key or "")
