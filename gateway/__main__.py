@@ -12,6 +12,7 @@ import logging.config
 import os
 import socket
 import sys
+import time
 from asyncio import Runner
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from gateway.base.settings import ANSWER_LIMIT_S, HANG_LIMIT_S, PROBE_TIMEOUT_S,
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
+from gateway.bus.secret_answers import SecretAnswers
 from gateway.bus.wake_up_age import WakeUpAge
 from gateway.http.connection_limit import allow_open_files
 from gateway.http.edge import Edge, EdgeSettings
@@ -40,11 +42,12 @@ from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.proxy.tracing import tracing_wanted
 from gateway.standalone import StandaloneGateway
-from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, node_access, readable
+from kvstore.keys.keyring import FLEET, Keyring
+from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, keyring_in, node_access, readable
 from kvstore.transfer.shared_secret import VARIABLE as KV_SECRET
 from kvstore.transfer.tls import IncompleteTlsError
 
-_SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
+FLEET_SECRET = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
 _PROBE, _HANG, _ANSWER = "SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S"
 _COMMENT = "SWITCHYARD_STREAM_COMMENT_S"
@@ -66,7 +69,7 @@ class GatewayProcess:
     """One gateway process: its bus, its listener, and its shutdown."""
 
     state_dir: Path
-    fleet_secret: bytes = field(repr=False)
+    keyring: Keyring = field(repr=False)
     bus: RedisBus | None
     """The shared bus; None: it follows the snapshot in `state_dir`."""
     name: str = ""
@@ -92,7 +95,7 @@ def run(process: GatewayProcess) -> int:
     tracing = tracing_wanted(os.environ)
     app = StandaloneGateway(
         process.state_dir,
-        process.fleet_secret,
+        process.keyring,
         bus=FollowerBus(process.bus, name) if process.bus is not None else None,
         scrape_token=process.scrape_token,
         settings=_named(process.settings, name),
@@ -103,6 +106,7 @@ def run(process: GatewayProcess) -> int:
     if process.bus is not None:
         BusMetrics(app.registry, process.bus)
         WakeUpAge(app.registry, process.bus)
+        SecretAnswers(process.bus, "gateway", name, [process.keyring, process.settings.kv_access.keyring], time.time)
     config = uvicorn.Config(
         Edge(app, process.edge, app.count_rejected, fast_lane=app.fast_lane),
         host=process.host,
@@ -131,11 +135,8 @@ def main() -> int:
     """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong."""
     options = _parser().parse_args()
     level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
-    secret = os.environ.get(_SECRET_VARIABLE, "")
     if level not in _LEVELS:
         return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
-    if not secret:
-        return _reject(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
     numbers = {name: os.environ.get(name, "") or str(default) for name, default in _NUMBERS.items()}
     for name, given in numbers.items():
         least = int(name in _FROM_ONE)
@@ -144,8 +145,10 @@ def main() -> int:
     source = f"{FLEET_KEY}_FILE"
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
+        source = f"{FLEET_SECRET}_FILE"
+        keyring = keyring_in(os.environ, FLEET_SECRET, FLEET, time.time)
         source = f"{KV_SECRET}_FILE or {' or '.join(TLS_VARIABLES)}"
-        nodes = readable(node_access(os.environ))
+        nodes = readable(node_access(os.environ, time.time))
         source = " or ".join(PEER_TLS)
         peers = peer_settings(os.environ)
     except (OSError, ValueError) as error:
@@ -154,13 +157,13 @@ def main() -> int:
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
-        bus = RedisBus(options.redis, secret.encode()) if options.redis else None
+        bus = RedisBus(options.redis, keyring) if options.redis else None
     except ValueError as error:
         return _reject(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
     return run(
         GatewayProcess(
             state_dir=options.state_dir,
-            fleet_secret=secret.encode(),
+            keyring=keyring,
             bus=bus,
             name=options.name,
             scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),

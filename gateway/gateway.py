@@ -55,6 +55,7 @@ from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
 from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import tell_shadows
+from kvstore.keys.keyring import Keyring
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""
@@ -73,7 +74,7 @@ class Gateway:
     changes them, bus callbacks hand over to it.
     """
 
-    def __init__(self, bus: Bus, *, fleet_secret: bytes, state_dir: Path, settings: GatewaySettings) -> None:
+    def __init__(self, bus: Bus, *, keyring: Keyring, state_dir: Path, settings: GatewaySettings) -> None:
         self.settings = settings
         self.metrics = GatewayMetrics()
         self.lag = LoopLag(lambda lag_s: self.metrics.loop_lag.note((), lag_s))
@@ -93,7 +94,7 @@ class Gateway:
             bus,
             lambda: self.snapshot,
             self.metrics,
-            fleet_secret,
+            keyring.used,
             self.recent,
             kept_per_s=settings.decisions_kept_per_s,
             interval_s=settings.request_interval_s,
@@ -102,11 +103,11 @@ class Gateway:
         self.new_id = TaggedIds()
         """Makes the ids of this gateway's requests and decisions."""
         self.peers = PeerCalls(bus, self.new_id)
-        self.peering = Peering(bus, settings.peers, self.new_id.tag, fleet_secret, state_dir, self.metrics)
-        self.named_requests = NamedRequests(bus, self.peers, fleet_secret)
+        self.peering = Peering(bus, settings.peers, self.new_id.tag, keyring, state_dir, self.metrics)
+        self.named_requests = NamedRequests(bus, self.peers, keyring)
         self._bus = bus
-        self.fleet_secret = fleet_secret
-        """Secret behind block keys and cache salts."""
+        self.keyring = keyring
+        """The fleet's secrets; block keys and cache salts follow the one in use."""
         self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
         self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
         tally = AdvisoryTally(self.metrics, self.new_id.tag)
@@ -371,7 +372,7 @@ class Gateway:
             raise RuntimeError("the gateway is not started; await start() first")
         return LivePool(
             entry,
-            fleet_secret=self.fleet_secret,
+            secret=self.keyring.used,
             settings=self.settings,
             session=self.session,
             context=self._context,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import aiohttp
 
 from gateway.access.key_quota import KeyQuotas
 from gateway.advisories.advisories import Advisories
 from gateway.base import background
+from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.peer_settings import PeerSettings
 from gateway.bus.bus import Bus
@@ -20,10 +21,15 @@ from gateway.contracts.snapshot import EngineEntry, Snapshot
 from gateway.owners.peer_directory import PeerDirectory
 from gateway.owners.pool_owners import TICK_S, PoolOwners
 from gateway.owners.quota_shares import TELL_S, QuotaShares
-from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.peers.peer_link import PeerLinks
+from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
 from gateway.regions.regions import Regions
-from kvstore.transfer.tls import TlsFiles, is_loopback
+from kvstore.keys.keyring import Keyring
+from kvstore.transfer.tls import FileTls, LiveTls, is_loopback
+
+CERTIFICATES_S = 10.0
+"""Interval at which certificates are renewed if it is time, and read if their files changed."""
 
 
 class Peering:
@@ -34,13 +40,17 @@ class Peering:
         bus: Bus,
         settings: PeerSettings | None,
         tag: str,
-        fleet_secret: bytes,
+        keyring: Keyring,
         state_dir: Path,
         metrics: GatewayMetrics,
     ) -> None:
         self._bus, self._settings, self._state_dir, self._metrics = bus, settings, state_dir, metrics
-        rejected = metrics.peer_connections_rejected.inc
-        self.links = _links(settings, tag, fleet_secret, rejected) if settings is not None else None
+        self._tls: LiveTls | None = None
+        self.links: PeerLinks | None = None
+        if settings is not None:
+            me = PeerIdentity(tag, settings.region, settings.name, keyring.used.fingerprint)
+            self._tls = _tls(settings, keyring)
+            self.links = PeerLinks(me, keyring, self._tls, metrics.peer_connections_rejected.inc)
         self._address = ""
         self.owners: PoolOwners | None = None
         self._quota_shares: QuotaShares | None = None
@@ -119,9 +129,24 @@ class Peering:
             return []
         self.owners.directory.start(self._address)
         return [
+            background.every("certificates of gateways", CERTIFICATES_S, self._refresh_certificates),
             background.every("pool owners", TICK_S, self.owners.tick, at_once=True),
             background.every("quota shares", TELL_S, self._quota_shares.tick, at_once=True),
         ]
+
+    def _refresh_certificates(self) -> None:
+        if self._tls is None:
+            return
+        try:
+            if self._tls.refresh():
+                log_event("peer_certificates_taken")
+        except OSError as error:
+            log_event(
+                "peer_certificates_unusable",
+                level=logging.ERROR,
+                reason=str(error),
+                remedy="the previous certificates stay in use; make certificate, key, and authority fit together",
+            )
 
     async def leave(self) -> None:
         """Close all links."""
@@ -141,19 +166,13 @@ def _engines_of(snapshot: Snapshot | None, region: str) -> Sequence[EngineEntry]
     return [engine for engine in snapshot.engines if engine.pool_id in pools]
 
 
-def _links(settings: PeerSettings, tag: str, fleet_secret: bytes, rejected: Callable[[str], None]) -> PeerLinks:
-    me = PeerIdentity(tag, settings.region, settings.name)
+def _tls(settings: PeerSettings, keyring: Keyring) -> LiveTls | None:
+    """Return how links are encrypted; None: not at all, for they stay on this machine."""
     if settings.tls is not None:
-        return _over_tls(me, fleet_secret, settings.tls, rejected)
+        return FileTls(settings.tls)
     if is_loopback(settings.host):
-        return PeerLinks(me, fleet_secret, rejected=rejected)
+        return None
     # 9 MB of code that only these gateways need.
-    from gateway.peers.fleet_certificates import fleet_certificates
+    from gateway.peers.fleet_certificates import FleetTls
 
-    with TemporaryDirectory() as directory:
-        files = fleet_certificates(Path(directory), fleet_secret, settings.host)
-        return _over_tls(me, fleet_secret, files, rejected)
-
-
-def _over_tls(me: PeerIdentity, fleet_secret: bytes, files: TlsFiles, rejected: Callable[[str], None]) -> PeerLinks:
-    return PeerLinks(me, fleet_secret, server_tls=files.server(), client_tls=files.client(), rejected=rejected)
+    return FleetTls(keyring, settings.host)

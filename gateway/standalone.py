@@ -18,6 +18,7 @@ from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.pages_relay import PagesRelay
 from gateway.reports.recent_answers import RecentAnswers
+from kvstore.keys.keyring import Keyring
 
 if TYPE_CHECKING:
     from gateway.proxy.request_spans import Tracing
@@ -35,7 +36,7 @@ class StandaloneGateway:
     def __init__(
         self,
         state_dir: Path,
-        fleet_secret: bytes,
+        keyring: Keyring,
         *,
         bus: Bus | None = None,
         scrape_token: str = "",
@@ -48,7 +49,7 @@ class StandaloneGateway:
         self._follows_file = bus is None
         self._bus: Bus = bus or InProcessBus()
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
-        self._gateway = Gateway(self._bus, fleet_secret=fleet_secret, state_dir=state_dir, settings=settings)
+        self._gateway = Gateway(self._bus, keyring=keyring, state_dir=state_dir, settings=settings)
         self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token, tracing=tracing))
         self.fast_lane = self._app
         self.drain = self._app.drain

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
+from kvstore.keys.keyring import Keyring
 from tests.patience import PATIENCE_S
 
 _SETTINGS = RedisBusSettings(wait_s=PATIENCE_S, link=LinkSettings(connect_s=PATIENCE_S, answer_s=PATIENCE_S))
 
 
-def patient_bus(url: str, secret: bytes) -> RedisBus:
+def patient_bus(url: str, keyring: Keyring) -> RedisBus:
     """Return one more process's end of the bus at `url`."""
-    return RedisBus(url, secret, _SETTINGS)
+    return RedisBus(url, keyring, _SETTINGS)

@@ -7,6 +7,7 @@ from django.views.decorators.cache import never_cache
 
 from web.access import keys as access_keys
 from web.access import people as access_people
+from web.access import secrets as access_secrets
 from web.access import sessions as access_sessions
 from web.access import tenants as access_tenants
 from web.access import you as access_you
@@ -123,6 +124,7 @@ urlpatterns = [
     path("access/tenants", access_tenants.tenants, name="access-tenants"),
     path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
     path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
+    path("access/secrets", access_secrets.secrets, name="access-secrets"),
     path("access/you", access_you.you, name="access-you"),
     path("access/you/password", access_you.change_own_password, name="access-own-password"),
     path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),

@@ -33,10 +33,10 @@ WARM_S = 6.0
 SERVING_S, ILL_S = 12.0, 6.0
 """How long a fault lasts whose engine serves on, and how long another one lasts after it was found."""
 FLAP_DOWN_S, FLAP_UP_S = 1.5, 3.0
-KINDS = ("hang", "stop", "crawl", "lie", "idle", "sleep", "flap", "flap_again", "frozen", "garbage")
+KINDS = ("hang", "compile", "stop", "crawl", "lie", "idle", "sleep", "flap", "flap_again", "frozen", "garbage", "busy")
 """Faults in the order of their turns; flap_again befalls the engine that has flapped before."""
-SERVING = ("frozen", "garbage")
-"""Faults of the metrics only: the engine serves, so it is to be watched and not to be kept out."""
+SERVING = ("frozen", "garbage", "busy")
+"""Faults of metrics and probes only: the engine serves, so it is to be watched and not to be kept out."""
 OPTIONS = ("--block-size", "64", "--num-blocks", "4000", "--stream-interval", "4", "--faults")
 
 

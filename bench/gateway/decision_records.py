@@ -57,6 +57,7 @@ from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.request_head import new_id
 from gateway.http.sync_fast_path import Admission
 from gateway.process.garbage_collection import settle_heap
+from kvstore.keys.keyring import Keyring
 
 _MOMENTS = ("dispatched", "first_token", "handed_over", "left", "ended")
 FIRST_PORT = 27010
@@ -198,7 +199,7 @@ async def recording(figures: dict[str, float]) -> list[StoredDecision]:
             key_usage_interval_s=3600.0,
             cost_report_interval_s=3600.0,
         )
-        gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
+        gateway = Gateway(bus, keyring=Keyring.of(b"benchmark"), state_dir=Path(state), settings=settings)
         await gateway.start()
         follow_events(gateway)
         gate, records = Gate(gateway), list[StoredDecision]()

@@ -32,12 +32,13 @@ from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.owners import asks, ownership
 from gateway.owners.ownership import ASKS, OWNER
 from gateway.pool.live_pool import LivePool
+from kvstore.keys.keyring import Keyring
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 
-SECRET = b"a secret for this bench only"
+KEYRING = Keyring.of(b"a secret for this bench only")
 ENGINES, BLOCKS, PREFIXES, BLOCK_TOKENS = 8, 64, 256, 512
 ASKS_AT_ONCE = 64
 ALONE_REQUESTS = 300
@@ -97,11 +98,11 @@ def _gateway(name: str, directory: str, requests: int, parent: multiprocessing.c
 
 async def _serve(name: str, directory: Path, requests: int, parent: multiprocessing.connection.Connection) -> None:
     runner, port = await _engines()
-    bus = RedisBus(hub_url(directory / "bus"), SECRET)
+    bus = RedisBus(hub_url(directory / "bus"), KEYRING)
     if name == "a":
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot(port)))
     settings = GatewaySettings(peers=PeerSettings(name=name))
-    gateway = Gateway(FollowerBus(bus, name), fleet_secret=SECRET, state_dir=directory / name, settings=settings)
+    gateway = Gateway(FollowerBus(bus, name), keyring=KEYRING, state_dir=directory / name, settings=settings)
     await gateway.start()
     while not _role(gateway):  # noqa: ASYNC110  # roles settle in a background task
         await asyncio.sleep(0.02)

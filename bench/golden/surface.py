@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kvstore.keys.keyring import Keyring
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web")
 TRACE = ("toolagent_like", "--requests", "3000", "--qps", "8", "--engines", "8", "--seed", "7")
@@ -71,7 +73,9 @@ def _gateway(state_dir: Path) -> Any:
     from gateway.bus.bus import InProcessBus
     from gateway.gateway import Gateway
 
-    return Gateway(InProcessBus(), fleet_secret=b"s", state_dir=state_dir / "gateway", settings=GatewaySettings())
+    return Gateway(
+        InProcessBus(), keyring=Keyring.of(b"s"), state_dir=state_dir / "gateway", settings=GatewaySettings()
+    )
 
 
 def urls(state_dir: Path) -> dict[str, list[list[str]]]:

@@ -17,13 +17,14 @@ from contextlib import ExitStack
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.kv_nodes import KvNodes
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.shared_secret import NodeAccess
 from kvstore.transfer.transfer_client import TransferClient
 
-SECRET = b"a secret for this bench only"
+KEYRING = Keyring.of(b"a secret for this bench only", kind=KV)
 SLOT_BYTES = 64
 _PUT = 1024
 _LIMIT_S = 120.0
@@ -52,12 +53,17 @@ def _filled(stack: ExitStack, name: str, first: int, count: int) -> KvNodeEntry:
     )
     manager = NodeManager(
         NodeSettings(
-            node_id=name, secret=SECRET, catalog=catalog, events_port=events_port, replay_port=replay_port, drain_s=1.0
+            node_id=name,
+            keyring=KEYRING,
+            catalog=catalog,
+            events_port=events_port,
+            replay_port=replay_port,
+            drain_s=1.0,
         )
     )
     manager.start()
     stack.callback(manager.stop)
-    client, where = TransferClient(SECRET, time.monotonic), f"127.0.0.1:{manager.port}"
+    client, where = TransferClient(KEYRING, time.monotonic), f"127.0.0.1:{manager.port}"
     stack.callback(client.close)
     for begin in range(first, first + count, _PUT):
         client.put(where, [_block(number + 1) for number in range(begin, min(begin + _PUT, first + count))])
@@ -77,7 +83,7 @@ def _block(number: int) -> tuple[BlockFacts, memoryview]:
 
 
 async def _follow(entries: list[KvNodeEntry], blocks: int) -> tuple[float, float]:
-    nodes, began, longest_s = KvNodes(NodeAccess(SECRET), GatewayMetrics()), time.perf_counter(), 0.0
+    nodes, began, longest_s = KvNodes(NodeAccess(KEYRING), GatewayMetrics()), time.perf_counter(), 0.0
     nodes.apply(entries)
     try:
         while not all(nodes.holdings.is_readable(each.name) for each in entries):

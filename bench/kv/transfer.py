@@ -25,6 +25,7 @@ from pathlib import Path
 from bench.peers.mooncake_store import ask, mooncake_store
 from bench.peers.rounds import quietest_and_median, ratios
 from bench.report import Target, command_line, write_report
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.tiers.block_header import BlockHeader
@@ -35,7 +36,7 @@ from kvstore.transfer.transfer_client import TransferClient, Wanted
 
 SIZES = {"4kib": 4 << 10, "64kib": 64 << 10, "1mib": 1 << 20, "4mib": 4 << 20}
 ROUNDS, PER_ROUND = 9, 60
-_SECRET = b"bench.kv.transfer"
+_KEYRING = Keyring.of(b"bench.kv.transfer", kind=KV)
 _SLOT, _BLOCKS = 4 << 20, 16
 
 
@@ -47,7 +48,7 @@ def _settings(directory: Path, dram_slots: int, ssd_slots: int) -> NodeSettings:
         tenant_quota_bytes=1 << 40,
         pin_quota_bytes=0,
     )
-    return NodeSettings(node_id="bench", secret=_SECRET, catalog=catalog, directory=directory if ssd_slots else None)
+    return NodeSettings(node_id="bench", keyring=_KEYRING, catalog=catalog, directory=directory if ssd_slots else None)
 
 
 def _serve_node(settings: NodeSettings, tell: Connection) -> None:
@@ -100,7 +101,7 @@ def _blocks(name: str, size: int) -> list[tuple[BlockFacts, memoryview]]:
 
 def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
     """Return medians of each round's median, in microseconds, and ours over raw, for each size."""
-    client, figures = TransferClient(_SECRET, time.monotonic), dict[str, float]()
+    client, figures = TransferClient(_KEYRING, time.monotonic), dict[str, float]()
     with socket.create_connection(("127.0.0.1", raw_port)) as raw:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for name, size in SIZES.items():
@@ -130,7 +131,7 @@ def measure_sockets(node: str, raw_port: int) -> dict[str, float]:
 
 def measure_beside_mooncake(node: str) -> dict[str, float]:
     """Return the quietest and the median round of ours and of Mooncake Store for each size, in microseconds."""
-    client, figures = TransferClient(_SECRET, time.monotonic), dict[str, float]()
+    client, figures = TransferClient(_KEYRING, time.monotonic), dict[str, float]()
     with mooncake_store() as store, store.client(0) as peer:
         for name, size in SIZES.items():
             blocks, buffer = _blocks(f"beside-{name}", size), memoryview(bytearray(size))

@@ -23,6 +23,7 @@ from gateway.http.edge import Edge
 from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.process.garbage_collection import settle_heap
 from kvstore.keys.block_keys import rekey_hashes
+from kvstore.keys.keyring import Keyring
 from routing.ledger.fleet_view import EngineFacts
 
 API_KEY = "sy_benchmark_only"
@@ -96,7 +97,7 @@ async def _serve_gateway(port: int, engine_url: str, engines: int) -> None:
         bus = InProcessBus()
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_url, engines)))
         settings = GatewaySettings(report_stale_s=60.0)
-        gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
+        gateway = Gateway(bus, keyring=Keyring.of(b"benchmark"), state_dir=Path(state), settings=settings)
         await gateway.start()
         follow_events(gateway)
         # As the product's own servers do once they have started.

@@ -18,12 +18,13 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from bench.live.live_fleet import API_KEY, engine_command, loopback_pool, wait_for
+from bench.live.live_fleet import API_KEY, FLEET_SECRET, engine_command, loopback_pool, wait_for
 from bench.live.loopback_ports import free_ports
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.project.processes import child_program
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, KvNodeEntry, Snapshot
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.frames import Done, Purge
 from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 from kvstore.transfer.transfer_client import TransferClient
@@ -32,7 +33,7 @@ from simulator.engine_models.engine_profile import EngineProfile, write_profile
 
 TENANT = "tenant"
 BLOCK_TOKENS = 512
-_SECRET = "a secret of nodes on loopback"  # noqa: S105 - nothing real knows it
+_SECRET = "a secret of node managers on loopback"  # noqa: S105 - nothing real knows it
 _LIMIT_S = 180.0
 _FOLLOWED = re.compile(r"^switchyard_kv_node_followed\{[^}]*\} 1\.0$", re.MULTILINE)
 
@@ -61,7 +62,7 @@ class KvFleet:
         self._port = ports[-1]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._gateway: subprocess.Popen[bytes] | None = None
-        self._client = TransferClient(_SECRET.encode(), time.monotonic)
+        self._client = TransferClient(Keyring.of(_SECRET.encode(), kind=KV), time.monotonic)
 
     def start(self) -> None:
         """Start nodes and engines."""
@@ -113,7 +114,7 @@ class KvFleet:
             *(sys.executable, "-m", "bench.live.gateway_with_planners", ",".join(planners) or "none"),
             *("--state-dir", str(state), "--port", str(self._port)),
         ]
-        secrets = {"SWITCHYARD_FLEET_SECRET": "a secret of the loopback fleet", SECRET_VARIABLE: _SECRET}
+        secrets = {"SWITCHYARD_FLEET_SECRET": FLEET_SECRET, SECRET_VARIABLE: _SECRET}
         self._gateway = subprocess.Popen(argv, env={**os.environ, **secrets})
         try:
             wait_for(f"{self.url}/ready")

@@ -23,7 +23,7 @@ from routing.policy.policy_document import RoutingPolicy
 
 API_KEY = "sy_key_of_a_fleet_on_loopback"
 MODEL = "loopback-8b"
-FLEET_SECRET = "a secret of the loopback fleet"  # noqa: S105 - of processes on this machine that end with the bench
+FLEET_SECRET = "a secret of the fleet on loopback"  # noqa: S105 - of processes on this machine that end with the bench
 _START_S = 180.0
 
 

@@ -71,7 +71,8 @@ class RotationWatch:
             found = dict(_LABEL.findall(labels))
             engine_id = found["engine"]
             state, code = verdicts.get(engine_id, ("healthy", ""))
-            word = code if state == "quarantined" else "lost" if found["state"] == "lost" else state
+            shown = {"lost": "lost", "quarantined": "suspected"}.get(found["state"], state)
+            word = code if state == "quarantined" else shown
             word = "in" if word == "healthy" else word
             if self.words.get(engine_id) != word:
                 self.words[engine_id] = word

@@ -1,13 +1,15 @@
-"""The bus of this process, over which the control plane communicates with gateways."""
+"""The bus of this process, over which the control plane communicates with gateways, and the secrets that protect it."""
 
 from __future__ import annotations
 
 import functools
 import os
+import time
 
 from django.conf import settings
 
 from gateway.bus.bus import Bus, InProcessBus
+from kvstore.keys.keyring import FLEET, Keyring
 
 LOCAL_BUS = "LOCAL_BUS"
 """The environment variable in which `manage.py up` tells its children where its hub is."""
@@ -18,6 +20,17 @@ def bus_url() -> str:
     return settings.REDIS_URL or os.environ.get(LOCAL_BUS, "")
 
 
+def fleet_keyring() -> Keyring:
+    """Return the fleet's secrets; the same object each time, because it counts what is accepted by which."""
+    return keyring_of(settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO, FLEET)
+
+
+@functools.cache
+def keyring_of(secret: bytes, also: bytes, kind: str) -> Keyring:
+    """Return this process's keyring of these secrets."""
+    return Keyring.of(secret, also, kind, time.time)
+
+
 @functools.cache
 def get_bus() -> Bus:
     """Return the process's one bus: over Redis or the local hub where there is one, else in memory."""
@@ -26,7 +39,7 @@ def get_bus() -> Bus:
         return InProcessBus()
     from gateway.bus.redis_bus import RedisBus
 
-    return RedisBus(url, settings.FLEET_SECRET)
+    return RedisBus(url, fleet_keyring())
 
 
 # A forked child has the bus object without the thread behind it, so that it needs one of its own.

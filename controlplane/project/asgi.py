@@ -17,12 +17,14 @@ if not apps.ready:
 # These need a Django that is set up.
 from controlplane.automation.observation import fleet_observation
 from controlplane.history.affinity.intake import affinity_hearing
+from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.project.checks import reject_unsafe
 from controlplane.project.pages import edge_settings, pages, sockets
 from controlplane.project.pre_release import reject
 from controlplane.publication.snapshot import publish
 from controlplane.request_log.recent_decisions import recent_decisions
+from controlplane.secret_rotation.own_secrets import answer_questions, session_keyring
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 from gateway.http.edge import Edge
 from gateway.http.forwarded_client import ForwardedClient
@@ -70,6 +72,7 @@ def _start() -> None:
     # What pages show of the live fleet is heard from now on, not from the first page on.
     for hear in (fleet_feed, fleet_observation, affinity_hearing, recent_decisions, bus_revocations):
         hear()
+    answer_questions("web", [fleet_keyring(), session_keyring()])
     settle_heap()
 
 

@@ -10,6 +10,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 # Celery would run all of Django's checks, which load every page; servers run their own.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
+from controlplane.platform.jobs.wake import job_queues
+
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.imports = [
@@ -37,8 +39,13 @@ app.conf.imports = [
     "controlplane.trials.canary.holdback",
     "controlplane.policies.scheduled_publishes",
 ]
-app.conf.task_default_queue = "jobs"
-app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
+app.conf.task_default_queue = job_queues("jobs")[0]
+app.conf.task_routes = {"controlplane.probe": {"queue": job_queues("probe")[0]}}
+# Installations that share a server share no key: queues are named after secrets, and so is what was not acknowledged.
+app.conf.broker_transport_options = {
+    **app.conf.broker_transport_options,
+    **{name: job_queues(name)[0] for name in ("unacked_key", "unacked_index_key", "unacked_mutex_key")},
+}
 app.conf.beat_schedule = {
     # A wake-up that nobody took in time is dropped: the next one says the same.
     "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register, run_checks
 
+from gateway.base.peer_settings import PeerSettingsError, peer_settings
+from kvstore.keys.keyring import MIN_CHARACTERS, is_weak
+from kvstore.transfer.shared_secret import ALSO
+from kvstore.transfer.tls import is_loopback
+
 OURS = ("switchyard",)
 """The tag of these checks. Servers run no others when they start: those of Django's are about the code alone, and load
 every page."""
-_SHORTEST_SECRET = 32
 
 
 class UnsafeSettingsError(RuntimeError):
@@ -93,13 +98,13 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
-    if settings.LOOPBACK_ONLY:
+    """Reject weak secrets, unless only this machine can reach us: whoever connects may test guesses elsewhere."""
+    if settings.LOOPBACK_ONLY and not _has_peers_elsewhere():
         return []
     return [
         Error(
             f"{name} is too weak.",
-            hint=f"Use at least {_SHORTEST_SECRET} random characters: `openssl rand -base64 48`.",
+            hint=f"Use at least {MIN_CHARACTERS} random characters: `openssl rand -base64 48`.",
             id="switchyard.E004",
         )
         for name in weak_secrets()
@@ -125,10 +130,18 @@ def weak_secrets() -> list[str]:
     """Return the names of secrets that are short, made of few characters, or Django's well-known insecure ones."""
     known = {
         "SECRET_KEY": settings.SECRET_KEY,
+        "SECRET_KEY_ALSO": "".join(settings.SECRET_KEY_FALLBACKS),
         "SWITCHYARD_FLEET_SECRET": settings.FLEET_SECRET.decode(errors="replace"),
+        "SWITCHYARD_FLEET_SECRET_ALSO": settings.FLEET_SECRET_ALSO.decode(errors="replace"),
     }
-    return [
-        name
-        for name, value in known.items()
-        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8 or value.startswith("django-insecure-")
-    ]
+    return [name for name, value in known.items() if is_weak(value) and (value or not name.endswith(ALSO))]
+
+
+def _has_peers_elsewhere() -> bool:
+    """Return whether the gateway of this installation listens for gateways of other machines."""
+    try:
+        peers = peer_settings(os.environ)
+    except (OSError, PeerSettingsError):
+        # `manage.py up` says what is wrong with it.
+        return False
+    return not is_loopback(peers.host)

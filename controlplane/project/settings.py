@@ -18,7 +18,6 @@ from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_o
 from controlplane.project.json_log import logging_settings
 from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.base import settings as gateway_settings
-from gateway.bus.redis_scripts import installation_prefix
 from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
 STATE_DIR = state_directory()
@@ -47,17 +46,21 @@ STREAM_COMMENT_S = env.whole_number("SWITCHYARD_STREAM_COMMENT_S", default=0, at
 DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------
-SECRET_KEY = env.text("SECRET_KEY")
-_fleet_secret = env.text("SWITCHYARD_FLEET_SECRET")
+# Each with the one that is accepted as well while it is rotated.
+SECRET_KEY, _secret_key_also = env.text("SECRET_KEY"), env.text("SECRET_KEY_ALSO")
+_fleet_secret, _fleet_secret_also = env.text("SWITCHYARD_FLEET_SECRET"), env.text("SWITCHYARD_FLEET_SECRET_ALSO")
 SECRETS_GIVEN = bool(SECRET_KEY and _fleet_secret)
 if not SECRETS_GIVEN:
     try:
         _first_run = secrets_of(STATE_DIR)
     except UnsafeSecretsError as error:
         raise ImproperlyConfigured(str(error)) from error
-    SECRET_KEY = SECRET_KEY or _first_run.secret_key
-    _fleet_secret = _fleet_secret or _first_run.fleet_secret
-FLEET_SECRET = _fleet_secret.encode()
+    if not SECRET_KEY:
+        SECRET_KEY, _secret_key_also = _first_run.secret_key, _first_run.secret_key_also
+    if not _fleet_secret:
+        _fleet_secret, _fleet_secret_also = _first_run.fleet_secret, _first_run.fleet_secret_also
+SECRET_KEY_FALLBACKS = [_secret_key_also] if _secret_key_also else []
+FLEET_SECRET, FLEET_SECRET_ALSO = _fleet_secret.encode(), _fleet_secret_also.encode()
 
 # What runs --------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -131,12 +134,10 @@ else:
 
 # Bus, jobs --------------------------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
-# Installations that share a server stay apart by a name that their processes derive from the same secret.
-REDIS_PREFIX = installation_prefix(FLEET_SECRET)
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     # Lowered so that the work of a killed worker is not left waiting for 100 s.
-    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": f"{REDIS_PREFIX}:jobs:"}
+    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": "switchyard:jobs:"}
     if REDIS_URL
     else {"polling_interval": 0.05}
 )
@@ -150,6 +151,8 @@ CELERY_TASK_ALWAYS_EAGER = False
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# Commands to all workers on the server, those of other installations too.
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_TIMEZONE = "UTC"
 
 # Engines ----------------------------------------------------------------------------------------
@@ -213,6 +216,7 @@ SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("SWITCHYARD_BEHIND_TLS_PROXY", default=False) else None
 )
 X_FRAME_OPTIONS = "DENY"
+SESSION_ENGINE = "controlplane.access.session_store"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"

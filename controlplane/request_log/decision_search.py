@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.db.models import Q, QuerySet
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
+from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.platform.search_filter import SearchFilter, moment_of
 from controlplane.request_log.models.decision_index import DecisionIndex
-from gateway.contracts.stored_decision import session_digest
+from gateway.contracts.stored_decision import DIGESTS, session_digest
 
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
@@ -55,9 +55,12 @@ def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
 def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
     """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
     found = visible_decisions(actor).filter(**_equal(wanted))
-    for name in {"session", "arm"} & _equal(wanted).keys():
-        # A database takes an index without the empty ones only where it is told that none of them is wanted.
-        found = found.exclude(**{name: ""})
+    if wanted.session:
+        found = found.filter(session__in=digests_of(wanted.session))
+    for name in ("session", "arm"):
+        if getattr(wanted, name):
+            # A database takes an index without the empty ones only where it is told that none of them is wanted.
+            found = found.exclude(**{name: ""})
     if wanted.id:
         found = found.filter(decision_id__startswith=wanted.id)
     if wanted.engine:
@@ -76,7 +79,6 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
         "tenant": wanted.tenant,
         "reason": wanted.reason,
         "arm": wanted.arm,
-        "session": digest_of(wanted.session) if wanted.session else "",
         "regret_cause": wanted.cause,
         "mismatch": wanted.mismatch,
         "late": bool(wanted.late),
@@ -84,9 +86,11 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
     return {name: value for name, value in asked.items() if value}
 
 
-def digest_of(session: str) -> str:
-    """Return the digest of a session; what looks like one is taken for it."""
-    return session if _DIGEST.fullmatch(session) else session_digest(settings.FLEET_SECRET, session)
+def digests_of(session: str) -> list[str]:
+    """Return the digests of a session under the secrets that are accepted; what looks like a digest is taken for it."""
+    if _DIGEST.fullmatch(session):
+        return [session]
+    return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]
 
 
 def narrowed(rows: QuerySet[DecisionIndex], begin_ms: int, end_ms: int) -> QuerySet[DecisionIndex]:

@@ -12,31 +12,36 @@ from typing import TypeVar
 
 from gateway.contracts.snapshot import PoolEntry
 from kvstore.keys.block_keys import key_seed
+from kvstore.keys.keyring import SecretKey
 
 SHARED = ""
 """The domain of blocks without a salt."""
-_SALT_CONTEXT = b"switchyard cache salt\0"
+SALTS = "cache salts"
+"""Purpose of the key of `cache_salt` (kvstore.keys.keyring)."""
 _MAX_KNOWN = 4096
 
 _Name = TypeVar("_Name")
 _Made = TypeVar("_Made")
 
 
-def cache_salt(fleet_secret: bytes, tenant_id: str, own_salt: str = "") -> str:
-    """Return the salt of a tenant's blocks, or of those it set apart by a salt of its own.
+def cache_salt(key: bytes, tenant_id: str, own_salt: str = "") -> str:
+    """Return the salt of a tenant's blocks, or of those it set apart by a salt of its own, under a key for salts.
 
-    Nobody without the secret can guess it.
+    Nobody without the key can guess it.
     """
     # Tenant ids hold no NUL, so the two never run together.
     own = b"\0" + own_salt.encode() if own_salt else b""
-    return hmac.new(fleet_secret, _SALT_CONTEXT + tenant_id.encode() + own, sha256).hexdigest()[:32]
+    return hmac.new(key, tenant_id.encode() + own, sha256).hexdigest()[:32]
 
 
 class IsolationDomains:
-    """The domains of one pool's callers, and their key seeds. Mutable: the entry, and what was worked out before."""
+    """The domains of one pool's callers, and their key seeds. Mutable: the entry, and what was worked out before.
 
-    def __init__(self, fleet_secret: bytes, entry: PoolEntry) -> None:
-        self._fleet_secret = fleet_secret
+    Both follow the secret in use. While it is rotated, gateways with different ones have different domains and keys.
+    """
+
+    def __init__(self, secret: SecretKey, entry: PoolEntry) -> None:
+        self._salt_key, self._block_key = secret.derive(SALTS), secret.derive("block keys")
         self._salts: dict[tuple[str, str], str] = {}
         self._seeds: dict[str, int] = {}
         self.entry = entry
@@ -49,14 +54,14 @@ class IsolationDomains:
         name = tenant_id, own_salt or ""
         salt = self._salts.get(name)
         if salt is None:
-            salt = _keep(self._salts, name, cache_salt(self._fleet_secret, *name))
+            salt = _keep(self._salts, name, cache_salt(self._salt_key, *name))
         return salt
 
     def seed(self, domain: str = SHARED) -> int:
         """Return the seed of the block keys in this domain."""
         seed = self._seeds.get(domain)
         if seed is None:
-            seed = _keep(self._seeds, domain, key_seed(self._fleet_secret, self.entry.served_model, "", domain))
+            seed = _keep(self._seeds, domain, key_seed(self._block_key, self.entry.served_model, "", domain))
         return seed
 
     def forget(self) -> None:

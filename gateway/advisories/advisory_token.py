@@ -17,11 +17,12 @@ from hashlib import blake2b, sha256
 import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+from kvstore.keys.keyring import Keyring
 
+PURPOSE = "advisory tokens"
 PREFIX = "at_"
 MAX_LIFETIME_S = 3600.0
 MAX_TOKEN_BYTES = 2048
-_CONTEXT = b"switchyard advisory token\0"
 _MAC_BYTES = 16
 _REFERENCE = b"api key"
 
@@ -40,34 +41,34 @@ class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
 class AdvisoryTokens:
     """Creates and reads tokens. Mutable: the ids of the last snapshot's API keys by their references."""
 
-    def __init__(self, fleet_secret: bytes) -> None:
-        self._key = sha256(_CONTEXT + fleet_secret).digest()
+    def __init__(self, keyring: Keyring) -> None:
+        self._keys = keyring.keys(PURPOSE)
         self._snapshot: Snapshot | None = None
         self._key_ids: dict[str, str] = {}
 
     def reference(self, key: ApiKeyEntry) -> str:
         """Return what stands for the API key in its tokens."""
-        named = f"{key.key_id}\0{key.tenant_id}".encode()
-        return blake2b(named, digest_size=_MAC_BYTES, key=self._key, person=_REFERENCE).hexdigest()
+        return _reference(self._keys.used, key)
 
     def key_id(self, claims: TokenClaims, snapshot: Snapshot | None) -> str:
         """Return the id of the API key that a token was made with; empty: the snapshot does not have it."""
         if snapshot is not self._snapshot:
             keys: Sequence[ApiKeyEntry] = snapshot.api_keys if snapshot is not None else ()
-            self._snapshot, self._key_ids = snapshot, {self.reference(key): key.key_id for key in keys}
+            known = {_reference(secret, key): key.key_id for secret in self._keys.every for key in keys}
+            self._snapshot, self._key_ids = snapshot, known
         return self._key_ids.get(claims.key, "")
 
     def token(self, claims: TokenClaims) -> str:
         """Return the token of these claims."""
         body = urlsafe_b64encode(_encode(claims)).rstrip(b"=")
-        return f"{PREFIX}{body.decode()}.{self._mac(body)}"
+        return f"{PREFIX}{body.decode()}.{_mac(self._keys.used, body)}"
 
     def claims(self, token: str, unix_now: float) -> TokenClaims | None:
         """Return what a token allows; None: nobody of us made it, or its time is over."""
         if not token.startswith(PREFIX) or len(token) > MAX_TOKEN_BYTES or not token.isascii():
             return None
         body, _, mac = token.removeprefix(PREFIX).partition(".")
-        if not hmac.compare_digest(mac, self._mac(body.encode())):
+        if self._keys.matching(lambda key: hmac.compare_digest(mac, _mac(key, body.encode()))) is None:
             return None
         try:
             claims = _decode(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -75,9 +76,15 @@ class AdvisoryTokens:
             return None
         return claims if unix_now < claims.expires_at else None
 
-    def _mac(self, body: bytes) -> str:
-        digest = hmac.new(self._key, body, sha256).digest()[:_MAC_BYTES]
-        return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+def _reference(secret: bytes, key: ApiKeyEntry) -> str:
+    named = f"{key.key_id}\0{key.tenant_id}".encode()
+    return blake2b(named, digest_size=_MAC_BYTES, key=secret, person=_REFERENCE).hexdigest()
+
+
+def _mac(key: bytes, body: bytes) -> str:
+    digest = hmac.new(key, body, sha256).digest()[:_MAC_BYTES]
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 _encode = msgspec.json.Encoder().encode

@@ -113,7 +113,7 @@ class AdvisoryApi:
 
     def __init__(self, gateway: Gateway, caller_of: Callable[[RequestHead], ApiKeyEntry]) -> None:
         self._gateway, self._caller_of = gateway, caller_of
-        self._tokens, self._token_limits = AdvisoryTokens(gateway.fleet_secret), TokenLimits()
+        self._tokens, self._token_limits = AdvisoryTokens(gateway.keyring), TokenLimits()
         self._quotas = KeyQuotas(gateway.metrics.key_limited, calls="advisories", per_request=CALLS_PER_REQUEST)
 
     async def serve(self, exchange: Exchange) -> None:

@@ -160,17 +160,21 @@ class ObservationPlayback:
         """Return the record of the request; None, and it is counted, where it cannot be accounted for."""
         pool = held.pool
         if line.key_bytes > MAX_KEY_BYTES // len(self._timelines):
-            return self._dropped(pool, "too_many")
+            self._drop(pool, "too_many")
+            return None
         try:
             request = await held.arrived()
         except ApiError:
             # Longer than the pool takes by now, or of a class that it does not have any more.
-            return self._dropped(pool, "out_of_service")
+            self._drop(pool, "out_of_service")
+            return None
         engine_id = engine_named(pool, held.observed.engine) if self._is_live(pool) and pool.observes else None
         record = None if engine_id is None else self._lifecycle.observed(pool, request, engine_id)
-        return record or self._dropped(pool, "out_of_service")
+        if record is None:
+            self._drop(pool, "out_of_service")
+        return record
 
-    def _dropped(self, pool: LivePool, why: str) -> None:
+    def _drop(self, pool: LivePool, why: str) -> None:
         self._lifecycle.metrics.observed.inc(pool.entry.pool_id, why)
 
     def _end(self, line: _Timeline, held: HeldObservation, record: DecisionRecord) -> None:

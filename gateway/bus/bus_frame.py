@@ -4,6 +4,9 @@ A frame is the ASCII line `version:origin:seq:seal` followed by the value's byte
 object in one process, `seq` counts what it published, and versions order the values of one topic. The
 seal is a keyed hash over all but the version, which the server gives: who can write to the server but
 does not know the fleet secret can hold values back or repeat them, and can make none.
+
+While the secret is rotated, a frame has one seal for each secret of its sender, separated by commas, so that whoever
+knows one of them reads it.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from hmac import compare_digest
 
 import msgspec
 
-_HEAD = re.compile(rb"([0-9]{1,16}):([0-9a-f]{16}):([0-9]{1,18}):([0-9a-f]{32})")
-_MAX_HEAD_BYTES = 96
+from kvstore.keys.keyring import Keyring
+
+_HEAD = re.compile(rb"([0-9]{1,16}):([0-9a-f]{16}):([0-9]{1,18}):([0-9a-f]{32}(?:,[0-9a-f]{32})?)")
+_MAX_HEAD_BYTES = 128
 _SEAL_BYTES = 16
 
 
@@ -30,21 +35,23 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     origin: str
     seq: int
     value: bytes
+    sealed_anew: bool = True
+    """Whether it has a seal of the secret that this process uses; without one, it is unreadable after a rotation."""
 
 
 class FrameSeal:
     """Writes and reads frames of one installation: of the same fleet secret, kind and topic."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_keys",)
 
-    def __init__(self, fleet_secret: bytes) -> None:
-        self._key = blake2b(fleet_secret, person=b"bus frame seal").digest()
+    def __init__(self, keyring: Keyring) -> None:
+        self._keys = keyring.keys("bus messages")
 
     def tail(self, kind: str, topic: str, frame: Frame) -> bytes:
         """Return what follows the version on the wire; the server writes the version before it."""
         origin = frame.origin.encode()
-        seal = self._seal(kind, topic, origin, frame.seq, frame.value)
-        return b":%s:%d:%s\n%s" % (origin, frame.seq, seal, frame.value)
+        seals = b",".join(_seal(key, kind, topic, origin, frame.seq, frame.value) for key in self._keys.every)
+        return b":%s:%d:%s\n%s" % (origin, frame.seq, seals, frame.value)
 
     def read(self, kind: str, topic: str, data: bytes) -> Frame:
         """Read one frame; raises UnreadableFrameError where nobody with our secret published it here."""
@@ -53,14 +60,22 @@ class FrameSeal:
         if head is None:
             raise UnreadableFrameError("a bus message does not begin with version, origin, number and seal")
         value, seq = data[end + 1 :], int(head[3])
-        if not compare_digest(head[4], self._seal(kind, topic, head[2], seq, value)):
-            raise UnreadableFrameError("a bus message is not sealed with this fleet's secret")
-        return Frame(int(head[1]), head[2].decode(), seq, value)
+        seals = head[4].split(b",")
 
-    def _seal(self, kind: str, topic: str, origin: bytes, seq: int, value: bytes) -> bytes:
-        named = topic.encode(errors="replace")
-        sealed = blake2b(
-            b"%s:%s:%d:%d:%s" % (kind.encode(), origin, seq, len(named), named), key=self._key, digest_size=_SEAL_BYTES
-        )
-        sealed.update(value)
-        return sealed.hexdigest().encode()
+        def holds(key: bytes) -> bool:
+            made = _seal(key, kind, topic, head[2], seq, value)
+            return any(compare_digest(seal, made) for seal in seals)
+
+        key = self._keys.matching(holds, topic)
+        if key is None:
+            raise UnreadableFrameError("a bus message is not sealed with this fleet's secret")
+        return Frame(int(head[1]), head[2].decode(), seq, value, key is self._keys.used)
+
+
+def _seal(key: bytes, kind: str, topic: str, origin: bytes, seq: int, value: bytes) -> bytes:
+    named = topic.encode(errors="replace")
+    sealed = blake2b(
+        b"%s:%s:%d:%d:%s" % (kind.encode(), origin, seq, len(named), named), key=key, digest_size=_SEAL_BYTES
+    )
+    sealed.update(value)
+    return sealed.hexdigest().encode()

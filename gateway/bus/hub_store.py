@@ -52,6 +52,10 @@ class HubStore:
         topic, offered, tail, channel, mode, most = arguments
         versions, values = (self._hashes.setdefault(key, {}) for key in keys)
         stored, version = int(versions.get(topic, b"-1")), int(offered)
+        if mode == b"reseal":
+            if stored == version:
+                values[topic] = b"%d%s" % (version, tail)
+            return b"%d" % stored, None
         if stored >= version:
             if mode == b"restore":
                 return b"%d" % stored, None

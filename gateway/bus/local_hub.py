@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
             return encode_error(f"ERR unknown command '{name[:32].decode('ascii', errors='replace')}'")
         try:
             return command(words)
-        except (IndexError, ValueError) as error:
+        except (IndexError, ValueError, OverflowError) as error:
             return encode_error(f"ERR wrong arguments ({type(error).__name__})")
 
     def _ping(self, _words: list[bytes]) -> bytes:

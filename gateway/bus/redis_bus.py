@@ -23,7 +23,8 @@ from gateway.bus.bus_outbox import Outbox, Outgoing, Question
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.bus_subscribers import Callback, Subscribers, call
 from gateway.bus.redis_link import LinkSettings, RedisLink
-from gateway.bus.redis_scripts import CLAIM, BusNames, installation_prefix
+from gateway.bus.redis_scripts import CLAIM
+from kvstore.keys.keyring import Keyring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class BusState:
 
 
 class RedisBus:
-    """One process's end of the shared bus; all processes of an installation have the same `fleet_secret`.
+    """One process's end of the shared bus; all processes of an installation share a secret.
 
     Raises ValueError where `url` is no Redis URL. A server that does not answer is no error: see `state`.
     """
@@ -65,7 +66,7 @@ class RedisBus:
     def __init__(
         self,
         url: str,
-        fleet_secret: bytes,
+        keyring: Keyring,
         settings: RedisBusSettings | None = None,
         *,
         clock: Callable[[], float] = time.time,
@@ -74,12 +75,11 @@ class RedisBus:
         limits = self._settings
         self._replica = BusReplica(clock)
         self._subscribers = Subscribers()
-        self._names = BusNames(installation_prefix(fleet_secret))
-        self._seal = FrameSeal(fleet_secret)
+        self._seal = FrameSeal(keyring)
         self._outbox = Outbox(limits.max_topics, limits.max_entries, limits.max_waiting_bytes, self._wake)
         self._link = RedisLink(
             url,
-            self._names,
+            keyring,
             self._seal,
             self._replica,
             self._outbox,
@@ -127,11 +127,11 @@ class RedisBus:
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
-        return self._ask("PUBLISH", self._names.channel("s", topic), data)
+        return self._ask("PUBLISH", self._link.names.channel("s", topic), data)
 
     def claim(self, name: str, holder: str, *, instead_of: str = "", seconds: float = CLAIM_S) -> Future[str]:
         """Return who holds `name`; BusAwayError while the server is away."""
-        return self._ask("EVAL", CLAIM, 1, self._names.claim(name), holder, instead_of, round(seconds * 1000))
+        return self._ask("EVAL", CLAIM, 1, self._link.names.claim(name), holder, instead_of, round(seconds * 1000))
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.

@@ -19,7 +19,8 @@ from gateway.bus.bus_frame import FrameSeal
 from gateway.bus.bus_outbox import Outbox
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.redis_scripts import BusNames
-from gateway.bus.redis_session import Ports, RedisSession, client_maker
+from gateway.bus.redis_session import MovedError, Ports, RedisSession, client_maker
+from kvstore.keys.keyring import Keyring
 
 logger = logging.getLogger(__name__)
 _jitter = random.Random()
@@ -50,7 +51,7 @@ class RedisLink:
     def __init__(
         self,
         url: str,
-        names: BusNames,
+        keyring: Keyring,
         seal: FrameSeal,
         replica: BusReplica,
         outbox: Outbox,
@@ -67,13 +68,18 @@ class RedisLink:
         self._settings = settings
         self._outbox = outbox
         self._make = client_maker(url, connect_s=settings.connect_s, answer_s=settings.answer_s)
-        self._ports = Ports(names, seal, replica, outbox, deliver, max_topics, max_entries, settings.compare_s)
+        self._ports = Ports(keyring, seal, replica, outbox, deliver, max_topics, max_entries, settings.compare_s)
         self._loop = asyncio.new_event_loop()
         self._session: RedisSession | None = None
         self._patterns: dict[str, str] = {}
         self._work = asyncio.Event()
         self._stopping = False
         self._main: asyncio.Task[None] | None = None
+
+    @property
+    def names(self) -> BusNames:
+        """Keys and channels of the installation on the server."""
+        return self._ports.names
 
     @property
     def refused(self) -> int:
@@ -156,6 +162,8 @@ class RedisLink:
             self._session = session
             self._found()
             await session.serve()
+        except MovedError:
+            return "the prefix of the installation's keys has changed"
         except (RedisError, OSError, TimeoutError) as error:
             return type(error).__name__
         except Exception as error:

@@ -7,15 +7,21 @@ the higher version, whatever its publisher's clock says.
 
 from __future__ import annotations
 
-import hmac
+import re
+
+from kvstore.keys.keyring import SecretKey
 
 _PREFIX_BYTES = 12
+_PREFIX = re.compile("switchyard:[0-9a-f]{24}")
 
 PUBLISH = """
 local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '-1')
 local version = tonumber(ARGV[2])
 if ARGV[5] == 'restore' then
   if stored >= version then return tostring(stored) end
+elseif ARGV[5] == 'reseal' then
+  if stored == version then redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ARGV[3]) end
+  return tostring(stored)
 elseif stored >= version then
   version = stored + 1
 end
@@ -27,7 +33,10 @@ redis.call('HSET', KEYS[2], ARGV[1], frame)
 redis.call('PUBLISH', ARGV[4], frame)
 return text
 """
-"""KEYS versions, values; ARGV topic, version, rest of the frame, channel, "publish" or "restore", most topics.
+"""KEYS versions, values; ARGV topic, version, rest of the frame, channel, mode, most topics.
+
+Modes: "publish"; "restore" changes nothing where the server has this version or a newer one; "reseal" replaces the
+frame of exactly this version.
 
 Returns the version in force, or -1 where there are too many topics.
 """
@@ -91,6 +100,19 @@ class BusNames:
         return kind, topic
 
 
-def installation_prefix(fleet_secret: bytes) -> str:
-    """Return the name under which one installation's processes meet; it tells nothing about the secret."""
-    return "switchyard:" + hmac.digest(fleet_secret, b"switchyard bus prefix", "sha256")[:_PREFIX_BYTES].hex()
+def installation_prefix(secret: SecretKey) -> str:
+    """Return the prefix of an installation's keys that began with this secret; it tells nothing about the secret."""
+    return "switchyard:" + secret.derive("bus prefix", _PREFIX_BYTES).hex()
+
+
+def is_prefix(text: str) -> bool:
+    """Return whether a text is the prefix of some installation's keys."""
+    return _PREFIX.fullmatch(text) is not None
+
+
+def meeting_point(secret: SecretKey) -> str:
+    """Return the key under which processes with this secret find the prefix of their installation's keys.
+
+    The prefix stays when the secret is rotated: a process that holds two secrets leaves it at both points.
+    """
+    return BusNames(installation_prefix(secret)).claim("installation")

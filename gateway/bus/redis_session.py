@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,22 +18,41 @@ from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
 from gateway.bus.bus_outbox import Outbox, Outgoing, Question
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.bus_subscribers import covers
-from gateway.bus.redis_scripts import APPEND, PUBLISH, BusNames
+from gateway.bus.redis_scripts import (
+    APPEND,
+    CLAIM,
+    PUBLISH,
+    BusNames,
+    installation_prefix,
+    is_prefix,
+    meeting_point,
+)
+from kvstore.keys.keyring import Keyring
 
 _BATCH = 256
 _KINDS = ("v", "s")
 _HEARD_AT_A_TIME = 16
 """Messages taken in before what is to be sent gets its turn."""
 _LOGGED_CHARACTERS = 80
+_ENTRY_ID = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18})?")
+"""Empty: a message that is kept nowhere."""
 _CANCEL_AGAIN_S = 0.1
+_FOR_EVER_MS = 100 * 365 * 86_400_000
+
+
+class MovedError(Exception):
+    """The installation's keys have another prefix now: the next session uses it."""
 
 
 class Ports:
-    """What a session works for; outlives it. `refused` and `unreadable` are counted by sessions."""
+    """What a session works for; outlives it. `refused` and `unreadable` are counted by sessions.
+
+    `names` are those of the installation: until the first session has asked for them, those that the secret gives.
+    """
 
     def __init__(
         self,
-        names: BusNames,
+        keyring: Keyring,
         seal: FrameSeal,
         replica: BusReplica,
         outbox: Outbox,
@@ -41,7 +61,10 @@ class Ports:
         max_entries: int,
         compare_s: float,
     ) -> None:
-        self.names = names
+        self.prefix = installation_prefix(keyring.used)
+        self.names = BusNames(self.prefix)
+        self.meeting_points = tuple(meeting_point(secret) for secret in keyring.every)
+        """The one of the secret in use comes first."""
         self.seal = seal
         self.replica = replica
         self.outbox = outbox
@@ -53,6 +76,8 @@ class Ports:
         self.unreadable = 0
         self.heard_until: dict[str, str] = {}
         """Per stream the id of the last entry heard, from which the next session goes on."""
+        self.to_reseal: set[str] = set()
+        """Topics whose value on the server has no seal of the secret in use."""
 
     def reject(self, topic: str, reason: str) -> None:
         """Count a message that is ignored; the first one is logged."""
@@ -108,6 +133,7 @@ class RedisSession:
         """Connect, follow the patterns, and take in what happened meanwhile."""
         self._publish = await self._client.script_load(PUBLISH)
         self._append = await self._client.script_load(APPEND)
+        await self._meet()
         # A subscription of its own, so that the hearing socket is there before anything is followed.
         await self._pubsub.subscribe(self._ports.names.channel("hello", self._ports.replica.origin))
         patterns = list(self._patterns)
@@ -209,7 +235,10 @@ class RedisSession:
                 self._hear_value(topic, data)
             elif kind == "s":
                 entry_id, _, frame = data.partition(b"\n")
-                self._hear_entry(topic, entry_id.decode("ascii", errors="replace"), frame)
+                if not _ENTRY_ID.fullmatch(entry_id):
+                    # It is not sealed, and the next session asks the server for the entries after it.
+                    raise UnreadableFrameError("a stream entry has no id of Redis")
+                self._hear_entry(topic, entry_id.decode("ascii"), frame)
         except UnreadableFrameError as error:
             self._ports.reject(topic, str(error))
             return False
@@ -217,6 +246,8 @@ class RedisSession:
 
     def _hear_value(self, topic: str, data: bytes) -> None:
         frame = self._ports.seal.read("v", topic, data)
+        if not frame.sealed_anew:
+            self._ports.to_reseal.add(topic)
         if self._ports.replica.hear(topic, frame):
             self._ports.deliver(topic, frame.value)
 
@@ -235,7 +266,43 @@ class RedisSession:
                 # Asked for while the session was being opened.
                 await self.follow(pattern)
             await asyncio.sleep(self._ports.compare_s)
+            if await self._meet():
+                raise MovedError
             await self._compare(list(self._followed))
+            await self._reseal()
+
+    async def _meet(self) -> bool:
+        """Agree with the others on the prefix of the installation's keys; returns whether it is another one now.
+
+        It is kept at one point per secret, so that processes before and after each step of a rotation share their
+        topics. Points that differ (the server has lost one while processes started) are settled by their order.
+        """
+        ports = self._ports
+        held: dict[str, str] = {}
+        name = ports.prefix
+        for point in ports.meeting_points:
+            held[point] = await self._claim(point, name)
+            if is_prefix(held[point]):
+                name = held[point]
+        name = next((held[point] for point in sorted(held) if is_prefix(held[point])), name)
+        for point, other in held.items():
+            if other != name:
+                await self._claim(point, name, instead_of=other)
+        moved = name != ports.prefix
+        ports.prefix, ports.names = name, BusNames(name)
+        return moved
+
+    async def _claim(self, point: str, name: str, instead_of: str = "") -> str:
+        held: bytes = await self._client.eval(CLAIM, 1, point, name, instead_of, _FOR_EVER_MS)
+        return held.decode(errors="replace")
+
+    async def _reseal(self) -> None:
+        """Seal values anew that would be unreadable once only the secret in use is accepted."""
+        while self._ports.to_reseal:
+            topic = self._ports.to_reseal.pop()
+            frame = self._ports.replica.frame(topic)
+            if frame is not None and not frame.sealed_anew:
+                await self._client.evalsha(*self._publish_call(topic, frame, "reseal"))
 
     async def _compare(self, patterns: list[str]) -> None:
         """Fetch values that are newer on the server, and restore those that it has lost or never got."""

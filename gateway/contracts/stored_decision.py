@@ -22,7 +22,8 @@ UNANSWERED = "unanswered"
 """Outcome of a request whose end nobody told of until its reservation ran out."""
 RUNNING = "running"
 """Outcome of a request that has not ended; such a record travels, but is not stored."""
-_SESSION_CONTEXT = b"switchyard session\0"
+DIGESTS = "digests of names in records"
+"""Purpose of the key of `session_digest` (kvstore.keys.keyring)."""
 
 
 class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -113,13 +114,8 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
 
 
 @lru_cache(maxsize=16_384)
-def session_digest(fleet_secret: bytes, session_id: str) -> str:
-    """Return by what a session is known in records; nobody without the fleet's secret can tell which it is."""
+def session_digest(key: bytes, session_id: str) -> str:
+    """Return by what a session is known in records; nobody without the key (DIGESTS) can tell which it is."""
     if not session_id:
         return ""
-    return blake2b(session_id.encode(), digest_size=6, key=_digest_key(fleet_secret)).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def _digest_key(fleet_secret: bytes) -> bytes:
-    return blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
+    return blake2b(session_id.encode(), digest_size=6, key=key).hexdigest()

@@ -15,6 +15,7 @@ from gateway.formats.engine_error import EngineError, error_in
 from gateway.formats.engine_usage import Usage
 from gateway.formats.event_stream import EventCutter, StreamEvent, events_in
 from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, reveals_hits, with_cached_tokens
+from routing.values.prepared_struct import prepared
 
 MAX_HELD_BYTES = 1024 * 1024
 """A longer event, or a longer beginning without content, goes on unread."""
@@ -189,7 +190,7 @@ def usage_in(answer: _Json) -> Usage | None:
     for holder in holders:
         if isinstance(holder, dict) and isinstance(holder.get("usage"), dict):
             try:
-                return msgspec.convert(holder["usage"], Usage)
+                return msgspec.convert(holder["usage"], prepared(Usage))
             except msgspec.ValidationError:
                 return None
     return None

@@ -1,11 +1,11 @@
 """uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast lane.
 
-Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers over
-their limits with 431, heads that another server might read in another way with 400, and connections over their limits
-with 503; all are closed. Trailer fields are dropped: only the head says who is calling. Where the app offers a lane
-(gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
-head that the parser has read on this connection before, byte for byte except for the length of the body, it need
-not be asked again, and where the body is short, its answer goes out with the others of the loop's turn
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads and trailers
+over their limits with 431, heads that another server might read in another way with 400, and connections over their
+limits with 503; all are closed. Trailer fields are dropped: only the head says who is calling. Where the app offers a
+lane (gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
+head that the parser has read on this connection before, byte for byte except for the length of the body, it need not
+be asked again, and where the body is short, its answer goes out with the others of the loop's turn
 (gateway.http.response_batch).
 """
 

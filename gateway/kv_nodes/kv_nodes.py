@@ -59,7 +59,7 @@ class KvNodes:
     def apply(self, entries: Iterable[KvNodeEntry]) -> None:
         """Follow these nodes from now on; those that did not change are not disturbed. Call it on the loop's thread."""
         wanted = {each.name: each for each in entries if each.events_endpoint and each.state == SERVING}
-        if wanted and not self._access.secret:
+        if wanted and self._access.keyring is None:
             wanted = {}
             self._tell_of_secret()
         wanted = dict(sorted(wanted.items())[:MAX_NODES])
@@ -121,7 +121,7 @@ class KvNodes:
         if self._context is None or self._connections is None:
             self._context = zmq.Context()
             self._connections = ConnectionPool(
-                self._access.secret, time.monotonic, self._access.tls, self._settings.timeout_s, CLIENT
+                self._access.keyring, time.monotonic, self._access.tls, self._settings.timeout_s, CLIENT
             )
         return NodeFollower(entry, self._connections, self._context, sink, self._settings)
 

@@ -55,7 +55,7 @@ class BlockMover(Mover):
 
     def __init__(self, access: NodeAccess) -> None:
         limits = TransferSettings(timeout_s=_TIMEOUT_S)
-        self._client = TransferClient(access.secret, time.monotonic, access.tls, limits, CLIENT)
+        self._client = TransferClient(access.keyring, time.monotonic, access.tls, limits, CLIENT)
 
     @override
     def move(self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0) -> Part:

@@ -42,10 +42,10 @@ class Answers:
     def __len__(self) -> int:
         return len(self._of)
 
-    def ask(self, peer: str, ask: Ask, epoch: Epoch) -> None:
+    def ask(self, peer: str, ask: Ask, epoch: Epoch, *, same_keys: bool) -> None:
         """Decide about a peer's request; the answer goes out when there is one."""
         now = time.monotonic()
-        request = received(ask.request, now)
+        request = received(ask.request, now, same_keys=same_keys)
         name = request.request_id
         try:
             outcome = self._pool.driver.begin(
@@ -99,9 +99,9 @@ class Answers:
             del self._of[name]
         self._pool.driver.observe(_OBSERVATIONS[message.moment](message))
 
-    def took(self, peer: str, message: Took) -> None:
+    def took(self, peer: str, message: Took, *, same_keys: bool) -> None:
         """Account for a request that a peer has given to an engine without us."""
-        request = received(message.request, time.monotonic())
+        request = received(message.request, time.monotonic(), same_keys=same_keys)
         adopted = self._pool.driver.adopt(request, message.engine_id, message.salted, decoding=message.decoding)
         if adopted is not None:
             self._of[request.request_id] = peer

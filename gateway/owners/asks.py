@@ -24,7 +24,7 @@ from gateway.owners.owner_messages import (
     sent,
 )
 from routing.ledger.reservations import DECODING, WAITING
-from routing.values.decision import ALONE, Decision, Dispatched, Rejected
+from routing.values.decision import ALONE, OTHER_KEYS, Decision, Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
@@ -55,6 +55,9 @@ class Desk(Protocol):
 
     def name_of(self, tag: str) -> str:
         """Return the name of the gateway with this tag."""
+
+    def has_same_keys(self, tag: str) -> bool:
+        """Return whether the block keys of the gateway with this tag mean the same blocks as ours."""
 
 
 class _Asked:
@@ -218,7 +221,8 @@ class Asks:
             incarnation=incarnation,
             migrated_s=migrated_s,
             pair=pair,
-            decided_by=f"{self._desk.name_of(epoch.owner)}, epoch {epoch.number}",
+            decided_by=f"{self._desk.name_of(epoch.owner)}, epoch {epoch.number}"
+            + ("" if self._desk.has_same_keys(epoch.owner) else OTHER_KEYS),
         )
 
     def _give_up(self, asked: _Asked, outcome: str) -> None:

@@ -125,6 +125,7 @@ def sent(request: InferenceRequest, now: float) -> InferenceRequest:
     return msgspec.structs.replace(core, arrived_s=request.arrived_s - now, give_up_s=request.give_up_s - now)
 
 
-def received(request: InferenceRequest, now: float) -> InferenceRequest:
-    """Return the request on this machine's clock."""
-    return msgspec.structs.replace(request, arrived_s=request.arrived_s + now, give_up_s=request.give_up_s + now)
+def received(request: InferenceRequest, now: float, *, same_keys: bool) -> InferenceRequest:
+    """Return the request on this machine's clock, and without block keys unless they mean the same blocks here."""
+    moved = msgspec.structs.replace(request, arrived_s=request.arrived_s + now, give_up_s=request.give_up_s + now)
+    return moved if same_keys else msgspec.structs.replace(moved, keys=(), head=())

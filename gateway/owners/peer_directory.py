@@ -10,7 +10,8 @@ import msgspec
 from gateway.bus.bus import Bus
 from gateway.bus.follower_bus import hear_gateways
 from gateway.contracts.wire import UnreadableMessageError, WireForm
-from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.peers.peer_link import PeerLinks
+from gateway.peers.peer_proof import PeerIdentity
 
 TOPIC = "peer"
 ANNOUNCE_S = 1.0
@@ -63,6 +64,10 @@ class PeerDirectory:
         me = self._links.me
         who = [me, *(each.who for each in self._known.values())]
         return next((each.name for each in who if each.tag == tag and each.name), tag)
+
+    def key_space(self, tag: str) -> str:
+        """Return which secret the block keys of the gateway with this tag follow, as it announced."""
+        return next((each.who.key_space for each in self._known.values() if each.who.tag == tag), "")
 
     def start(self, address: str) -> None:
         """Announce ourselves from now on, and hear the others; runs on the event loop."""

@@ -37,7 +37,8 @@ from gateway.owners.owner_messages import (
 )
 from gateway.owners.ownership import ALONE, ASKS, LEASE_S, OWNER, Around, Ownership
 from gateway.owners.peer_directory import PeerDirectory
-from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
+from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
 from routing.region_loads import pool_standing
 from routing.regions.region_view import PoolStanding
@@ -87,6 +88,7 @@ class PoolOwners:
         self._advisories = advisories
         self.shared: dict[str, SharedPool] = {}
         self._me = links.me.tag
+        self._key_space = links.me.key_space
         self._shares = shares
         self._bus, self._links, self._pools, self._metrics = bus, links, pools, metrics
         self.clock = clock
@@ -295,6 +297,10 @@ class PoolOwners:
         """Return the name of the gateway with this tag."""
         return self.directory.name(tag)
 
+    def has_same_keys(self, tag: str) -> bool:
+        """Return whether the block keys of the gateway with this tag mean the same blocks as ours."""
+        return self.directory.key_space(tag) == self._key_space
+
     def send(self, tag: str, message: Message) -> bool:
         """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
         if not self._links.connected(tag):
@@ -329,7 +335,7 @@ class PoolOwners:
             elif isinstance(message, Answered):
                 self._take_answer(shared, message, peer.tag)
             elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
-                _take(shared, message, peer.tag)
+                _take(shared, message, peer.tag, same_keys=peer.key_space == self._key_space)
             elif isinstance(message, Ask):
                 shared.answers.reject(peer.tag, message, shared.ownership.seen)
 
@@ -344,15 +350,15 @@ class PoolOwners:
         task.add_done_callback(self._tasks.discard)
 
 
-def _take(shared: SharedPool, message: Message, peer: str) -> None:
+def _take(shared: SharedPool, message: Message, peer: str, *, same_keys: bool) -> None:
     answers = shared.answers
     if isinstance(message, Ask):
-        answers.ask(peer, message, shared.ownership.seen)
+        answers.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
     elif isinstance(message, Told):
         answers.told(peer, message)
     elif isinstance(message, Withdraw):
         answers.withdraw(peer, message)
     elif isinstance(message, Took):
-        answers.took(peer, message)
+        answers.took(peer, message, same_keys=same_keys)
     elif isinstance(message, Afresh):
         answers.forget(frozenset((peer,)))

@@ -16,7 +16,8 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.owners.ownership import ASKS, OWNER
 from gateway.owners.pool_owners import PoolOwners
-from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.peers.peer_link import PeerLinks
+from gateway.peers.peer_proof import PeerIdentity
 
 TELL_S = 0.5
 EVEN = 0.1

@@ -1,7 +1,7 @@
 """Direct connections between gateways, without Redis or a control plane: one websocket to each peer.
 
-A connecting gateway proves by HMAC that it holds the fleet secret. Between hosts, mutual TLS is below. A call is
-answered on the connection on which it arrived. A notice has no answer and may be lost.
+Both ends prove that they hold a fleet secret (peer_proof). Between hosts, mutual TLS is below. A call is answered on
+the connection on which it arrived. A notice has no answer and may be lost.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import secrets
 import ssl
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from hashlib import blake2b
 
 import aiohttp
 import msgspec
@@ -25,12 +22,11 @@ from gateway.base import background
 from gateway.base.event_log import log_event
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from gateway.peers.peer_port import KEEP_ALIVE_S, PEER, PeerPort
+from gateway.peers.peer_proof import CHALLENGE_HEADER, PROOF_HEADER, SEAL_BYTES, PeerIdentity, PeerProofs, PeerSession
+from kvstore.keys.keyring import Keyring
+from kvstore.transfer.tls import LiveTls
 
 PATH = "/peer"
-IDENTITY_HEADER, PROOF_HEADER = "x-switchyard-peer", "x-switchyard-peer-proof"
-SIGNED_HEADER = "x-switchyard-peer-signed"
-PROOF_AGE_S = 30.0
-"""A proof that was made longer ago, or whose clock is off by more, opens nothing."""
 MAX_MESSAGE_BYTES = 4 * MIB
 MAX_UNSENT_BYTES = 8 * MIB
 """Notices to a peer that reads more slowly than this are dropped."""
@@ -42,20 +38,15 @@ SILENCE_S = 2.0
 """A connection without a sign of life for this long is closed."""
 
 
+_REMEDY = "Set the same SWITCHYARD_FLEET_SECRET for all gateways."
+
+
 class PeerGoneError(Exception):
     """The peer's process has ended: its address rejects connections."""
 
 
 class PeerSilentError(Exception):
     """The peer did not answer in time; it may be alive or dead."""
-
-
-class PeerIdentity(msgspec.Struct, frozen=True):
-    """Identity of a gateway: the tag of its ids (TaggedIds), new at each start, its region, and its node's name."""
-
-    tag: str
-    region: str
-    name: str = ""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -86,51 +77,12 @@ _FORM: WireForm[Call | Answer | Notice] = WireForm(
     "a peer's message",
     limit=MAX_MESSAGE_BYTES,
 )
-_IDENTITY: WireForm[PeerIdentity] = WireForm(PeerIdentity, "a peer's identity", limit=4096)
-
 CallHandler = Callable[[PeerIdentity, bytes], Awaitable[bytes]]
 NoticeHandler = Callable[[PeerIdentity, bytes], None]
 
 
 class PeerFailedError(Exception):
     """The peer's handler failed, or the peer knows no calls of this kind."""
-
-
-class PeerProof:
-    """Creates and checks the proof that a gateway sends when it connects. Mutable state: proofs of the last seconds."""
-
-    def __init__(self, fleet_secret: bytes, wall: Callable[[], float] = time.time) -> None:
-        self._key = blake2b(fleet_secret, person=b"peer connection").digest()
-        self._wall = wall
-        self._seen: dict[str, float] = {}
-
-    def headers(self, me: PeerIdentity, signed: bytes = b"") -> dict[str, str]:
-        """Return the headers of a connection, or of a request with something that only we can have said."""
-        identity = _IDENTITY.encode(me).hex()
-        made = f"{self._wall():.3f}.{secrets.token_hex(16)}"
-        said = signed.hex()
-        headers = {IDENTITY_HEADER: identity, PROOF_HEADER: f"{made}.{self._sign(identity, made, said)}"}
-        return {**headers, SIGNED_HEADER: said} if said else headers
-
-    def identity(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return who connects; None: unproved, out of date, or shown before."""
-        identity, said = headers.get(IDENTITY_HEADER, ""), headers.get(SIGNED_HEADER, "")
-        made, _, signature = headers.get(PROOF_HEADER, "").rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(identity, made, said).encode()):
-            return None
-        now = self._wall()
-        while self._seen and now - next(iter(self._seen.values())) > 2 * PROOF_AGE_S:
-            del self._seen[next(iter(self._seen))]
-        at = float(made.rpartition(".")[0])
-        if abs(now - at) > PROOF_AGE_S or made in self._seen:
-            return None
-        self._seen[made] = at
-        with suppress(UnreadableMessageError, ValueError):
-            return _IDENTITY.decode(bytes.fromhex(identity))
-        return None
-
-    def _sign(self, identity: str, made: str, said: str) -> str:
-        return blake2b(f"{identity}\n{made}\n{said}".encode(), key=self._key, digest_size=32).hexdigest()
 
 
 class PeerLinks:
@@ -142,17 +94,15 @@ class PeerLinks:
     def __init__(
         self,
         me: PeerIdentity,
-        fleet_secret: bytes,
-        *,
-        server_tls: ssl.SSLContext | None = None,
-        client_tls: ssl.SSLContext | None = None,
+        keyring: Keyring,
+        tls: LiveTls | None = None,
         rejected: Callable[[str], None] = lambda _cause: None,
     ) -> None:
         """`rejected` is called with the cause for each connection to our port that proves nothing, or is too many."""
         self.me = me
-        self._proof = PeerProof(fleet_secret)
-        self._client_tls = client_tls
-        self._port = PeerPort(self.identify, server_tls, rejected)
+        self._proofs = PeerProofs(me, keyring, seals=tls is None)
+        self._tls = tls
+        self._port = PeerPort(self._identify, self._unproved, _followed(tls) if tls is not None else None, rejected)
         self._calls: dict[str, CallHandler] = {}
         self._notices: dict[str, NoticeHandler] = {}
         self._links: dict[str, _Link] = {}
@@ -172,15 +122,20 @@ class PeerLinks:
         """Hear notices of this kind."""
         self._notices[kind] = handler
 
-    def identify(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return who proves to be a peer by these headers; None: unproved, out of date, or shown before."""
-        if not all(headers.get(name, "").isascii() for name in (IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER)):
-            return None
-        return self._proof.identity(headers)
+    def _identify(self, request: web.Request) -> PeerIdentity | PeerSession | None:
+        """Return whose request it is: the session of a gateway that connects, else a gateway that is connected."""
+        if request.path == PATH:
+            connects = request.method == "GET" and PROOF_HEADER in request.headers
+            return self._proofs.accept(request.headers) if connects else None
+        return self._proofs.proved(request.headers)
 
-    def proof(self, signed: bytes = b"") -> dict[str, str]:
-        """Return the headers that prove us to a further route of a peer, and that we said `signed`."""
-        return self._proof.headers(self.me, signed)
+    def _unproved(self, request: web.Request) -> web.Response:
+        """Answer a request that proves nothing: with a challenge, if its sender may be about to connect."""
+        if request.path == PATH and PROOF_HEADER not in request.headers:
+            return web.Response(status=401, headers={CHALLENGE_HEADER: self._proofs.challenge()})
+        response = web.Response(status=401, text=_REMEDY + "\n")
+        response.force_close()
+        return response
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; port 0 takes a free one."""
@@ -216,7 +171,7 @@ class PeerLinks:
                 continue
             if link is not None:
                 self._end(name)
-            self._links[name] = link = _Link(name, address, self._proof, self.me, self._client_tls)
+            self._links[name] = link = _Link(name, address, self._proofs, self._tls)
             if self._session is not None:
                 link.start(self._session)
 
@@ -249,24 +204,27 @@ class PeerLinks:
         return link is not None and link.send(Notice(kind, body))
 
     def post(
-        self, name: str, path: str, body: bytes, headers: Mapping[str, str]
+        self, name: str, path: str, body: bytes, headers: Mapping[str, str], signed: bytes
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a request to a further route of a peer's `app`; raises PeerGoneError for a name that is not kept."""
+        """Send a request to a further route of a peer's `app`, with a proof that we said `signed`.
+
+        Raises PeerGoneError where there is no connection to the peer.
+        """
         link = self._links.get(name)
-        if link is None or self._session is None:
+        if link is None or link.session is None or self._session is None:
             raise PeerGoneError(name)
         return self._session.post(
             f"{self._scheme}://{link.address}{path}",
             data=body,
-            headers=headers,
+            headers={**headers, **link.session.headers(signed)},
             allow_redirects=False,
-            ssl=self._client_tls if self._client_tls is not None else True,
+            ssl=self._tls.client if self._tls is not None else True,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
         )
 
     @property
     def _scheme(self) -> str:
-        return "https" if self._client_tls is not None else "http"
+        return "https" if self._tls is not None else "http"
 
     def _end(self, name: str) -> None:
         task = asyncio.get_running_loop().create_task(self._links.pop(name).stop(), name=f"end of the link to {name}")
@@ -274,10 +232,17 @@ class PeerLinks:
         task.add_done_callback(self._answering.discard)
 
     async def _accept(self, request: web.Request) -> web.StreamResponse:
-        peer: PeerIdentity = request[PEER]
-        socket = web.WebSocketResponse(heartbeat=SILENCE_S, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        session: PeerSession = request[PEER]
+        try:
+            return await self._serve(request, session)
+        finally:
+            self._proofs.end(session)
+
+    async def _serve(self, request: web.Request, session: PeerSession) -> web.StreamResponse:
+        socket = web.WebSocketResponse(heartbeat=SILENCE_S, max_msg_size=MAX_MESSAGE_BYTES + SEAL_BYTES, compress=False)
         try:
             await socket.prepare(request)
+            await socket.send_bytes(session.welcome)
         except ConnectionError:
             # Whoever connected did not wait.
             return socket
@@ -285,43 +250,57 @@ class PeerLinks:
             if message.type is not WSMsgType.BINARY:
                 break
             try:
-                self._take(peer, socket, _FORM.decode(message.data))
+                self._take(session, socket, _FORM.decode(session.from_client.open(message.data)))
             except UnreadableMessageError as error:
-                log_event("peer_message_refused", level=logging.WARNING, peer=peer.tag, reason=str(error))
+                log_event("peer_message_refused", level=logging.WARNING, peer=session.peer.tag, reason=str(error))
                 break
         return socket
 
-    def _take(self, peer: PeerIdentity, socket: web.WebSocketResponse, message: Call | Answer | Notice) -> None:
+    def _take(self, session: PeerSession, socket: web.WebSocketResponse, message: Call | Answer | Notice) -> None:
         if isinstance(message, Notice):
             handler = self._notices.get(message.kind)
             if handler is not None:
-                handler(peer, message.body)
+                handler(session.peer, message.body)
         elif isinstance(message, Call):
-            task = asyncio.create_task(self._answer(peer, socket, message), name="answer to a peer")
+            task = asyncio.create_task(self._answer(session, socket, message), name="answer to a peer")
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-    async def _answer(self, peer: PeerIdentity, socket: web.WebSocketResponse, call: Call) -> None:
+    async def _answer(self, session: PeerSession, socket: web.WebSocketResponse, call: Call) -> None:
         handler = self._calls.get(call.kind)
         if handler is None or len(self._answering) > MAX_UNDER_WAY:
             answer = Answer(call.call_id, error="unknown" if handler is None else "busy")
         else:
             try:
-                answer = Answer(call.call_id, await handler(peer, call.body))
+                answer = Answer(call.call_id, await handler(session.peer, call.body))
             except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
                 log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.kind)
                 answer = Answer(call.call_id, error=type(error).__name__)
         with suppress(ConnectionError):
-            await socket.send_bytes(_FORM.encode(answer))
+            await socket.send_bytes(session.from_server.seal(_FORM.encode(answer)))
+
+
+def _followed(tls: LiveTls) -> ssl.SSLContext:
+    """Return a context for a listening socket; each handshake takes the one that is current then."""
+    context = tls.server
+
+    def take_current(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = tls.server
+
+    # OpenSSL calls it in every handshake, whether or not the client names a host.
+    context.sni_callback = take_current
+    return context
 
 
 class _Link:
-    """Our connection to one peer, made again whenever it ends. Mutable state: the socket and calls that wait."""
+    """Our connection to one peer, made again whenever it ends. Mutable state: socket, session, and calls that wait."""
 
-    def __init__(self, name: str, address: str, proof: PeerProof, me: PeerIdentity, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, name: str, address: str, proofs: PeerProofs, tls: LiveTls | None) -> None:
         self.address = address
         self.refused = False
-        self._name, self._me, self._tls, self._proof = name, me, tls, proof
+        self.session: PeerSession | None = None
+        """None: there is no connection."""
+        self._name, self._tls, self._proofs = name, tls, proofs
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -379,17 +358,10 @@ class _Link:
 
     async def _keep(self, session: aiohttp.ClientSession) -> None:
         pause_s = RETRY_S
-        scheme = "https" if self._tls is not None else "http"
         while True:
             try:
-                async with asyncio.timeout(CONNECT_S):
-                    socket = await session.ws_connect(
-                        f"{scheme}://{self.address}{PATH}",
-                        headers=self._proof.headers(self._me),
-                        ssl=self._tls if self._tls is not None else True,
-                        heartbeat=SILENCE_S,
-                        max_msg_size=MAX_MESSAGE_BYTES,
-                    )
+                async with asyncio.timeout(2 * CONNECT_S):
+                    socket, proved = await self._open(session)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self.refused = isinstance(error, aiohttp.ClientConnectorError) and isinstance(
                     error.os_error, ConnectionRefusedError
@@ -400,32 +372,51 @@ class _Link:
                 self._again.clear()
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
                 continue
-            pause_s, self.refused, self._socket = RETRY_S, False, socket
-            sender = asyncio.create_task(self._send_all(socket), name=f"to {self._name}")
+            pause_s, self.refused, self._socket, self.session = RETRY_S, False, socket, proved
+            sender = asyncio.create_task(self._send_all(socket, proved), name=f"to {self._name}")
             try:
-                await self._read(socket)
+                await self._read(socket, proved)
             finally:
-                self._socket = None
+                self._socket = self.session = None
                 sender.cancel()
                 await asyncio.gather(sender, return_exceptions=True)
                 await socket.close()
                 self._fail_waiting()
 
-    async def _send_all(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _open(self, session: aiohttp.ClientSession) -> tuple[aiohttp.ClientWebSocketResponse, PeerSession]:
+        """Return a connection whose ends have proved themselves; raises ClientError where the peer does not."""
+        tls: ssl.SSLContext | bool = self._tls.client if self._tls is not None else True
+        url = f"{'https' if self._tls is not None else 'http'}://{self.address}{PATH}"
+        async with session.get(url, ssl=tls, allow_redirects=False) as response:
+            challenge = response.headers.get(CHALLENGE_HEADER, "")
+        headers, proved = self._proofs.answer(challenge)
+        socket = await session.ws_connect(
+            url, headers=headers, ssl=tls, heartbeat=SILENCE_S, max_msg_size=MAX_MESSAGE_BYTES + SEAL_BYTES
+        )
+        try:
+            welcome = await socket.receive()
+            if welcome.type is not WSMsgType.BINARY or not hmac.compare_digest(welcome.data, proved.welcome):
+                raise aiohttp.ClientError("the peer does not prove that it holds the fleet secret")
+        except BaseException:
+            await socket.close()
+            raise
+        return socket, proved
+
+    async def _send_all(self, socket: aiohttp.ClientWebSocketResponse, proved: PeerSession) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._unsent:
                 data = self._unsent.popleft()
                 self._unsent_bytes -= len(data)
-                await socket.send_bytes(data)
+                await socket.send_bytes(proved.from_client.seal(data))
 
-    async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, proved: PeerSession) -> None:
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
                 return
             try:
-                answer = _FORM.decode(message.data)
+                answer = _FORM.decode(proved.from_server.open(message.data))
             except UnreadableMessageError as error:
                 log_event("peer_message_refused", level=logging.WARNING, peer=self._name, reason=str(error))
                 return

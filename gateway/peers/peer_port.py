@@ -8,7 +8,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,8 +35,8 @@ _BACKLOG = 1024
 _PAUSE_S = 0.1
 _HEAD_END = b"\r\n\r\n"
 
-Identify = Callable[[Mapping[str, str]], object | None]
-"""Returns who proves by these headers to be a gateway of the fleet; None: nobody."""
+Identify = Callable[[web.Request], object | None]
+"""Returns which gateway of the fleet a request proves to come from; None: it proves nothing."""
 
 
 class PeerPort:
@@ -48,12 +48,17 @@ class PeerPort:
     def __init__(
         self,
         identify: Identify,
+        unproved: Callable[[web.Request], web.Response],
         tls: ssl.SSLContext | None,
         rejected: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rejected` is called with the cause for each connection that is closed or ends without proof."""
-        self._identify, self._tls, self._rejected, self._clock = identify, tls, rejected, clock
+        """`unproved` answers a request that proves nothing.
+
+        `rejected` is called with the cause for each connection that is closed or ends without proof.
+        """
+        self._identify, self._unproved_answer = identify, unproved
+        self._tls, self._rejected, self._clock = tls, rejected, clock
         self._limit = ConnectionLimit(min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
         self._unproven: Unproven[_Connection] = Unproven(MAX_UNPROVEN, HEAD_TIMEOUT_S)
         self._open: dict[RequestHandler, _Connection] = {}
@@ -94,13 +99,10 @@ class PeerPort:
 
     @web.middleware
     async def prove(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Pass on requests of the fleet's gateways, with who sends them; end the connection of anyone else."""
-        peer = self._identify(request.headers)
+        """Pass on requests of the fleet's gateways, with who sends them; answer all others 401."""
+        peer = self._identify(request)
         if peer is None:
-            text = "The fleet secret is another one, or clocks differ by over 30 s.\n"
-            response = web.Response(status=401, text=text)
-            response.force_close()
-            return response
+            return self._unproved_answer(request)
         connection = self._open.get(request.protocol)
         if connection is not None:
             self._unproven.leave(connection)

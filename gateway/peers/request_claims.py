@@ -9,6 +9,7 @@ from gateway.bus.bus import Bus, BusAwayError
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.openai_error import ApiError
 from gateway.peers.peer_calls import PeerCalls, PeerGoneError
+from kvstore.keys.keyring import Keyring
 
 RECALL = "recall"
 RECALL_S = 1.0
@@ -21,14 +22,24 @@ CLAIM_WAIT_S = 1.0
 class NamedRequests:
     """Finds the answer that another gateway has given, or is about to give, for the same name."""
 
-    def __init__(self, bus: Bus, peers: PeerCalls, fleet_secret: bytes) -> None:
+    def __init__(self, bus: Bus, peers: PeerCalls, keyring: Keyring) -> None:
         self._bus = bus
         self._peers = peers
-        self._key = blake2b(fleet_secret, person=b"named requests").digest()
+        self._keys = sorted(keyring.keys("named requests").every)
+        """In one order for all gateways, so that the first one that two of them share decides who was first."""
 
     async def elsewhere(self, caller: ApiKeyEntry, name: str) -> bytes | None:
         """Return another gateway's answer; None: the name is ours, or nobody can be asked."""
-        claimed = blake2b(f"{caller.key_id}\n{name}".encode(), key=self._key, digest_size=16).hexdigest()
+        named = f"{caller.key_id}\n{name}".encode()
+        for key in self._keys:
+            claimed = blake2b(named, key=key, digest_size=16).hexdigest()
+            answer = await self._answer_under(claimed, caller, name)
+            if answer is not None:
+                return answer
+        return None
+
+    async def _answer_under(self, claimed: str, caller: ApiKeyEntry, name: str) -> bytes | None:
+        """Return the answer of the gateway that holds the claim; None: it is ours, or nobody can be asked."""
         holder = await self._claim(claimed, "")
         for _ in range(MAX_PENDING):
             if holder in ("", self._peers.tag):

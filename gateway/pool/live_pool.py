@@ -45,6 +45,7 @@ from gateway.pool.ttft_split import TtftSplit
 from gateway.traffic.prefix_window import PrefixWindow
 from gateway.traffic.queue_window import QueueWindow
 from gateway.traffic.traffic_window import TrafficWindow
+from kvstore.keys.keyring import SecretKey
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import CostObserver
@@ -90,7 +91,7 @@ class LivePool:
         self,
         entry: PoolEntry,
         *,
-        fleet_secret: bytes,
+        secret: SecretKey,
         settings: GatewaySettings,
         session: aiohttp.ClientSession,
         context: zmq.asyncio.Context,
@@ -99,7 +100,7 @@ class LivePool:
         nodes: KvNodes,
         orders: KvOrders,
     ) -> None:
-        self.domains = IsolationDomains(fleet_secret, entry)
+        self.domains = IsolationDomains(secret, entry)
         self.seed = self.domains.seed
         self.one_tenant = True
         """Whether only one tenant has keys."""

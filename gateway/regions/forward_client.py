@@ -57,11 +57,10 @@ class ForwardClient:
 
         Raises ForwardFailedError where there is none, and in the block where it breaks off or the peer falls silent.
         """
-        sent = {**headers, **self._links.proof(head)}
         try:
             async with (
                 gateway.lease.work(),
-                self._links.post(gateway.name, PATH + path, body, sent) as response,
+                self._links.post(gateway.name, PATH + path, body, headers, head) as response,
             ):
                 if response.status in REJECTED:
                     raise ForwardFailedError(f"status {response.status}", settled=True)

@@ -14,8 +14,8 @@ from gateway.base.asgi_types import Message
 from gateway.contracts.wire import MIB, UnreadableMessageError
 from gateway.http.edge import EdgeSettings
 from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError
-from gateway.peers.peer_link import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, PeerIdentity
 from gateway.peers.peer_port import PEER
+from gateway.peers.peer_proof import PROOF_HEADER, SIGNED_HEADER, PeerIdentity
 from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
@@ -28,7 +28,7 @@ MAX_BODY_BYTES = 256 * MIB
 """First contacts keep their own limit, which is lower."""
 MAX_REMEMBERED = 65_536
 """Forwarded requests that are known, so that none is served twice."""
-_OURS = frozenset({IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
+_OURS = frozenset({PROOF_HEADER, SIGNED_HEADER, "host", "content-length", "transfer-encoding"})
 
 App = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from gateway.base import background
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerLinks, PeerSilentError
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
+from gateway.peers.peer_proof import PeerIdentity
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.prefix_snapshot import PrefixSnapshot
 from gateway.regions.region_epochs import RegionEpochs

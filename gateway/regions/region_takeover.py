@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from gateway.contracts.wire import UnreadableMessageError, WireForm
-from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerIdentity, PeerSilentError
+from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerSilentError
+from gateway.peers.peer_proof import PeerIdentity
 from gateway.regions.region_epochs import is_granted
 from gateway.regions.region_peers import RegionPeers
 

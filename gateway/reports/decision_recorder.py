@@ -40,9 +40,9 @@ class DecisionRecorder:
     Their costs hold as long as the snapshot, their names and trust until `begin` is called.
     """
 
-    def __init__(self, fleet_secret: bytes, snapshot_version: int = 0) -> None:
+    def __init__(self, digest_key: bytes, snapshot_version: int = 0) -> None:
         self.version = snapshot_version
-        self._secret = fleet_secret
+        self._digest_key = digest_key
         self._age_s: float | None = None
         self._costs: dict[tuple[str, str], tuple[PrefillCost, float]] = {}
         self._engines: defaultdict[str, dict[str, _Engine]] = defaultdict(dict)
@@ -68,7 +68,7 @@ class DecisionRecorder:
         engine = pool.engines.get(decision.engine_id)
         pattern = engine.hits.verdict.cause if engine is not None else ""
         return StoredDecision(
-            *row_values(record, self._secret),
+            *row_values(record, self._digest_key),
             decision,
             entry.region,
             entry.served_model,
@@ -149,13 +149,14 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     """Return predicted and reported hit side by side.
 
     None where the engine is gone or reported none, where it loaded and did not tell how much, where the prompt was
-    known in part only, and where the request's hits are not those of its cached blocks.
+    known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
+    those of its cached blocks.
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
     if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
         return None
-    if record.witness is None or (record.load_ordered and record.load is None):
+    if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
     # The index says what the engine held; what it loaded came from elsewhere.

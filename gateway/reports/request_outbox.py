@@ -22,12 +22,13 @@ from typing_extensions import override
 from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
-from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import DIGESTS, StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample
 from gateway.reports.overtaken import Overtaken
 from gateway.reports.traffic_rows import left, traffic_row
+from kvstore.keys.keyring import SecretKey
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
@@ -60,7 +61,7 @@ class RequestOutbox(RequestListener):
         bus: Bus,
         snapshot: Callable[[], Snapshot | None],
         metrics: GatewayMetrics,
-        fleet_secret: bytes,
+        secret: SecretKey,
         recent: RecentDecisions,
         *,
         kept_per_s: float,
@@ -70,12 +71,12 @@ class RequestOutbox(RequestListener):
         self._bus = bus
         self._snapshot = snapshot
         self._metrics = metrics
-        self._secret = fleet_secret
+        self._digest_key = secret.derive(DIGESTS)
         self._recent = recent
         self._kept_per_s = kept_per_s
         self._records_traffic = records_traffic
         self._overtaken = Overtaken()
-        self._recorder = DecisionRecorder(fleet_secret)
+        self._recorder = DecisionRecorder(self._digest_key)
         self._process = secrets.token_hex(8)
         self._numbers = count(1)
         self._open: list[DecisionRecord] = []
@@ -101,7 +102,7 @@ class RequestOutbox(RequestListener):
         # The record stays in memory for a while, and a long prompt has many keys.
         keys, record.keys = record.keys, None
         if keys is not None and self._records_traffic and (record.hop is None or not left(record)):
-            self._rows.append(traffic_row(record, keys, self._secret))
+            self._rows.append(traffic_row(record, keys, self._digest_key))
 
     async def flush(self, *, last: bool = False) -> None:
         """Send what has ended until now; with `last` everything, for nobody will tell the other ends."""
@@ -172,7 +173,7 @@ class RequestOutbox(RequestListener):
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
         if version != self._recorder.version:
-            self._recorder = DecisionRecorder(self._secret, version)
+            self._recorder = DecisionRecorder(self._digest_key, version)
         recorder, stored = self._recorder, list[StoredDecision]()
         recorder.begin(age_s)
         for record, share in chosen:

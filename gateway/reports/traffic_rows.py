@@ -19,18 +19,18 @@ Row = tuple[
 """The values of a TrafficRow, in the order of its fields."""
 
 
-def traffic_row(record: DecisionRecord, keys: tuple[int, ...], fleet_secret: bytes) -> bytes:
+def traffic_row(record: DecisionRecord, keys: tuple[int, ...], digest_key: bytes) -> bytes:
     """Return the packed row of a request with these block keys."""
     block_tokens, prompt_tokens = record.pool.entry.block_tokens, record.decision.prompt_tokens
     # In a pool with blocks of that size the names are the keys.
     if block_tokens == BLOCK_TOKENS and (len(keys) - 1) * BLOCK_TOKENS < prompt_tokens:
-        return pack_row(row_values(record, fleet_secret, keys))
+        return pack_row(row_values(record, digest_key, keys))
     blocks, head = trace_blocks(keys, prompt_tokens, block_tokens), trace_head(keys, block_tokens)
-    return pack_row(row_values(record, fleet_secret, blocks, head))
+    return pack_row(row_values(record, digest_key, blocks, head))
 
 
 def row_values(
-    record: DecisionRecord, fleet_secret: bytes, blocks: tuple[int, ...] = (), head: tuple[int, ...] = ()
+    record: DecisionRecord, digest_key: bytes, blocks: tuple[int, ...] = (), head: tuple[int, ...] = ()
 ) -> Row:
     """Return the row's values: this is done for every request, so it creates no object and calls next to nothing."""
     pool, decision, arrived_s = record.pool, record.decision, record.arrived_s
@@ -43,8 +43,8 @@ def row_values(
         decision.prompt_tokens,
         record.output_tokens,
         blocks,
-        session_id and session_digest(fleet_secret, session_id),
-        _tenant_digest(fleet_secret, record.tenant_id),
+        session_id and session_digest(digest_key, session_id),
+        _tenant_digest(digest_key, record.tenant_id),
         record.priority,
         record.outcome or UNANSWERED,
         record.late,
@@ -55,14 +55,14 @@ def row_values(
         decision.policy_version,
         head,
         record.agent,
-        workflow_id and session_digest(fleet_secret, _WORKFLOW + workflow_id),
+        workflow_id and session_digest(digest_key, _WORKFLOW + workflow_id),
         "" if record.hop is None else _origin(record),
     )
 
 
 @lru_cache(maxsize=16_384)
-def _tenant_digest(fleet_secret: bytes, tenant_id: str) -> str:
-    return session_digest(fleet_secret, _TENANT + tenant_id)
+def _tenant_digest(digest_key: bytes, tenant_id: str) -> str:
+    return session_digest(digest_key, _TENANT + tenant_id)
 
 
 def _origin(record: DecisionRecord) -> str:

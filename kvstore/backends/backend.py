@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.frames import CacheHint
 from kvstore.transfer.tls import TlsFiles
@@ -19,7 +20,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
     """host:port of the engine's own node manager, or of Mooncake's master; empty: blocks come from others only."""
     timeout_s: float = 10.0
     """Longest silence of a node."""
-    secret: bytes = b""
+    keyring: Keyring | None = None
+    """Of node managers; Mooncake has none."""
     tls: TlsFiles | None = None
     host: str = "127.0.0.1"
     """By what address other members of Mooncake Store reach this one."""

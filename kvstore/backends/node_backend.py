@@ -18,7 +18,7 @@ class NodeBackend:
     def __init__(self, settings: BackendSettings, clock: Callable[[], float]) -> None:
         self._node = settings.address
         limits = TransferSettings(timeout_s=settings.timeout_s)
-        self._client = TransferClient(settings.secret, clock, settings.tls, limits)
+        self._client = TransferClient(settings.keyring, clock, settings.tls, limits)
 
     def put(
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0

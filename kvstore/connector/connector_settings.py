@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from kvstore.backends.backend import BackendSettings
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.tls import TlsFiles, tls_files
 
 _Seconds = Annotated[float, Meta(gt=0, le=600)]
@@ -54,12 +55,12 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """Whether requests without an order ask the store for what it has."""
         return bool(self.node) and (self.ask_node or self.backend == "mooncake")
 
-    def store(self, secret: bytes, *, keeps: bool) -> BackendSettings:
+    def store(self, keyring: Keyring | None, *, keeps: bool) -> BackendSettings:
         """Return what the backend needs; only one that `keeps` blocks gives memory to Mooncake Store."""
         return BackendSettings(
             address=self.node,
             timeout_s=self.load_timeout_s,
-            secret=secret,
+            keyring=keyring,
             tls=self.tls,
             host=self.mooncake_host,
             segment_bytes=self.mooncake_segment_mib << 20 if keeps else 0,

@@ -39,7 +39,7 @@ from kvstore.connector.step_progress import progress_of
 from kvstore.connector.weight_revision import weight_revision
 from kvstore.connector.worker_side import WorkerSide
 from kvstore.keys.payload_key import PayloadFormat
-from kvstore.transfer.shared_secret import shared_secret
+from kvstore.transfer.shared_secret import kv_keyring
 
 logger = init_logger(f"vllm.{__name__}")
 
@@ -78,7 +78,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         _check(vllm_config, kv_cache_config)
         self._settings = settings_in(self._kv_transfer_config.kv_connector_extra_config)
-        self._secret = shared_secret(os.environ) if self._settings.backend == "node" else b""
+        self._keyring = kv_keyring(os.environ) if self._settings.backend == "node" else None
         self._block_tokens = int(vllm_config.cache_config.block_size)
         self._scheduler = SchedulerSide(self._settings, self._block_tokens)
         self._lookup: NodeLookup | None = None
@@ -230,7 +230,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
             request.prefill_stats.set(request.num_prompt_tokens, local, loaded)
 
     def _backend(self, *, keeps: bool) -> KvBackend:
-        settings = self._settings.store(self._secret, keeps=keeps)
+        settings = self._settings.store(self._keyring, keeps=keeps)
         return BACKENDS[self._settings.backend](settings, time.monotonic)
 
     @property

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvstore.keys.keyring import Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.node.registration import is_address
 from kvstore.tiers.eviction import EVICTIONS
@@ -24,7 +25,7 @@ from kvstore.tiers.slot_file import SlotFileInUseError
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
-from kvstore.transfer.shared_secret import NoSecretError, shared_secret, tls_in
+from kvstore.transfer.shared_secret import NoSecretError, kv_keyring, tls_in
 from kvstore.transfer.tls import IncompleteTlsError, TlsFiles, is_loopback, tls_files
 from kvstore.transfer.transfer_client import TransferClient
 
@@ -61,7 +62,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
         raise SettingError("--dram-mib has room for no slot.")
     return NodeSettings(
         node_id=options.name or f"{socket.gethostname()}-{options.port}",
-        secret=secret_of(os.environ),
+        keyring=keyring_of(os.environ),
         catalog=CatalogSettings(
             dram_slots=dram_bytes // slot_bytes,
             ssd_slots=ssd_bytes // slot_bytes,
@@ -87,10 +88,10 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
     )
 
 
-def secret_of(environment: Mapping[str, str]) -> bytes:
-    """Return the shared secret; raises SettingError where there is none or a short one."""
+def keyring_of(environment: Mapping[str, str]) -> Keyring:
+    """Return the shared secrets; raises SettingError where there is none or a weak one."""
     try:
-        return shared_secret(environment)
+        return kv_keyring(environment, time.time)
     except NoSecretError as error:
         raise SettingError(str(error)) from error
 
@@ -108,7 +109,7 @@ def _serve(settings: NodeSettings) -> int:
 
 
 def _purge(options: argparse.Namespace) -> int:
-    client = TransferClient(secret_of(os.environ), time.monotonic, _tls(options))
+    client = TransferClient(keyring_of(os.environ), time.monotonic, _tls(options))
     try:
         answer = client.call(f"{options.host}:{options.port}", Purge(options.purge))
     except PeerError as error:

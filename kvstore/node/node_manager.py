@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvstore.keys.keyring import Keyring
 from kvstore.node.block_store import BlockStore
 from kvstore.node.metrics_port import MetricsPort
 from kvstore.node.node_events import NodeEvents
@@ -30,7 +31,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What one node manager is started with; a port of 0 means none, and for `port` a free one."""
 
     node_id: str
-    secret: bytes
+    keyring: Keyring
     catalog: CatalogSettings
     directory: Path | None = None
     """Where the SSD tier lies; None: there is none."""
@@ -68,11 +69,11 @@ class NodeManager:
             self.events.add,
         )
         self.write_through = WriteThrough(self.store)
-        self.client = TransferClient(settings.secret, time.monotonic, settings.tls, name=settings.node_id)
+        self.client = TransferClient(settings.keyring, time.monotonic, settings.tls, name=settings.node_id)
         pace = PullPace(settings.pull_bytes_per_s, time.monotonic, self._stopping.wait)
         service = NodeService(self.store, self.client, lambda: self.events.published, pace)
         identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
-        self.server = TransferServer(service, settings.secret, identity, address, time.monotonic, settings.tls)
+        self.server = TransferServer(service, settings.keyring, identity, address, time.monotonic, settings.tls)
         self.port = self.server.port
         self.metrics = NodeMetrics(self.store, self.write_through, self.server, self.client)
         self._metrics_port = (
@@ -134,5 +135,5 @@ class NodeManager:
             ssd_bytes=catalog.ssd_slots * catalog.slot_bytes,
             slot_bytes=catalog.slot_bytes,
         )
-        report = partial(report_of, self.store, self.server, self.write_through)
+        report = partial(report_of, self.store, self.server, self.write_through, settings.keyring)
         return Registration(settings.register_url, settings.register_bearer, entry, report, self.store.unpin)

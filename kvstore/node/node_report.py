@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from kvstore.keys.held_secrets import HeldSecrets
+
 MAX_LINKS = 256
 MAX_PINS = 64
 PIN_NAME = "^([0-9a-f]{16}|[0-9a-f]{64})$"
@@ -85,3 +87,5 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     more_pins: _Count = 0
     pin_quota_bytes: _Count = 0
     """What each tenant may pin on the node."""
+    secrets: HeldSecrets | None = None
+    """That it shares with its clients; None: it does not say."""

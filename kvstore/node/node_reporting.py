@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvstore.keys.held_secrets import held_secrets
+from kvstore.keys.keyring import Keyring
 from kvstore.node.block_store import BlockStore
 from kvstore.node.disk_room import DiskRoom
 from kvstore.node.node_report import MAX_LINKS, MAX_PINS, LinkReport, NodeReport, PinReport, TierReport
@@ -21,7 +23,7 @@ def _disk(room: DiskRoom) -> dict[str, Any]:
     }
 
 
-def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough) -> NodeReport:
+def report_of(store: BlockStore, server: TransferServer, write_through: WriteThrough, keyring: Keyring) -> NodeReport:
     """Return what a node has counted; the links with the most bytes, if there are too many."""
     links = [
         LinkReport(
@@ -72,4 +74,5 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             ],
             more_pins=max(0, len(pins) - MAX_PINS),
             pin_quota_bytes=catalog.usage.pin_quota_bytes,
+            secrets=held_secrets(keyring),
         )

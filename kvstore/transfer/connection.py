@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import xxhash
 
+from kvstore.keys.keyring import Keys
 from kvstore.transfer.frames import (
     HEAD_BYTES,
     Challenge,
@@ -147,31 +148,35 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def accept_client(self, secret: bytes, node_id: str, incarnation: int) -> str:
-        """Greet a client as a node; returns the name that it gives itself."""
+    def accept_client(self, keys: Keys, node_id: str, incarnation: int, host: str = "") -> str:
+        """Greet a client at `host` as a node; returns the name that it gives itself."""
         nonce = os.urandom(NONCE_BYTES)
         self.send(Challenge(nonce))
         hello, _ = self.receive(greeting=True)
         if not isinstance(hello, Hello):
             raise PeerError("the client does not answer the challenge")
         with _handshake():
-            if not proves(hello.proof, client_proof(secret, nonce, hello.nonce)):
+            proved = keys.matching(
+                lambda key: proves(hello.proof, client_proof(key, nonce, hello.nonce)), hello.name or host
+            )
+            if proved is None:
                 raise PeerError("the client does not know the secret")
-            self.send(Welcome(server_proof(secret, nonce, hello.nonce), node_id, incarnation))
+            # By the client's key: it may not hold the one that this node uses.
+            self.send(Welcome(server_proof(proved, nonce, hello.nonce), node_id, incarnation))
         return hello.name
 
-    def greet_node(self, secret: bytes, name: str = "") -> Welcome:
+    def greet_node(self, keys: Keys, name: str = "") -> Welcome:
         """Greet a node as its client; returns who it is."""
         challenge, _ = self.receive(greeting=True)
         if not isinstance(challenge, Challenge):
             raise PeerError("the node does not begin with a challenge")
         nonce = os.urandom(NONCE_BYTES)
         with _handshake():
-            self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce), name))
+            self.send(Hello(nonce, client_proof(keys.used, challenge.nonce, nonce), name))
             welcome, _ = self.receive(greeting=True)
             if not isinstance(welcome, Welcome):
                 raise PeerError("the node does not welcome its client")
-            if not proves(welcome.proof, server_proof(secret, challenge.nonce, nonce)):
+            if not proves(welcome.proof, server_proof(keys.used, challenge.nonce, nonce)):
                 raise PeerError("the node does not know the secret")
         return welcome
 

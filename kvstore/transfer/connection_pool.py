@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
@@ -9,8 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.connection import Connection, PeerError, large_buffers
-from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.handshake import CONNECTIONS
+from kvstore.transfer.tls import FileTls, TlsFiles
 
 _IDLE_S = 15.0
 """Less than the servers' own limit, so that a pooled connection is rarely found closed."""
@@ -26,11 +29,18 @@ class ConnectionPool:
     """Mutable state: `_idle`, address → connections nobody uses, and `_closed`, guarded by `_lock`."""
 
     def __init__(
-        self, secret: bytes, clock: Callable[[], float], tls: TlsFiles | None, timeout_s: float, name: str = ""
+        self,
+        keyring: Keyring | None,
+        clock: Callable[[], float],
+        tls: TlsFiles | None,
+        timeout_s: float,
+        name: str = "",
     ) -> None:
         """`name` is what nodes call this client in their counts."""
-        self._secret, self._clock, self._timeout_s, self._name = secret, clock, timeout_s, name
-        self._tls = tls.client() if tls else None
+        self._keys = keyring.keys(CONNECTIONS) if keyring is not None else None
+        self._clock = clock
+        self._timeout_s, self._name = timeout_s, name
+        self._tls = FileTls(tls) if tls else None
         self._idle: dict[str, list[_Idle]] = {}
         self._closed = False
         self._lock = threading.Lock()
@@ -79,12 +89,17 @@ class ConnectionPool:
 
     def _open(self, address: str) -> Connection:
         host, port = split_address(address)
+        if self._keys is None:
+            raise PeerError(f"cannot reach {address} without the nodes' secret")
         sock: socket.socket | None = None
         try:
             sock = socket.create_connection((host, port), self._timeout_s)
             large_buffers(sock)
             if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_hostname=host)
+                with contextlib.suppress(OSError):
+                    # Files that are being replaced: the next connection tries again.
+                    self._tls.refresh()
+                sock = self._tls.client.wrap_socket(sock, server_hostname=host)
             sock.settimeout(None)
         except OSError as error:
             if sock is not None:
@@ -93,7 +108,7 @@ class ConnectionPool:
         connection = Connection(sock, self._timeout_s, self._clock)
         try:
             connection.deadline = self._clock() + self._timeout_s
-            connection.greet_node(self._secret, self._name)
+            connection.greet_node(self._keys, self._name)
             connection.deadline = math.inf
         except PeerError:
             connection.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+CONNECTIONS = "connections to KV nodes"
+"""Purpose of the keys by which both ends prove themselves (kvstore.keys.keyring)."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 MIN_SECRET_BYTES = 16

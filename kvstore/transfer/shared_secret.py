@@ -1,40 +1,42 @@
-"""What nodes and their clients share, as programs find it in their environment: a secret, and certificates for TLS."""
+"""What processes share, as they find it in their environment: secrets, and certificates for TLS."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvstore.transfer.handshake import MIN_SECRET_BYTES
+from kvstore.keys.keyring import KV, MIN_CHARACTERS, Keyring, is_weak
 from kvstore.transfer.tls import TlsFiles, tls_files
 
 VARIABLE = "SWITCHYARD_KV_SECRET"
+ALSO = "_ALSO"
+"""Ends the name of the variable with the secret that is accepted as well."""
 TLS_VARIABLES = ("SWITCHYARD_KV_TLS_CERTIFICATE", "SWITCHYARD_KV_TLS_KEY", "SWITCHYARD_KV_TLS_AUTHORITY")
 
 
 class NoSecretError(ValueError):
-    """There is no secret, or a short one; the message says what to do."""
+    """There is no secret, or a weak one; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
     """How a client reaches node managers."""
 
-    secret: bytes = field(default=b"", repr=False)
-    """Empty: none may be reached."""
+    keyring: Keyring | None = field(default=None, repr=False)
+    """None: none may be reached."""
     tls: TlsFiles | None = None
     """None: only those on loopback."""
 
 
-def node_access(environment: Mapping[str, str]) -> NodeAccess:
+def node_access(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> NodeAccess:
     """Return how a program that needs no node manager reaches them: not at all where it has no secret.
 
-    Raises NoSecretError for a short secret, IncompleteTlsError, and OSError for a file that cannot be read.
+    Raises NoSecretError for a weak secret, IncompleteTlsError, and OSError for a file that cannot be read.
     """
     if not environment.get(VARIABLE) and not environment.get(f"{VARIABLE}_FILE"):
         return NodeAccess()
-    return NodeAccess(shared_secret(environment), tls_in(environment))
+    return NodeAccess(kv_keyring(environment, wall), tls_in(environment))
 
 
 def readable(access: NodeAccess) -> NodeAccess:
@@ -44,16 +46,30 @@ def readable(access: NodeAccess) -> NodeAccess:
     return access
 
 
-def shared_secret(environment: Mapping[str, str]) -> bytes:
-    """Return the secret in SWITCHYARD_KV_SECRET or the file that SWITCHYARD_KV_SECRET_FILE names.
+def kv_keyring(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> Keyring:
+    """Return the secrets in SWITCHYARD_KV_SECRET and SWITCHYARD_KV_SECRET_ALSO, as `keyring_in` does."""
+    return keyring_in(environment, VARIABLE, KV, wall)
 
-    Raises NoSecretError, and OSError for a file that cannot be read.
+
+def keyring_in(environment: Mapping[str, str], variable: str, kind: str, wall: Callable[[], float]) -> Keyring:
+    """Return the secret in a variable, with the one in its `…_ALSO`; each may be in the file that `…_FILE` names.
+
+    Raises NoSecretError where the first is missing or one is weak, and OSError for a file that cannot be read.
     """
-    path = environment.get(f"{VARIABLE}_FILE", "")
-    secret = Path(path).read_bytes().strip() if path else environment.get(VARIABLE, "").encode()
-    if len(secret) < MIN_SECRET_BYTES:
-        raise NoSecretError(f"Set {VARIABLE} to a secret of {MIN_SECRET_BYTES} bytes at least, the same for all nodes.")
-    return secret
+    secret, also = (_text(environment, name) for name in (variable, variable + ALSO))
+    for name, value in ((variable, secret), (variable + ALSO, also)):
+        if is_weak(value) and (value or name == variable):
+            raise NoSecretError(
+                f"Set {name} to a secret of at least {MIN_CHARACTERS} random characters, the same for all processes "
+                "that share it: `openssl rand -base64 48`."
+            )
+    # Bytes that are no UTF-8 make a secret, too.
+    return Keyring.of(secret.encode(errors="surrogateescape"), also.encode(errors="surrogateescape"), kind, wall)
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    path = environment.get(f"{name}_FILE", "")
+    return Path(path).read_text(errors="surrogateescape").strip() if path else environment.get(name, "")
 
 
 def tls_in(environment: Mapping[str, str]) -> TlsFiles | None:

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +17,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class LiveTls(Protocol):
+    """The contexts that new connections take; replaced while older connections keep theirs."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+    def refresh(self) -> bool:
+        """Replace the contexts if they are due; returns whether they were. Raises OSError where the new ones fail."""
 
 
 class IncompleteTlsError(ValueError):
@@ -44,6 +55,28 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
         context.load_cert_chain(self.certificate, self.key)
         context.load_verify_locations(self.authority)
         return context
+
+
+class FileTls:
+    """The contexts of files, which are read again when they change. Mutable: the contexts, and the files' states."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files, self._seen = files, _states(files)
+        self.server, self.client = files.server(), files.client()
+
+    def refresh(self) -> bool:
+        """Read changed files; raises OSError once for files that cannot be used, and keeps the contexts."""
+        states = _states(self._files)
+        if states == self._seen:
+            return False
+        self._seen = states
+        self.server, self.client = self._files.server(), self._files.client()
+        return True
+
+
+def _states(files: TlsFiles) -> list[tuple[int, int, int]]:
+    stats = [path.stat() for path in (files.certificate, files.key, files.authority)]
+    return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in stats]
 
 
 def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:

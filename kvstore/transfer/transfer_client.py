@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
@@ -61,16 +62,16 @@ class TransferClient:
 
     def __init__(
         self,
-        secret: bytes,
+        keyring: Keyring | None,
         clock: Callable[[], float],
         tls: TlsFiles | None = None,
         settings: TransferSettings | None = None,
         name: str = "",
     ) -> None:
-        """`name` is what nodes call this client in their counts, 64 characters at most."""
+        """`keyring` None: no node is reached. `name` is what nodes call this client, 64 characters at most."""
         self._settings = settings or TransferSettings()
         self._clock = clock
-        self._pool = ConnectionPool(secret, clock, tls, self._settings.timeout_s, name[:MAX_NAME_CHARACTERS])
+        self._pool = ConnectionPool(keyring, clock, tls, self._settings.timeout_s, name[:MAX_NAME_CHARACTERS])
         self._flow = FlowControl(self._settings.window_bytes)
         self._quarantine = Quarantine()
         self._lock = threading.Lock()

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.client_links import ClientLinks
 from kvstore.transfer.connection import Connection, PeerError, large_buffers
 from kvstore.transfer.flow_control import FlowControl
 from kvstore.transfer.frames import Blocks, Get, Message, Put, Refused, Reply, Write
-from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.handshake import CONNECTIONS
+from kvstore.transfer.tls import FileTls, TlsFiles
 from kvstore.transfer.unproven import Unproven
 
 TIMEOUT_S = 30.0
@@ -73,14 +75,15 @@ class TransferServer:
     def __init__(
         self,
         service: NodeService,
-        secret: bytes,
+        keyring: Keyring,
         identity: tuple[str, int],
         address: tuple[str, int],
         clock: Callable[[], float],
         tls: TlsFiles | None = None,
     ) -> None:
-        self._service, self._secret, self._identity, self._clock = service, secret, identity, clock
-        self._tls = tls.server() if tls else None
+        self._service, self._keys, self._identity = service, keyring.keys(CONNECTIONS), identity
+        self._clock = clock
+        self._tls = FileTls(tls) if tls else None
         self._flow = FlowControl(_WINDOW_BYTES)
         self._connections: dict[Connection, bool] = {}
         self._unproven: Unproven[Connection] = Unproven(MAX_UNPROVEN, GREETING_S)
@@ -154,7 +157,7 @@ class TransferServer:
     def _serve(self, connection: Connection, host: str) -> None:
         try:
             with contextlib.suppress(OSError):
-                client = self._greet(connection) or host
+                client = self._greet(connection, host) or host
                 while not self._draining:
                     self._limit(connection)
                     message, payload_bytes = connection.receive()
@@ -168,13 +171,16 @@ class TransferServer:
                 self._threads -= 1
                 self._lock.notify_all()
 
-    def _greet(self, connection: Connection) -> str:
-        """Return the name that the client gives itself."""
+    def _greet(self, connection: Connection, host: str) -> str:
+        """Return the name that the client at `host` gives itself."""
         proved = False
         try:
             if self._tls is not None:
-                connection.accept_tls(self._tls)
-            name = connection.accept_client(self._secret, *self._identity)
+                with contextlib.suppress(OSError):
+                    # Files that are being replaced: the next connection tries again.
+                    self._tls.refresh()
+                connection.accept_tls(self._tls.server)
+            name = connection.accept_client(self._keys, *self._identity, host)
             proved = True
         finally:
             with self._lock:

@@ -14,6 +14,8 @@ CENTRAL = -1
 
 ALONE = "alone"
 """Decision.decided_by of a gateway that could not ask the pool's owner."""
+OTHER_KEYS = ", other block keys"
+"""End of Decision.decided_by where the owner uses another fleet secret: it could not compare the prompt's blocks."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +102,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
     decided_by: str = ""
     """Where several gateways share the pool: the owner's name and epoch, or ALONE; empty: this gateway, for all."""
+
+    @property
+    def knew_blocks(self) -> bool:
+        """Whether the prompt's blocks were compared with those of engines."""
+        return not self.decided_by.endswith(OTHER_KEYS)
 
     @classmethod
     def of(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.connection_pool import split_address
-from kvstore.transfer.shared_secret import NoSecretError, shared_secret
+from kvstore.transfer.shared_secret import NoSecretError, kv_keyring
 from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, read_profile
 from simulator.engine_server.event_publisher import PortTakenError
@@ -45,7 +45,6 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     own = {"block_tokens": options.block_size, "num_blocks": options.num_blocks, "eviction": options.eviction}
     told = {name: value for name, value in own.items() if value is not None}
     profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **told)
-    secret = shared_secret(os.environ) if options.kv_node else b""
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
     named_alike = {name: told for name, told in vars(options).items() if name in EngineSettings.__struct_fields__}
     others = {
@@ -54,7 +53,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         "max_model_len": min(options.max_model_len, fits),
         "max_queued": options.max_num_queued_reqs,
         "ranks": options.data_parallel_size,
-        "kv_secret": secret,
+        "kv_keyring": kv_keyring(os.environ) if options.kv_node else None,
         "seed": seed,
         "profile": profile,
     }

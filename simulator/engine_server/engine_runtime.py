@@ -320,7 +320,7 @@ def _node_store(settings: EngineSettings) -> NodeStore | None:
     profile = settings.profile
     store = NodeStoreSettings(
         node=settings.kv_node,
-        secret=settings.kv_secret,
+        keyring=settings.kv_keyring,
         name=f"{settings.host}:{settings.port}",
         bytes_per_token=settings.kv_bytes_per_token,
         # Model time runs `time_scale` times as fast as real time, and so does the model's link.

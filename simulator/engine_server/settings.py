@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from kvstore.keys.keyring import Keyring
 from simulator.engine_models.engine_profile import EngineProfile
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -49,8 +50,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anyone who reaches it may give it a fault by POST /fault; for tests."""
     kv_node: str = ""
     """host:port of the node manager that keeps what it computes; empty: none does."""
-    kv_secret: bytes = b""
-    """What nodes and their clients share."""
+    kv_keyring: Keyring | None = None
+    """Of nodes and their clients."""
     kv_bytes_per_token: int = 1024
     """Bytes of a payload per token: far less than a real model's; links towards other nodes are scaled alike."""
     seed: bytes = b""

@@ -11,13 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.api.route_request import read_at_once, read_flat
-from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
 from gateway.contracts import (
+    advisory,
     affinity_sample,
     engine_report,
     fleet_sample,
     kv_order,
     rebalance_order,
+    recent_question,
+    request_batch,
     shadow_report,
     stored_decision,
     traffic_row,
@@ -27,6 +29,9 @@ from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
 from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.http.json_body import BadBodyError, decode_object, reject_nul
+from gateway.owners import owner_messages, peer_directory, quota_shares
+from gateway.peers import peer_calls, peer_link
+from gateway.regions import forward_head, region_facts, region_takeover
 from gateway.reports import arm_results, cost_reports, key_usage
 from kvstore.events.kv_events import (
     BlockRemoved,
@@ -42,8 +47,9 @@ from tests.gateway.served_gateway import snapshot
 BUS = [
     wire
     for module in (
-        affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, key_usage, kv_order,
-        rebalance_order, shadow_report, stored_decision, traffic_row,
+        advisory, affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, forward_head, key_usage,
+        kv_order, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
+        region_facts, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
     )
     for wire in vars(module).values()
     if isinstance(wire, WireForm)
@@ -72,7 +78,7 @@ EVENTS = encode_batch(
         ],
     )
 )
-SEAL = FrameSeal(b"the fleet's secret")
+
 QUESTION = b'{"model":"m","messages":[{"role":"user","content":"\\ud83d\\ude00"}],"block_hashes":[1,-2],"wait":false}'
 
 
@@ -84,11 +90,6 @@ def test_the_bus_has_messages_to_try() -> None:
 @given(data=st.binary(max_size=200) | PLAIN.map(msgspec.msgpack.encode))
 def test_a_bus_message_is_read_or_rejected(wire: WireForm[object], data: bytes) -> None:
     rejected_only(wire.decode, data, UnreadableMessageError)
-
-
-@given(st.binary(max_size=100) | near([b"1" + SEAL.tail("value", "topic", Frame(1, "0" * 16, 7, b"x"))]))
-def test_a_bus_frame_is_read_or_rejected(data: bytes) -> None:
-    rejected_only(lambda sent: SEAL.read("value", "topic", sent), data, UnreadableFrameError)
 
 
 @given(near([encode_snapshot(snapshot(["http://127.0.0.1:1"], roles=["prefill"]))]))

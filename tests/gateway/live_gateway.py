@@ -16,9 +16,10 @@ from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_
 from gateway.engines.live_engine import LiveEngine
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.pool.live_pool import LivePool
+from kvstore.keys.keyring import Keyring
 from routing.values.inference_request import InferenceRequest
 
-SECRET = b"a fleet secret for tests only"
+KEYRING = Keyring.of(b"a fleet secret that is for tests only")
 SETTINGS = GatewaySettings(
     sample_interval_s=0.05,
     probe_interval_s=0.05,
@@ -99,7 +100,7 @@ async def live_gateway(
     bus = bus or InProcessBus()
     if first is not None:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(first))
-    gateway = Gateway(bus, fleet_secret=SECRET, state_dir=state_dir, settings=settings)
+    gateway = Gateway(bus, keyring=KEYRING, state_dir=state_dir, settings=settings)
     await gateway.start()
     try:
         yield LiveGateway(gateway, bus)

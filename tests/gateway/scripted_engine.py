@@ -53,7 +53,7 @@ class ScriptedEngine:
         self.received = asyncio.Event()
         self.separator = "\n\n"
         self.scripts: dict[str, bytes | list[bytes]] = {}
-        """What these paths answer: a whole JSON body, or the chunks of a stream."""
+        """What other paths answer: a whole JSON body, or the chunks of a stream."""
         self.goes_on = asyncio.Event()
         """Whether such a stream goes on after its first chunk."""
         self.goes_on.set()
@@ -102,7 +102,7 @@ class ScriptedEngine:
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})
 
-    async def _tokenize(self, request: web.Request) -> web.Response:
+    async def _tokenize(self, request: web.Request) -> web.StreamResponse:
         self.tokenize_calls += 1
         if self.tokenizer_status != 200:
             return web.Response(status=self.tokenizer_status)
@@ -135,8 +135,6 @@ class ScriptedEngine:
         return response
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        if request.path in self.scripts:
-            return await self._scripted(request)
         raw = await request.read()
         body = json.loads(raw)
         self.raw_bodies.append(raw)

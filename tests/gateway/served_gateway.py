@@ -22,12 +22,14 @@ from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snap
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.edge import Edge, EdgeSettings
 from gateway.http.http_protocol import GuardedHttpProtocol
+from kvstore.keys.keyring import Keyring
 from tests.gateway.ports import listen
 
 KEY = "sy_test_key_of_tenant_a"
 OTHER_KEY = "sy_test_key_of_tenant_b"
 MODEL = "tiny"
-SECRET = b"a fleet secret for tests only"
+SECRET = b"a fleet secret that is for tests only"
+KEYRING = Keyring.of(SECRET)
 
 
 class ServedGateway:
@@ -118,7 +120,7 @@ async def served(
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_urls, **pool)))
     gateway = Gateway(
         bus,
-        fleet_secret=SECRET,
+        keyring=KEYRING,
         state_dir=state_dir,
         settings=gateway_settings or GatewaySettings(probe_interval_s=0.1),
     )

@@ -14,12 +14,12 @@ from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
 from tests.gateway.raw_http import RawConnection
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEY, KEYRING, MODEL, ServedGateway, served
 from tests.patience import PATIENCE_S
 
 
 def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
-    gateway = Gateway(InProcessBus(), fleet_secret=SECRET, state_dir=tmp_path, settings=GatewaySettings())
+    gateway = Gateway(InProcessBus(), keyring=KEYRING, state_dir=tmp_path, settings=GatewaySettings())
     return GatewayApp(gateway, settings)
 
 

@@ -18,9 +18,10 @@ from bench.live.loopback_ports import free_ports
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
+from kvstore.keys.keyring import Keyring
 from tests.patience import PATIENCE_S
 
-SECRET = "a secret of gateways that follow"
+SECRET = "a secret of gateways that follow a bus"
 API_KEY = "sy_key_of_gateways_that_follow"
 _VERSION = re.compile(r"^switchyard_snapshot_version ([0-9.]+)$", re.MULTILINE)
 
@@ -30,7 +31,7 @@ class GatewayFleet:
 
     def __init__(self, redis_url: str, directory: Path) -> None:
         *engine_ports, self._first, self._second = free_ports(5)
-        self.bus = RedisBus(redis_url, SECRET.encode())
+        self.bus = RedisBus(redis_url, Keyring.of(SECRET.encode()))
         self._redis_url = redis_url
         self._directory = directory
         self._engine_url = f"http://127.0.0.1:{engine_ports[0]}"

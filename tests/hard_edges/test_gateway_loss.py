@@ -16,6 +16,7 @@ from bench.live.decision_history import DecisionHistory, figures
 from bench.live.live_fleet import MODEL
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import SNAPSHOT_TOPIC
+from kvstore.keys.keyring import Keyring
 from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gateway_fleet
 from tests.patience import until, wait_until
 from tests.private_redis import private_redis
@@ -72,7 +73,7 @@ async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: P
                 await until(more_than(history, 50))
                 with redis_client.Redis.from_url(redis.url) as client:
                     client.flushall()
-            newcomer = RedisBus(redis.url, SECRET.encode())
+            newcomer = RedisBus(redis.url, Keyring.of(SECRET.encode()))
             await until(lambda: newcomer.latest(SNAPSHOT_TOPIC) is not None)
             newcomer.close()
             fleet.publish(2)

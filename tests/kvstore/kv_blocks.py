@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.node.node_manager import NodeManager, NodeSettings
 from kvstore.tiers.block_facts import SSD, BlockFacts, checksum_of
 from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transfer.transfer_client import TransferClient
 
-SECRET = b"the secret of the tests"
+SECRET = b"a secret that KV nodes share in tests"
+KEYRING = Keyring.of(SECRET, kind=KV)
 SLOT = 4096
 
 
@@ -65,7 +67,7 @@ def node(
     sizes = catalog_settings(**(slots or {}))
     manager = NodeManager(
         NodeSettings(
-            **{"node_id": "n1", "secret": SECRET, "catalog": sizes, "directory": directory, "drain_s": 5.0, **changes}
+            **{"node_id": "n1", "keyring": KEYRING, "catalog": sizes, "directory": directory, "drain_s": 5.0, **changes}
         )
     )
     manager.start()
@@ -80,9 +82,9 @@ def node(
 
 @contextmanager
 def a_client(
-    secret: bytes = SECRET, *, clock: Callable[[], float] = time.monotonic, **changes: Any
+    keyring: Keyring | None = KEYRING, *, clock: Callable[[], float] = time.monotonic, **changes: Any
 ) -> Iterator[TransferClient]:
-    client = TransferClient(secret, clock, **changes)
+    client = TransferClient(keyring, clock, **changes)
     try:
         yield client
     finally:

@@ -17,6 +17,7 @@ from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.reports.decision_recorder import as_it_stands
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from tests.gateway.served_gateway import ServedGateway, served, snapshot
@@ -106,7 +107,7 @@ class Fleet:
 async def serving(nodes: Sequence[Node], state_dir: Path, policy: RoutingPolicy = LOADING) -> AsyncIterator[Fleet]:
     """Serve both engines, engine-0 with node a and engine-1 with node b, until the gateway knows all that they hold."""
     bus = InProcessBus()
-    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(SECRET.encode()))
+    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(Keyring.of(SECRET.encode(), kind=KV)))
     plain = snapshot([each.engine.url for each in nodes], policy=policy, block_tokens=BLOCK_TOKENS)
     engines = tuple(
         msgspec.structs.replace(

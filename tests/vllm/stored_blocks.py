@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.live.loopback_ports import free_ports
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done, Page, PageOf
@@ -24,7 +25,7 @@ from kvstore.transfer.transfer_client import TransferClient, Wanted
 from tests.patience import PATIENCE_S, wait_until
 from tests.program import ROOT
 
-SECRET = "the secret of real engines"
+SECRET = "a secret of real engines and their nodes"
 
 
 class StoreProcess:
@@ -46,7 +47,7 @@ class StoreProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self._sizes = ("--dram-mib", str(dram_mib), "--ssd-mib", str(ssd_mib), "--slot-kib", str(slot_kib), *options)
         self._environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET, **variables}
-        self._client = TransferClient(SECRET.encode(), time.monotonic)
+        self._client = TransferClient(Keyring.of(SECRET.encode(), kind=KV), time.monotonic)
 
     def start(self) -> None:
         """Start it and return once it serves."""

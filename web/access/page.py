@@ -20,6 +20,7 @@ TABS = (
     ("people", "People", "/access/people"),
     ("sessions", "Sessions", "/access/sessions"),
     ("tenants", "Tenants", "/access/tenants"),
+    ("secrets", "Secrets", "/access/secrets"),
     ("you", "You", "/access/you"),
 )
 SAID = {

@@ -13,6 +13,7 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.reports.cost_reports import TOPIC, decode_cost_report
+from kvstore.keys.keyring import Keyring
 
 
 class LearnedCosts:
@@ -22,7 +23,7 @@ class LearnedCosts:
         self.url = hub_url(socket)
         self._hub = LocalHub(socket)
         self._hub.start()
-        self._bus = RedisBus(self.url, secret.encode())
+        self._bus = RedisBus(self.url, Keyring.of(secret.encode()))
         self._lock = threading.Lock()
         self._snapshot = snapshot
         self._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))

@@ -10,7 +10,7 @@ import msgspec
 
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 
-SECRET = "the secret of a soak"  # noqa: S105 - of processes on this machine that end with the run
+SECRET = "a secret of the nodes of one soak"  # noqa: S105 - of processes on this machine that end with the run
 TENANTS = ("acme", "globex", "initech")
 SHARED = 600
 """Blocks that all clients put, get, pull and pin."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from bench.kv.soak_run.known_blocks import MARK, SECRET, TENANTS, known
 from bench.kv.soak_run.node_process import DRAM_SLOTS, NodeProcess
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Abort, Allocate, Done, Purge
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
@@ -18,7 +19,9 @@ _SLOTS = ('slots_used{medium="CPU"}', 'slots_used{medium="STORAGE"}')
 
 def leaks_of(node: NodeProcess) -> list[str]:
     """Return what a node keeps, in words, after it was purged; it has room for as many blocks as it has slots."""
-    client = TransferClient(SECRET.encode(), time.monotonic, settings=TransferSettings(timeout_s=50.0))
+    client = TransferClient(
+        Keyring.of(SECRET.encode(), kind=KV), time.monotonic, settings=TransferSettings(timeout_s=50.0)
+    )
     try:
         found = _open_things(node) + _purged(node, client) + _room(node, client)
     except (PeerError, OSError) as error:

@@ -16,9 +16,11 @@ import msgspec
 
 from bench.kv.soak_run.history import EVERY_NODE, HistoryWriter, Operation
 from bench.kv.soak_run.known_blocks import CHAIN, SHARED, TENANTS, known, shared
+from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Abort, Allocate, Commit, Done, Message, Page, PageOf, Pin, Pull, Purge, Write
+from kvstore.transfer.shared_secret import kv_keyring
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 
 _TIMEOUT_S = 3.0
@@ -35,14 +37,14 @@ KINDS = {
 class SoakClient:
     """Does one thing after the other by chance. Mutable: the generator, the history, and how many were done."""
 
-    def __init__(self, name: str, seed: int, history: Path, addresses: Sequence[str], secret: bytes) -> None:
+    def __init__(self, name: str, seed: int, history: Path, addresses: Sequence[str], keyring: Keyring) -> None:
         self.stopping = False
         self._name, self._addresses = name, addresses
         self._rng = random.Random(f"{seed} {name}")
         self._history = HistoryWriter(history, name)
         self._done = 0
         self._client = TransferClient(
-            secret, time.monotonic, settings=TransferSettings(timeout_s=_TIMEOUT_S), name=f"soak-{name}"
+            keyring, time.monotonic, settings=TransferSettings(timeout_s=_TIMEOUT_S), name=f"soak-{name}"
         )
 
     def run(self) -> None:
@@ -206,7 +208,7 @@ def _agrees(facts: BlockFacts, name: str) -> bool:
 def main() -> None:
     """Run one client."""
     name, seed, history, *addresses = sys.argv[1:]
-    client = SoakClient(name, int(seed), Path(history), addresses, os.environ["SWITCHYARD_KV_SECRET"].encode())
+    client = SoakClient(name, int(seed), Path(history), addresses, kv_keyring(os.environ))
 
     def stop(*_: object) -> None:
         client.stopping = True

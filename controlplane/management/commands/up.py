@@ -21,7 +21,7 @@ from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
 from controlplane.fleet.loopback_ports import NoFreePortError
-from controlplane.platform.bus import get_bus
+from controlplane.platform.bus import fleet_keyring, get_bus
 from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
 from controlplane.project.checks import OURS
 from controlplane.project.first_run.demo_chat import chat_address, chat_children, seed_demo_chat
@@ -48,6 +48,7 @@ from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
 from controlplane.project.state_lock import StateInUseError, alone, hold_state
 from controlplane.publication.continued_versions import continue_above
+from controlplane.secret_rotation.own_secrets import answer_questions
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import SnapshotStore
@@ -119,24 +120,28 @@ class Command(BaseCommand):
                 secrets = _seeded(demo=options["demo"])
                 continue_above(_last_known_good())
             children = _demo_children(options) if options["demo"] else []
-            kv_secret = secrets.kv_secret if options["demo"] and not options["regions"] else ""
+            kv_environment = secrets.kv_environment if options["demo"] and not options["regions"] else {}
         except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
         log_dir = settings.STATE_DIR / "log"
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
         supervisor = Supervisor(log_dir)
-        engines = SupervisedEngines(supervisor, lambda: supervised_children(demo=options["demo"], kv_secret=kv_secret))
+        engines = SupervisedEngines(
+            supervisor, lambda: supervised_children(demo=options["demo"], kv_environment=kv_environment)
+        )
         serving = Serving(
             listener=listener,
             supervisor=supervisor,
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
             with_jobs=not settings.REDIS_URL,
-            kv_secret=kv_secret,
+            kv_environment=kv_environment,
             on_ready=lambda: self._greet(options, secrets, log_dir, children),
             on_failure=lambda: self.stderr.write(f"The server could not start; see {log_dir}."),
         )
+        # Its children get their secrets from it.
+        answer_questions("supervisor", [fleet_keyring()])
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
         # The standard loop, for uvloop starts no process groups.
@@ -221,7 +226,7 @@ def _demo_children(options: dict[str, Any]) -> list[ChildSpec]:
     traffic = DemoTraffic(url, secrets.api_key, trace, options["speed"], prefilling)
     return [
         *node_children(nodes, secrets, settings.STATE_DIR, url),
-        *engine_children(engines, secrets.kv_secret),
+        *engine_children(engines, secrets.kv_environment),
         replay_child(traffic),
         *chat_children(chat, secrets, url),
     ]

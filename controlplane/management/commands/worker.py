@@ -41,8 +41,10 @@ class Command(BaseCommand):
                 "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
             )
         reject()
+        from controlplane.platform.bus import fleet_keyring
         from controlplane.project.celery import app
         from controlplane.project.processes.embedded_celery import BEAT, JOBS, EmbeddedCelery
+        from controlplane.secret_rotation.own_secrets import answer_questions
 
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL))
         end = ProcessEnd(0.0)
@@ -52,6 +54,7 @@ class Command(BaseCommand):
             app, parts, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", status=1)
         )
         jobs.start()
+        answer_questions("worker", [fleet_keyring()])
         self.stdout.write("The worker is running and logs to stderr.")
         self.stdout.flush()
         while not end.asked:

@@ -39,6 +39,7 @@ class Filter:
     """Of the field, without the `__in` that repeated values make."""
     sentence: str
     read: Callable[[str], Any] = str
+    """A list means any of its values."""
     choices: tuple[str, ...] = ()
     repeats: bool = True
     """Several values mean any of them."""
@@ -48,7 +49,8 @@ class Filter:
         """Return the rows with one of the values; raises BadFilterError."""
         if len(texts) > (MAX_VALUES if self.repeats else 1):
             raise BadFilterError(f"Give at most {MAX_VALUES if self.repeats else 1} of this.")
-        values = [self._value(text) for text in texts]
+        read = [self._value(text) for text in texts]
+        values = [value for each in read for value in (each if isinstance(each, list) else [each])]
         return rows.filter(**{f"{self.lookup}__in": values} if self.repeats else {self.lookup: values[0]})
 
     def _value(self, text: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from controlplane.fleet.loopback_ports import engine_ports
 from controlplane.fleet.models.engine import Engine
@@ -12,8 +13,8 @@ from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ENGINES
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
-from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
+NO_NODES: Mapping[str, str] = MappingProxyType({})
 GENERATED_QPS = 9.0
 """Mean arrival rate of the generated trace: about three quarters of what eight engines carry, so that bursts
 of one prefix make hotspots that the fleet recovers from."""
@@ -37,16 +38,17 @@ class DemoTraffic:
     """Engines that prefill, which the generated rate is made for."""
 
 
-def engine_children(engines: Sequence[Engine], kv_secret: str = "") -> list[ChildSpec]:
-    """Return the simulated engines, at the addresses that the topology names; without the secret they use no node."""
-    nodes = dict(KvNode.objects.values_list("name", "address")) if kv_secret else {}
-    return [_engine_child(engine, nodes.get(engine.kv_node, ""), kv_secret) for engine in engines]
+def engine_children(engines: Sequence[Engine], kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
+    """Return the simulated engines, at the addresses that the topology names; without variables they use no node."""
+    nodes = dict(KvNode.objects.values_list("name", "address")) if kv_environment else {}
+    return [_engine_child(engine, nodes.get(engine.kv_node, ""), kv_environment) for engine in engines]
 
 
-def supervised_children(*, demo: bool, kv_secret: str = "") -> list[ChildSpec]:
+def supervised_children(*, demo: bool, kv_environment: Mapping[str, str] = NO_NODES) -> list[ChildSpec]:
     """Return the children of all engines that the supervisor is to keep; without `demo` those of the demo rest."""
     engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
-    return engine_children([engine for engine in engines if demo or not engine.pool.slug.startswith(POOL)], kv_secret)
+    kept = [engine for engine in engines if demo or not engine.pool.slug.startswith(POOL)]
+    return engine_children(kept, kv_environment)
 
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
@@ -61,7 +63,7 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
 
 
-def _engine_child(engine: Engine, node: str, kv_secret: str) -> ChildSpec:
+def _engine_child(engine: Engine, node: str, kv_environment: Mapping[str, str]) -> ChildSpec:
     http, events, replay = engine_ports(engine)
     argv = [
         *python("simulator.engine_server"),
@@ -73,4 +75,4 @@ def _engine_child(engine: Engine, node: str, kv_secret: str) -> ChildSpec:
     if not node:
         return ChildSpec(engine.engine_id, tuple(argv))
     argv += ["--kv-node", node, "--kv-bytes-per-token", str(BYTES_PER_TOKEN)]
-    return ChildSpec(engine.engine_id, tuple(argv), env={SECRET_VARIABLE: kv_secret})
+    return ChildSpec(engine.engine_id, tuple(argv), env=kv_environment)

@@ -28,7 +28,6 @@ from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets
 from controlplane.project.processes import child_program
 from controlplane.project.processes.child_process import ChildSpec, python
-from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 NODES = ("kv-1", "kv-2")
 _SLOT_KIB, _DRAM_MIB, _SSD_MIB = 32, 64, 256
@@ -99,9 +98,7 @@ def _child(node: KvNode, secrets: FirstRunSecrets, state_dir: Path, url: str) ->
         *("--directory", str(state_dir / "kv" / node.name)),
         *("--register", f"{url}/api/v1/kv_nodes", "--drain-s", "1", "--pull-mib-s", f"{_PULL_MIB_S:.2f}"),
     ]
-    return ChildSpec(
-        node.name, tuple(argv), env={SECRET_VARIABLE: secrets.kv_secret, API_KEY_VARIABLE: secrets.kv_api_key}
-    )
+    return ChildSpec(node.name, tuple(argv), env={**secrets.kv_environment, API_KEY_VARIABLE: secrets.kv_api_key})
 
 
 def _addresses(ports: list[int]) -> dict[str, str]:

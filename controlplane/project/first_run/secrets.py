@@ -10,9 +10,12 @@ import os
 import secrets
 import stat
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from kvstore.transfer.shared_secret import ALSO
+from kvstore.transfer.shared_secret import VARIABLE as KV_VARIABLE
 from routing.values.prepared_struct import prepared
 
 FILE_NAME = "first_run.json"
@@ -31,8 +34,19 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The demo's; empty where it opens nothing."""
     kv_secret: str = ""
     """Shared by the demo's node managers and their clients; empty: there are none."""
+    secret_key_also: str = ""
+    """Accepted as well while `secret_key` is rotated; so are the next two."""
+    fleet_secret_also: str = ""
+    kv_secret_also: str = ""
+    rotation: Literal["", "installed", "used"] = ""
+    """The last step of the rotation under way (docs/production.md)."""
     kv_api_key: str = ""
     """With which the demo's node managers register."""
+
+    @property
+    def kv_environment(self) -> dict[str, str]:
+        """Variables by which the demo's node managers and their clients get their secrets."""
+        return {KV_VARIABLE: self.kv_secret, KV_VARIABLE + ALSO: self.kv_secret_also} if self.kv_secret else {}
 
 
 class UnsafeSecretsError(RuntimeError):
@@ -56,6 +70,32 @@ def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
     if read_secrets(path) != kept:
         _written(path, kept).replace(path)
     return kept
+
+
+def with_new_installed(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets with new ones that are accepted as well."""
+    return msgspec.structs.replace(
+        secrets,
+        secret_key_also=_new_secret_key(),
+        fleet_secret_also=new_secret(),
+        kv_secret_also=new_secret() if secrets.kv_secret else "",
+        rotation="installed",
+    )
+
+
+def with_new_used(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets with used ones and those that are accepted as well exchanged."""
+    exchanged: dict[str, str] = {}
+    for name in ("secret_key", "fleet_secret", "kv_secret"):
+        other = getattr(secrets, f"{name}_also")
+        if other:
+            exchanged |= {name: other, f"{name}_also": getattr(secrets, name)}
+    return msgspec.structs.replace(secrets, **exchanged, rotation="used")
+
+
+def without_others(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets with none that is accepted as well."""
+    return msgspec.structs.replace(secrets, secret_key_also="", fleet_secret_also="", kv_secret_also="", rotation="")
 
 
 def new_password() -> str:
@@ -92,10 +132,14 @@ def read_secrets(path: Path) -> FirstRunSecrets:
         raise UnsafeSecretsError(f"{path} is damaged ({error}). Delete it to get new secrets.") from error
 
 
+def _new_secret_key() -> str:
+    return secrets.token_urlsafe(48)
+
+
 def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     made = FirstRunSecrets(
-        secret_key=secrets.token_urlsafe(48),
+        secret_key=_new_secret_key(),
         fleet_secret=new_secret(),
         admin_password=new_password(),
         api_key=new_api_key(),

@@ -19,6 +19,7 @@ from typing_extensions import override
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.wake import TOPIC as WAKE
+from controlplane.platform.jobs.wake import job_queues
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 MAX_ASKED = 256
@@ -148,7 +149,7 @@ class EmbeddedCelery:
             hostname="embedded@localhost",
             pool_cls="threads",
             concurrency=_THREADS,
-            queues=QUEUES,
+            queues=[queue for name in QUEUES for queue in job_queues(name)],
             loglevel="WARNING",
             without_heartbeat=True,
             without_gossip=True,

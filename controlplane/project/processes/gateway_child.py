@@ -13,6 +13,7 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
 
     state_dir: str
     fleet_secret: str
+    fleet_secret_also: str
     bus_url: str
     pages_socket: str
     listener: int

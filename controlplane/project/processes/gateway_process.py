@@ -6,6 +6,7 @@ import logging.config
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from gateway.bus.redis_bus import RedisBus
 from gateway.http.edge import EdgeSettings
 from gateway.http.pages_relay import PagesRelay
 from gateway.process.short_slice import use_short_slices
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.shared_secret import node_access
 
 _FIRST_PROBE_S = 3.0
@@ -41,19 +43,20 @@ def main() -> int:
     # Taken out, so that no child of ours inherits the secrets.
     child = _DECODER.decode(os.environ.pop(VARIABLE))
     logging.config.dictConfig(logging_settings(child.log_level))
+    # Takes a while, which a standby has.
+    keyring = Keyring.of(child.fleet_secret.encode(), child.fleet_secret_also.encode(), wall=time.time)
     if not os.read(sys.stdin.fileno(), 1):
         # The supervisor is gone.
         return 0
-    secret = child.fleet_secret.encode()
     return run(
         GatewayProcess(
             state_dir=Path(child.state_dir),
-            fleet_secret=secret,
-            bus=RedisBus(child.bus_url, secret),
+            keyring=keyring,
+            bus=RedisBus(child.bus_url, keyring),
             scrape_token=child.scrape_token,
             settings=GatewaySettings(
                 engine_bearer=child.engine_bearer,
-                kv_access=node_access(os.environ),
+                kv_access=node_access(os.environ, time.time),
                 peers=peer_settings(os.environ),
                 call_graph=read_call_graph(os.environ.get(CALL_GRAPH, "")),
                 decisions_kept_per_s=float(child.decisions_per_s),

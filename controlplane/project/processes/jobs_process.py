@@ -27,12 +27,15 @@ def main() -> int:
     end.handle_signals()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     django.setup(set_prefix=False)
+    from controlplane.platform.bus import fleet_keyring
     from controlplane.project.celery import app
     from controlplane.project.processes.embedded_celery import EmbeddedCelery
     from controlplane.request_log.job import keep, request_intake
+    from controlplane.secret_rotation.own_secrets import answer_questions
 
     # From now on; the job that stores what is heard may start later.
     request_intake()
+    answer_questions("jobs", [fleet_keyring()])
     jobs = EmbeddedCelery(
         app, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", drains=False, status=1)
     )

@@ -11,9 +11,9 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,6 @@ from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background
 from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
-from kvstore.transfer.shared_secret import VARIABLE as SECRET_VARIABLE
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
 _BACKLOG = 2048
@@ -55,8 +54,8 @@ class Serving:
     """Called once gateway and web answer."""
     on_failure: Callable[[], None]
     """Called where one of them cannot start, before the others are ended."""
-    kv_secret: str = ""
-    """What the demo's node managers share with the gateway, which asks them what they hold; empty: there are none."""
+    kv_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables with the secrets that the demo's node managers share with the gateway; empty: there are none."""
 
 
 @contextmanager
@@ -113,7 +112,7 @@ def _children(serving: Serving) -> list[ChildSpec]:
     gateway = ChildSpec(
         GATEWAY,
         _argv("gateway_process"),
-        {VARIABLE: _gateway_settings(listener), **({SECRET_VARIABLE: serving.kv_secret} if serving.kv_secret else {})},
+        {VARIABLE: _gateway_settings(listener), **serving.kv_environment},
         pass_fds=(listener,),
         standby=True,
     )
@@ -129,6 +128,7 @@ def _gateway_settings(listener: int) -> str:
     child = GatewayChild(
         state_dir=str(settings.STATE_DIR),
         fleet_secret=settings.FLEET_SECRET.decode(),
+        fleet_secret_also=settings.FLEET_SECRET_ALSO.decode(),
         bus_url=bus_url(),
         pages_socket=str(_web_socket()),
         listener=listener,

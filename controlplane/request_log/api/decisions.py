@@ -16,7 +16,7 @@ from controlplane.platform.api.strict_fields import ModelShape
 from controlplane.platform.api.views import ApiView, Listed
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.decision_reading import find_decision
-from controlplane.request_log.decision_search import digest_of, unix_ms, visible_decisions
+from controlplane.request_log.decision_search import digests_of, unix_ms, visible_decisions
 from controlplane.request_log.decision_story.emphasis import text_of
 from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
@@ -115,7 +115,7 @@ class Decisions(Listed):
             "pool": exact("pool", "Slug of the pool."),
             "engine": exact("engine", "Id of the engine it went to."),
             "tenant": exact("tenant", "Slug of the tenant."),
-            "session": Filter("session", "Session id as callers send it, or its digest.", read=digest_of),
+            "session": Filter("session", "Session id as callers send it, or its digest.", read=digests_of),
             "reason": exact("reason", "Reason for the engine, or for none, for example least_cost."),
             "arm": one_of("arm", ARMS, "Arm that chose, while policies are compared."),
             "outcome": one_of("outcome", OUTCOMES, "Outcome of the request."),

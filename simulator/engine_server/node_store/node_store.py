@@ -11,6 +11,7 @@ from ipaddress import ip_address
 import msgspec
 
 from kvstore.connector.engine_params import KvOrder, KvOutcome
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.connection_pool import split_address
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
@@ -32,7 +33,7 @@ class NodeStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     """host:port of the engine's node manager."""
-    secret: bytes
+    keyring: Keyring | None
     name: str
     """What nodes call the engine in their counts."""
     bytes_per_token: int = 1024
@@ -47,7 +48,7 @@ class NodeStore:
         self._node = settings.node
         self._own_host, _ = split_address(settings.node)
         limits = TransferSettings(timeout_s=_SILENCE_S)
-        self._client = TransferClient(settings.secret, time.monotonic, None, limits, settings.name)
+        self._client = TransferClient(settings.keyring, time.monotonic, None, limits, settings.name)
         payloads = Payloads(model, block_tokens, settings.bytes_per_token)
         self._saver = BlockSaver(self._client, settings.node, payloads)
         self._loader = BlockLoader(self._client, settings.node, payloads, ScaledLink(settings.link_bytes_per_s))

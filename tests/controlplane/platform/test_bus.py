@@ -10,6 +10,7 @@ from django.test import override_settings
 from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
+from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
 from tests.patient_bus import patient_bus
 from tests.private_redis import private_redis
@@ -22,9 +23,12 @@ def test_the_process_has_one_bus(bus: Bus) -> None:
 
 
 def test_with_a_redis_url_the_bus_is_shared(tmp_path: Path) -> None:
-    with private_redis(tmp_path) as server, override_settings(REDIS_URL=server.url, FLEET_SECRET=b"t"):
+    with (
+        private_redis(tmp_path) as server,
+        override_settings(REDIS_URL=server.url, FLEET_SECRET=b"t", FLEET_SECRET_ALSO=b""),
+    ):
         get_bus.cache_clear()
-        ours, other = get_bus(), patient_bus(server.url, b"t")
+        ours, other = get_bus(), patient_bus(server.url, Keyring.of(b"t"))
         assert isinstance(ours, RedisBus)
         ours.publish("t", b"1")
         wait_until(lambda: other.latest("t") == b"1")

@@ -20,7 +20,7 @@ from gateway.pool.live_pool import LivePool
 from routing.values.decision import Decision, Dispatched
 from routing.values.observation import Completed
 from tests.gateway.fake_engine import fake_engine
-from tests.gateway.live_gateway import SECRET, SETTINGS, request
+from tests.gateway.live_gateway import KEYRING, SETTINGS, request
 from tests.patience import until
 
 PUBLISHES = 200
@@ -60,7 +60,7 @@ async def test_200_publishes_in_a_row_leave_every_decision_on_exactly_one_versio
                 pool=pool, engine_id=name, name=name, url=engine.url, connect_url=engine.url, desired_state="ready"
             )
         await sync_to_async(publish)()
-        gateway = Gateway(bus, fleet_secret=SECRET, state_dir=tmp_path, settings=SETTINGS)
+        gateway = Gateway(bus, keyring=KEYRING, state_dir=tmp_path, settings=SETTINGS)
         await gateway.start()
         try:
             live = gateway.pools[pool.slug]

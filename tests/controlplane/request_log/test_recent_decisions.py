@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.request_log.recent_decisions import MAX_WAITING, RecentDecisions
+from controlplane.request_log.recent_decisions import RecentDecisions
 from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.questions import MAX_WAITING
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.recent_question import ASKED
+from kvstore.keys.keyring import Keyring
 from tests.controlplane.request_log.store.records import START, stored
 from tests.patient_bus import patient_bus
 from tests.private_hub import private_hub
@@ -36,7 +38,7 @@ def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus
         url = server.url
 
         def make() -> Bus:
-            made.append(patient_bus(url, b"t"))
+            made.append(patient_bus(url, Keyring.of(b"t")))
             return made[-1]
 
         yield make
@@ -86,7 +88,7 @@ def test_a_gateway_that_is_silent_keeps_no_other_answer_back(make_bus: MakeBus) 
 
 
 def test_a_bus_that_is_away_is_an_empty_answer_at_once() -> None:
-    bus = RedisBus("redis://127.0.0.1:1/0", b"t")
+    bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(b"t"))
     web = RecentDecisions(bus, LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
     bus.close()
@@ -102,6 +104,6 @@ def test_questions_beyond_the_limit_are_not_asked() -> None:
         web.get("deeper")
 
     bus.subscribe(ASKED, ask_again)
-    web._wait_s = 0.0
+    web._questions.wait_s = 0.0
     assert web.get("earlier") is None
     assert asked == MAX_WAITING

@@ -19,6 +19,7 @@ from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.wake_up_age import NAME as WAKE_UP_AGE
 from gateway.contracts.fleet_sample import STATES
+from kvstore.keys.keyring import Keyring
 from tests.deploy.packages.package_tools import DEPLOY, tool
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "switchyard.json").read_text())
@@ -41,7 +42,7 @@ def exported() -> dict[str, set[str]]:
         for suffix in _SUFFIXES.get(type(family), []):
             found[family._name + suffix] = {*family._labels, *(["le"] if suffix == "_bucket" else [])}
     registry = CollectorRegistry()
-    bus = RedisBus("redis://127.0.0.1:1/0", b"a secret for tests only")
+    bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(b"a secret for tests only"))
     BusMetrics(registry, bus)
     for source in (registry, metrics.registry):
         found |= {sample.name: set() for metric in source.collect() for sample in metric.samples if not sample.labels}

@@ -10,6 +10,7 @@ import zmq.asyncio
 from gateway.access.isolation_domains import SHARED, IsolationDomains, cache_salt
 from gateway.events.event_salts import ENOUGH
 from kvstore.keys.block_keys import token_block_keys
+from kvstore.keys.keyring import Keyring
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.fake_engine import FakePublisher, fake_engine
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
@@ -18,7 +19,7 @@ from tests.patience import until
 
 
 def domains(**pool: Any) -> IsolationDomains:
-    return IsolationDomains(b"secret", pool_entry(**pool))
+    return IsolationDomains(Keyring.of(b"secret").used, pool_entry(**pool))
 
 
 def test_a_salt_is_the_tenants_and_the_secrets_alone() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from gateway.advisories.advisory_token import AdvisoryTokens, TokenClaims
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+from kvstore.keys.keyring import Keyring
 
 CLAIMS = TokenClaims("reference", "s-1", "llama", 1000.0)
-TOKENS = AdvisoryTokens(b"the fleet's secret")
+TOKENS = AdvisoryTokens(Keyring.of(b"the fleet's secret"))
 
 
 def test_a_token_says_what_it_was_made_for_until_its_time_is_over() -> None:
@@ -21,7 +22,7 @@ def test_a_token_says_what_it_was_made_for_until_its_time_is_over() -> None:
 
 
 def test_another_fleets_token_opens_nothing() -> None:
-    assert TOKENS.claims(AdvisoryTokens(b"another secret").token(CLAIMS), 0.0) is None
+    assert TOKENS.claims(AdvisoryTokens(Keyring.of(b"another secret")).token(CLAIMS), 0.0) is None
 
 
 def test_no_changed_token_is_believed() -> None:

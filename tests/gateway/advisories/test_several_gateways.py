@@ -25,7 +25,7 @@ from tests.gateway.kv_nodes.loading_engine import LoadingEngine
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, Fleet, a_node
 from tests.gateway.owners.shared_fleet import Clock, kill, owners, settled, split
 from tests.gateway.served_gateway import served, snapshot
-from tests.kvstore.kv_blocks import SECRET
+from tests.kvstore.kv_blocks import KEYRING
 from tests.patience import until
 
 OWNER, OTHER = 0, 1
@@ -50,7 +50,7 @@ async def two(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         gateways = []
         for name in ("one", "other"):
             settings = GatewaySettings(
-                probe_interval_s=0.1, kv_access=NodeAccess(SECRET), peers=PeerSettings(name=name)
+                probe_interval_s=0.1, kv_access=NodeAccess(KEYRING), peers=PeerSettings(name=name)
             )
             made = served([], state_dir / name, bus=FollowerBus(bus, name), gateway_settings=settings)
             gateways.append(await stack.enter_async_context(made))

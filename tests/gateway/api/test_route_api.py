@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gateway.access.isolation_domains import cache_salt
+from gateway.access.isolation_domains import SALTS, cache_salt
 from gateway.api.route_request import MAX_BATCH, RouteRequest, prompt_of, read, read_flat
 from gateway.http.json_body import BadBodyError
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEY, KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import PATIENCE_S, until
 
 ROUTE = "/api/v1/route"
@@ -140,7 +140,7 @@ async def test_an_isolating_pool_gives_each_tenant_a_salt_of_its_own(tmp_path: P
         _, mine, _ = await gateway.post(ROUTE, question)
         _, again, _ = await gateway.post(ROUTE, question)
         _, other, _ = await gateway.post(ROUTE, question, key=OTHER_KEY)
-    assert mine["body"] == again["body"] == {"cache_salt": cache_salt(SECRET, "tenant-a")}
+    assert mine["body"] == again["body"] == {"cache_salt": cache_salt(KEYRING.used.derive(SALTS), "tenant-a")}
     assert other["body"] != mine["body"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.bus.bus import Bus, BusAwayError, InProcessBus
+from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
 from tests.patient_bus import patient_bus
 from tests.private_hub import private_hub
@@ -34,7 +35,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
         return
     served = {"over Redis": "redis_url", "over the local hub": "hub_url"}.get(request.param)
     url = request.getfixturevalue(served) if served else "redis://127.0.0.1:1/0"
-    bus = patient_bus(url, f"test:{request.node.name}".encode())
+    bus = patient_bus(url, Keyring.of(f"test:{request.node.name}".encode()))
     yield bus
     bus.close()
 

@@ -16,9 +16,10 @@ from gateway.bus import hub_store
 from gateway.bus.hub_store import HubStore
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.resp import NoCommandError, encode, read_command
+from kvstore.keys.keyring import Keyring
 from tests.private_hub import PrivateHub, private_hub
 
-SECRET = b"a secret of the fleet, long enough"
+KEYRING = Keyring.of(b"a secret of the fleet")
 FLOOD = 5000
 
 
@@ -93,7 +94,11 @@ def test_what_a_process_says_does_not_wait_for_all_that_it_hears() -> None:
     heard: list[int] = []
     at: list[int] = []
     told = threading.Event()
-    with private_hub() as hub, closing(RedisBus(hub.url, SECRET)) as busy, closing(RedisBus(hub.url, SECRET)) as other:
+    with (
+        private_hub() as hub,
+        closing(RedisBus(hub.url, KEYRING)) as busy,
+        closing(RedisBus(hub.url, KEYRING)) as other,
+    ):
 
         def hear(_topic: str, _value: bytes) -> None:
             heard.append(0)

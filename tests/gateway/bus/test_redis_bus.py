@@ -18,11 +18,13 @@ from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
 from gateway.bus.redis_scripts import BusNames, installation_prefix
 from gateway.bus.redis_session import RedisSession
+from kvstore.keys.keyring import Keyring
 from tests.patience import wait_until
 from tests.private_hub import PrivateHub, private_hub
 from tests.private_redis import PrivateRedis, private_redis
 
 SECRET = b"of these tests: "
+KEYRING = Keyring.of(SECRET)
 QUICK = RedisBusSettings(link=LinkSettings(compare_s=0.3, answer_s=0.5))
 Made = Callable[..., RedisBus]
 of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
@@ -42,10 +44,10 @@ def server(
 def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> Iterator[Made]:
     """Return what makes one more process's end of the same bus."""
     buses: list[RedisBus] = []
-    secret = secret_of(request.node.name)
+    keyring = keyring_of(request.node.name)
 
     def make(settings: RedisBusSettings = QUICK, **more: Any) -> RedisBus:
-        buses.append(RedisBus(server.url, more.pop("secret", secret), settings, **more))
+        buses.append(RedisBus(server.url, more.pop("keyring", keyring), settings, **more))
         return buses[-1]
 
     yield make
@@ -53,13 +55,13 @@ def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> I
         bus.close()
 
 
-def secret_of(test: str) -> bytes:
-    """Return the fleet secret of one test's installation."""
-    return SECRET + test.encode()
+def keyring_of(test: str) -> Keyring:
+    """Return the secret of one test's installation."""
+    return Keyring.of(SECRET + test.encode())
 
 
 def names_of(test: str) -> BusNames:
-    return BusNames(installation_prefix(secret_of(test)))
+    return BusNames(installation_prefix(keyring_of(test).used))
 
 
 def heard_by(bus: RedisBus, topic: str) -> list[tuple[str, bytes]]:
@@ -119,14 +121,14 @@ def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made
 
 
 def test_installations_on_one_server_do_not_hear_each_other(made: Made) -> None:
-    one, other = made(secret=b"one"), made(secret=b"other")
+    one, other = made(keyring=Keyring.of(b"one")), made(keyring=Keyring.of(b"other"))
     heard = heard_by(other, "t")
     one.publish("t", b"1")
     wait_until(lambda: one._link.idle)
-    assert made(secret=b"one").latest("t") == b"1"
+    assert made(keyring=Keyring.of(b"one")).latest("t") == b"1"
     assert other.latest("t") is None
     assert heard == []
-    assert "one" not in installation_prefix(b"one")
+    assert "one" not in installation_prefix(Keyring.of(b"one").used)
 
 
 def test_special_characters_of_patterns_mean_themselves(made: Made) -> None:
@@ -195,10 +197,10 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
     one.publish("t", b"1")
     wait_until(lambda: heard == [("t", b"1")])
     with redis.Redis.from_url(server.url) as client:
-        secret = secret_of(request.node.name)
-        names = BusNames(installation_prefix(secret))
+        keyring = keyring_of(request.node.name)
+        names = BusNames(installation_prefix(keyring.used))
         version = int(client.hget(names.versions, "t") or 0) + 1  # type: ignore[arg-type]
-        tail = FrameSeal(secret).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
+        tail = FrameSeal(keyring).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
         client.hset(names.values, "t", b"%d%s" % (version, tail))
         client.hset(names.versions, "t", version)
     wait_until(lambda: heard[-1] == ("t", b"2"))
@@ -262,7 +264,7 @@ def test_who_was_away_hears_the_entries_that_the_server_kept(made: Made, server:
 
 def test_what_finds_no_place_is_counted(made: Made) -> None:
     limits = RedisBusSettings(max_topics=2, max_entries=3, max_waiting_bytes=100, wait_s=0.1)
-    away = RedisBus("redis://127.0.0.1:1/0", SECRET, limits)
+    away = RedisBus("redis://127.0.0.1:1/0", KEYRING, limits)
     for number in range(5):
         away.append("s", b"%d" % number)
     assert away.state.dropped == 2
@@ -330,13 +332,13 @@ def test_a_url_of_something_else_is_rejected_at_once(url: str) -> None:
     # The thread of an earlier test may still be on its way out.
     before = set(threading.enumerate())
     with pytest.raises(ValueError):
-        RedisBus(url, SECRET)
+        RedisBus(url, KEYRING)
     assert not [each for each in threading.enumerate() if each.name == "redis bus" and each not in before]
 
 
 def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level("DEBUG")
-    bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", SECRET, QUICK)
+    bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", KEYRING, QUICK)
     wait_until(lambda: "bus_lost" in caplog.text)
     bus.close()
     assert "hunter2" not in caplog.text
@@ -357,7 +359,7 @@ def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_lo
         version, _, tail = stored.partition(b":")
         newer = b"%d:" % (int(version) + 1)
         changed = newer + tail.replace(b"true", b"forged")
-        strangers = FrameSeal(b"another secret").tail("v", "snapshot", Frame(0, "b" * 16, 1, b"forged"))
+        strangers = FrameSeal(Keyring.of(b"another secret")).tail("v", "snapshot", Frame(0, "b" * 16, 1, b"forged"))
         client.publish(names.channel("v", "snapshot"), changed)
         client.publish(names.channel("v", "snapshot"), newer[:-1] + strangers)
         client.publish(names.channel("v", "keys"), newer + tail)

@@ -17,7 +17,7 @@ from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done
 from kvstore.transfer.transfer_client import TransferClient, Wanted
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.kvstore.kv_blocks import SECRET
+from tests.kvstore.kv_blocks import KEYRING
 
 BLOCK_BYTES = 1024
 PARAMS = "kv_transfer_params"
@@ -49,7 +49,7 @@ class LoadingEngine(ScriptedEngine):
         self.free = asyncio.Event()
         """Whether it begins with what it is sent."""
         self.free.set()
-        self._client = TransferClient(SECRET, time.monotonic)
+        self._client = TransferClient(KEYRING, time.monotonic)
 
     def close(self) -> None:
         """Close its connections to nodes."""

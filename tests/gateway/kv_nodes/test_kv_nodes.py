@@ -17,13 +17,12 @@ from gateway.kv_nodes import kv_nodes
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
 from gateway.kv_orders.block_mover import BlockMover
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.flow_control import Priority
 from kvstore.transfer.shared_secret import NodeAccess
-from tests.kvstore.kv_blocks import a_client, address, block, node
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, node
 from tests.kvstore.transfer.test_transfer import certificates
 from tests.patience import until
-
-SECRET = b"the secret of the tests"
 
 
 class Scripted(NodeFollower):
@@ -57,10 +56,10 @@ class Scripted(NodeFollower):
 class Nodes(KvNodes):
     """Nodes whose followers are scripted."""
 
-    def __init__(self, secret: bytes = SECRET) -> None:
+    def __init__(self, keyring: Keyring | None = KEYRING) -> None:
         self.made: list[Scripted] = []
         self.metrics = GatewayMetrics()
-        super().__init__(NodeAccess(secret), self.metrics, follow=self._scripted)
+        super().__init__(NodeAccess(keyring), self.metrics, follow=self._scripted)
 
     def _scripted(self, entry: KvNodeEntry, sink: NodeSink) -> NodeFollower:
         self.made.append(Scripted(entry, sink))
@@ -131,7 +130,7 @@ async def test_a_node_that_left_drains_or_moved_is_forgotten(after: list[KvNodeE
 async def test_without_the_secret_no_node_is_followed_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    nodes = Nodes(b"")
+    nodes = Nodes(None)
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             nodes.apply([entry("a")])
@@ -190,7 +189,7 @@ async def test_a_node_behind_tls_is_followed_with_certificates_only(tmp_path: Pa
             events_endpoint=f"tcp://127.0.0.1:{events_port}",
             replay_endpoint=f"tcp://127.0.0.1:{replay_port}",
         )
-        followed, bare = (KvNodes(NodeAccess(SECRET, tls), GatewayMetrics()) for tls in (files, None))
+        followed, bare = (KvNodes(NodeAccess(KEYRING, tls), GatewayMetrics()) for tls in (files, None))
         for nodes in (followed, bare):
             nodes.apply([held])
         try:
@@ -207,7 +206,7 @@ def test_blocks_move_between_nodes_behind_tls(tmp_path: Path) -> None:
         facts, data = block("a")
         client.put(address(source), [(msgspec.structs.replace(facts, routing_key=7), data)])
         for tls, outcome in ((files, "moved"), (None, "failed")):
-            mover = BlockMover(NodeAccess(SECRET, tls))
+            mover = BlockMover(NodeAccess(KEYRING, tls))
             try:
                 assert mover.move(address(source), address(target), [7], Priority.PREFETCH).outcome == outcome
             finally:

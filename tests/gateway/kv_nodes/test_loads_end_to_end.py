@@ -24,7 +24,7 @@ from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, S
 from routing.values import reasons
 from tests.gateway.kv_nodes.loading_engine import BLOCK_BYTES, LoadingEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
-from tests.kvstore.kv_blocks import SECRET, address, node
+from tests.kvstore.kv_blocks import KEYRING, address, node
 from tests.patience import until
 
 CHAT = "/v1/chat/completions"
@@ -105,7 +105,7 @@ async def serving(
     first, second = engines.values()
     bus = InProcessBus()
     graph = pool.pop("call_graph", None)
-    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(SECRET), call_graph=graph)
+    settings = GatewaySettings(probe_interval_s=0.1, kv_access=NodeAccess(KEYRING), call_graph=graph)
     policy = RoutingPolicy(placement=Stage(name=placement), prefill_cost=DEAR)
     async with first, second, served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
         plain = snapshot([first.url, second.url], roles=roles, **{"policy": policy, **pool})

@@ -18,15 +18,17 @@ from gateway.contracts.snapshot import KvNodeEntry
 from gateway.kv_nodes.node_follower import FollowSettings, NodeFollower, NodeSink
 from kvstore.events.kv_events import AllBlocksCleared, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.events.node_blocks import extra_key
+from kvstore.keys.keyring import Keyring
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
 from kvstore.transfer.frames import Page, PageOf, Purge
+from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import TransferClient
 from tests.gateway.kv_nodes.loading_engine import block_of
 from tests.gateway.ports import listen
-from tests.kvstore.kv_blocks import SECRET, a_client, address, key, node
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, key, node
 from tests.patience import wait_until
 
 QUICK = FollowSettings(timeout_s=0.5, beat_s=0.05, retry_min_s=0.02, retry_max_s=0.1)
@@ -59,10 +61,10 @@ class Told(NodeSink):
 
 @contextmanager
 def following(
-    entry: KvNodeEntry, secret: bytes = SECRET, settings: FollowSettings = QUICK
+    entry: KvNodeEntry, keyring: Keyring = KEYRING, settings: FollowSettings = QUICK
 ) -> Iterator[tuple[Told, NodeFollower]]:
     told, context = Told(), zmq.Context()
-    pool = ConnectionPool(secret, time.monotonic, None, settings.timeout_s)
+    pool = ConnectionPool(keyring, time.monotonic, None, settings.timeout_s)
     follower = NodeFollower(entry, pool, context, told, settings)
     follower.start()
     try:
@@ -128,7 +130,7 @@ def test_a_node_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
 def test_without_the_secret_nothing_is_read(tmp_path: Path) -> None:
     with a_node(tmp_path, free_ports(2)) as (manager, entry), a_client() as client:
         put(client, manager, 1)
-        with following(entry, b"another secret of 16") as (told, _):
+        with following(entry, Keyring.of(b"another secret")) as (told, _):
             wait_until(lambda: manager.server.rejected["unproved"] >= 2)
             assert (told.keys, told.followed) == (set(), False)
 
@@ -209,7 +211,7 @@ class ScriptedNode:
 
     def _serve(self, connection: Connection) -> None:
         try:
-            connection.accept_client(SECRET, "n1", 1)
+            connection.accept_client(KEYRING.keys(CONNECTIONS), "n1", 1)
             while True:
                 message, _ = connection.receive()
                 assert isinstance(message, Page)

@@ -27,6 +27,7 @@ from gateway.contracts.fleet_sample import TOPIC, FleetSample, PoolRole, decode_
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.owners.ownership import ASKS, OWNER
+from kvstore.keys.keyring import Keyring
 from routing.values.decision import ALONE
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.patience import PATIENCE_S, until
@@ -64,15 +65,32 @@ class Gateways:
         self.samples: dict[str, FleetSample] = {}
         """The last word of each gateway."""
         self.heard_s: dict[str, float] = {}
-        self.bus = RedisBus(hub_url, SECRET.encode())
+        self.bus = RedisBus(hub_url, Keyring.of(SECRET.encode()))
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._directory, self._hub_url, self._session = directory, hub_url, session
         self._urls: dict[str, str] = {}
 
-    def start(self, name: str) -> None:
-        """Start a gateway."""
+    def follow(self, keyring: Keyring | None = None) -> None:
+        """Take the samples of all gateways; with a keyring as another process, which has that."""
+        if keyring is not None:
+            self._unsubscribe()
+            self.bus.close()
+            self.bus = RedisBus(self._hub_url, keyring)
+        loop = asyncio.get_running_loop()
+        self._unsubscribe = hear_gateways(
+            self.bus, TOPIC, lambda *told: loop.call_soon_threadsafe(self.hear, *told) and None
+        )
+
+    def close(self) -> None:
+        """Leave the bus."""
+        self._unsubscribe()
+        self.bus.close()
+
+    def start(self, name: str, **variables: str) -> None:
+        """Start a gateway with these variables in its environment."""
         port = free_port()
         self._urls[name] = f"http://127.0.0.1:{port}"
-        environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url}
+        environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url, **variables}
         command = [sys.executable, "-m", "gateway", "--name", name, "--port", str(port)]
         command += ["--state-dir", str(self._directory / name)]
         with self._log(name).open("ab") as log:
@@ -131,9 +149,7 @@ class Gateways:
                 assert role != OWNER or owners[epoch] == {name}, (name, epoch, owners)
 
     def _pool_owners(self, name: str) -> list[tuple[str, str, int]]:
-        lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
-        told = [line for line in lines if line.get("event") == "pool_owner"]
-        return [(line["role"], line["owner"], line["epoch"]) for line in told]
+        return [(line["role"], line["owner"], line["epoch"]) for line in self.events(name, "pool_owner")]
 
     def check_requests(self) -> None:
         """Raise AssertionError unless each request reached one engine once, and was answered."""
@@ -215,6 +231,17 @@ class Gateways:
             stop.set()
             await asyncio.gather(*tasks)
 
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        """Return what a gateway has logged under this name of an event."""
+        lines = [json.loads(line) for line in self._log(name).read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
+    async def post(self, name: str, path: str, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
+        """Send a call to a gateway and return its answer."""
+        headers = {"authorization": f"Bearer {KEY}", **headers}
+        async with self._session.post(f"{self._urls[name]}{path}", json=body, headers=headers) as answer:
+            return answer.status, await answer.json()
+
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"
 
@@ -228,12 +255,9 @@ async def gateway_processes(directory: Path, names: str) -> AsyncIterator[Gatewa
         unlimited = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=unlimited))
         gateways = Gateways(directory, hub.url, engines, session)
-        stack.callback(gateways.bus.close)
+        stack.callback(gateways.close)
         gateways.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot([each.url for each in engines])))
-        loop = asyncio.get_running_loop()
-        stack.callback(
-            hear_gateways(gateways.bus, TOPIC, lambda *told: loop.call_soon_threadsafe(gateways.hear, *told) and None)
-        )
+        gateways.follow()
         try:
             for name in names:
                 gateways.start(name)

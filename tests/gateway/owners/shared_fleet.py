@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from gateway.base.peer_settings import PeerSettings
 from gateway.bus.bus import Bus, InProcessBus
@@ -15,8 +16,9 @@ from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.owners.ownership import ASKS, OWNER, Ownership
 from gateway.owners.pool_owners import PoolOwners, SharedPool
+from kvstore.keys.keyring import Keyring
 from kvstore.transfer.tls import TlsFiles
-from tests.gateway.live_gateway import SECRET, SETTINGS
+from tests.gateway.live_gateway import KEYRING, SETTINGS
 
 
 def owners(gateway: Gateway) -> PoolOwners:
@@ -66,14 +68,17 @@ def unstarted(
     make_bus: Callable[[], Bus],
     clock: Clock,
     tls: TlsFiles | None = None,
+    keyrings: Mapping[str, Keyring] = MappingProxyType({}),
 ) -> list[Gateway]:
-    """Return gateways with these names, which have not begun."""
+    """Return gateways with these names, which have not begun; those in `keyrings` have secrets of their own."""
     gateways = []
     make_bus().publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
     for name in names:
         settings = replace(SETTINGS, peers=PeerSettings(name=name, tls=tls))
         bus = FollowerBus(make_bus(), name)
-        gateways.append(Gateway(bus, fleet_secret=SECRET, state_dir=state_dir / name, settings=settings))
+        gateways.append(
+            Gateway(bus, keyring=keyrings.get(name, KEYRING), state_dir=state_dir / name, settings=settings)
+        )
         owners(gateways[-1]).clock = clock
     return gateways
 
@@ -98,10 +103,11 @@ async def fleet(
     make_bus: Callable[[], Bus] | None = None,
     clock: Clock | None = None,
     tls: TlsFiles | None = None,
+    keyrings: Mapping[str, Keyring] = MappingProxyType({}),
 ) -> AsyncIterator[list[Gateway]]:
     """Start gateways with these names; returns when one of them owns the pool and the others ask it."""
     clock, one = clock or Clock(), InProcessBus()
-    gateways = unstarted(state_dir, snapshot, names, make_bus or (lambda: one), clock, tls)
+    gateways = unstarted(state_dir, snapshot, names, make_bus or (lambda: one), clock, tls, keyrings)
     async with started(gateways):
         await clock.until(lambda: settled(gateways))
         yield gateways

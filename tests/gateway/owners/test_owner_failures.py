@@ -23,10 +23,11 @@ from gateway.owners.ownership import ASKS, ONLY, OWNER, UNREACHED, Ownership
 from gateway.owners.pool_owners import BATCHES, BEATS, TICK_S
 from gateway.peers.peer_link import PeerIdentity
 from gateway.pool.live_pool import LivePool
+from kvstore.keys.keyring import Keyring
 from routing.values.decision import ALONE, Dispatched
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed
-from tests.gateway.live_gateway import SECRET, engine_entry, request, snapshot
+from tests.gateway.live_gateway import engine_entry, request, snapshot
 from tests.gateway.owners.shared_fleet import (
     Clock,
     fleet,
@@ -218,7 +219,7 @@ async def over_redis(
     buses: list[RedisBus] = []
 
     def make() -> Bus:
-        buses.append(patient_bus(redis.url, SECRET + tmp_path.name.encode()))
+        buses.append(patient_bus(redis.url, Keyring.of(tmp_path.name.encode())))
         return buses[-1]
 
     async with (

@@ -16,7 +16,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.request_head import TaggedIds, tag_of
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
 from tests.patient_bus import patient_bus
 from tests.private_redis import PrivateRedis, private_redis
@@ -38,7 +38,7 @@ def shared(redis: PrivateRedis) -> Iterator[Callable[[], Bus]]:
     buses: list[RedisBus] = []
 
     def make() -> Bus:
-        buses.append(patient_bus(redis.url, SECRET))
+        buses.append(patient_bus(redis.url, KEYRING))
         return buses[-1]
 
     yield make
@@ -184,7 +184,7 @@ async def test_an_owner_that_says_nothing_costs_a_bounded_wait(two: Two, monkeyp
 
 
 async def test_without_redis_each_gateway_answers_for_itself(tmp_path: Path) -> None:
-    bus = RedisBus("redis://127.0.0.1:1", SECRET)
+    bus = RedisBus("redis://127.0.0.1:1", KEYRING)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, bus=bus) as one:
         named = {"x-request-id": "job-4"}
         first = (await one.post("/api/v1/route", ASKED, headers=named))[1]

@@ -5,29 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
-from gateway.peers.peer_link import (
-    PATH,
-    PeerFailedError,
-    PeerGoneError,
-    PeerIdentity,
-    PeerLinks,
-    PeerProof,
-    PeerSilentError,
-)
+from gateway.peers.peer_link import _FORM, PATH, Call, PeerFailedError, PeerGoneError, PeerLinks, PeerSilentError
+from gateway.peers.peer_proof import CHALLENGE_HEADER, PROOF_HEADER, PeerIdentity
+from kvstore.keys.keyring import Keyring
 from tests.gateway.logged_errors import logged_errors
 from tests.patience import PATIENCE_S, until
 
-SECRET = b"the secret of a fleet of gateways"
+KEYRING = Keyring.of(b"the secret of a fleet of gateways")
 
 
 @asynccontextmanager
-async def linked(secret: bytes = SECRET) -> AsyncIterator[tuple[PeerLinks, PeerLinks]]:
-    asking = PeerLinks(PeerIdentity("aaaaaaaa", "us"), SECRET)
-    answering = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), secret)
+async def linked(keyring: Keyring = KEYRING) -> AsyncIterator[tuple[PeerLinks, PeerLinks]]:
+    asking = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
+    answering = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), keyring)
     try:
         port = await answering.start("127.0.0.1", 0)
         await asking.start("127.0.0.1", 0)
@@ -99,26 +95,14 @@ async def test_who_hangs_is_silent_and_who_has_ended_is_gone() -> None:
 
 
 async def test_another_secret_opens_nothing() -> None:
-    async with linked(b"the secret of another fleet here") as (asking, _):
+    async with linked(Keyring.of(b"the secret of another fleet")) as (asking, _):
         await asyncio.sleep(0.3)
         assert not asking.connected("eu")
         assert not asking.refused("eu")
 
 
-async def test_a_proof_opens_once_and_for_a_time() -> None:
-    now = [1000.0]
-    proof, me = PeerProof(SECRET, lambda: now[0]), PeerIdentity("aaaaaaaa", "us")
-    headers = proof.headers(me)
-    assert proof.identity(headers) == me
-    assert proof.identity(headers) is None
-    late = proof.headers(me)
-    now[0] += 31
-    assert proof.identity(late) is None
-    assert proof.identity({}) is None
-
-
 async def test_a_connection_without_proof_is_rejected() -> None:
-    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), SECRET)
+    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
     port = await links.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{PATH}") as answer:
@@ -139,7 +123,7 @@ GARBAGE = (
 
 
 async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), SECRET)
+    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
     port = await links.start("127.0.0.1", 0)
     try:
         for sent in GARBAGE:
@@ -153,3 +137,175 @@ async def test_garbage_on_the_peers_port_is_no_error(caplog: pytest.LogCaptureFi
     finally:
         await links.stop()
     assert logged_errors(caplog) == []
+
+
+class Thief:
+    """A process without the secret that has taken the port of a dead gateway, and knows where a living one listens."""
+
+    def __init__(self, living: int) -> None:
+        self.proofs: list[dict[str, str]] = []
+        self.forwarded: list[dict[str, str]] = []
+        self.got = 0
+        """Messages of whoever connects."""
+        self.tampers = False
+        self._url = f"http://127.0.0.1:{living}{PATH}"
+        app = web.Application()
+        app.router.add_get(PATH, self._connected)
+        app.router.add_post("/forward", self._posted)
+        self._runner = web.AppRunner(app)
+
+    async def take(self, port: int) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port, reuse_address=True).start()
+
+    async def leave(self) -> None:
+        await self._runner.cleanup()
+
+    async def _posted(self, request: web.Request) -> web.Response:
+        self.forwarded.append(dict(request.headers))
+        return web.Response()
+
+    async def _connected(self, request: web.Request) -> web.StreamResponse:
+        """Pass the connection on to the living gateway, there and back, and add a message where it tampers."""
+        sent = {name: value for name, value in request.headers.items() if name.lower().startswith("x-switchyard")}
+        async with aiohttp.ClientSession() as session:
+            if not sent:
+                async with session.get(self._url) as answer:
+                    return web.Response(status=401, headers={CHALLENGE_HEADER: answer.headers[CHALLENGE_HEADER]})
+            self.proofs.append(sent)
+            near = web.WebSocketResponse()
+            await near.prepare(request)
+            async with session.ws_connect(self._url, headers=sent) as far:
+                await near.send_bytes((await far.receive()).data)
+                if self.tampers:
+                    await far.send_bytes(_FORM.encode(Call(1, "anything", b"of the thief")))
+                    await far.receive()
+                    return near
+                both = asyncio.gather(self._passed(near, far), self._passed(far, near))
+                await both
+        return near
+
+    async def _passed(self, source: Any, target: Any) -> None:
+        async for message in source:
+            self.got += 1
+            await target.send_bytes(message.data)
+        await target.close()
+
+
+@asynccontextmanager
+async def robbed(*, tampers: bool = False) -> AsyncIterator[tuple[PeerLinks, PeerLinks, Thief, list[bytes]]]:
+    """Yield a gateway that calls a dead one, a living one, who took the dead one's port, and what the living hears."""
+    asking, dead, living = (PeerLinks(PeerIdentity(8 * tag, "eu"), KEYRING) for tag in "bac")
+    heard: list[bytes] = []
+
+    async def hear(_peer: PeerIdentity, body: bytes) -> bytes:
+        heard.append(body)
+        return b"done"
+
+    living.on_call("anything", hear)
+    port, thief = await dead.start("127.0.0.1", 0), Thief(await living.start("127.0.0.1", 0))
+    thief.tampers = tampers
+    await asking.start("127.0.0.1", 0)
+    await dead.stop()
+    try:
+        await thief.take(port)
+        asking.set_peers({"eu": f"127.0.0.1:{port}"})
+        yield asking, living, thief, heard
+    finally:
+        for each in (asking, living):
+            await each.stop()
+        await thief.leave()
+
+
+async def test_who_takes_a_dead_gateways_port_can_pass_a_connection_on_and_not_add_to_it() -> None:
+    async with robbed() as (asking, living, thief, heard):
+        await connected(asking)
+        assert await asking.ask("eu", "anything", b"of the peer", 30) == b"done"
+        assert thief.got == 2
+        # What it got opens nothing: not where it comes from, nor at any other gateway.
+        async with aiohttp.ClientSession() as session:
+            for links in (living, asking):
+                url = f"http://127.0.0.1:{links._port._listeners[0].getsockname()[1]}{PATH}"
+                async with session.get(url, headers=thief.proofs[0]) as answer:
+                    assert (answer.status, PROOF_HEADER in thief.proofs[0]) == (401, True)
+        assert heard == [b"of the peer"]
+    async with robbed(tampers=True) as (asking, _, thief, heard):
+        await until(lambda: len(thief.proofs) >= 2)
+        assert heard == []
+
+
+async def test_a_request_that_was_signed_for_one_gateway_opens_nothing_at_another() -> None:
+    async with robbed() as (asking, living, thief, _):
+        await connected(asking)
+        async with asking.post("eu", "/forward", b"body", {}, b"head") as answer:
+            assert answer.status == 200
+        (stolen,) = thief.forwarded
+        # The living gateway holds the other end of the passed connection: it would be served once, as it was signed.
+        assert living._proofs.proved(stolen) == asking.me
+        assert living._proofs.proved(stolen) is None
+        other = PeerLinks(PeerIdentity("d" * 8, "eu"), KEYRING)
+        assert other._proofs.proved(stolen) is None
+
+
+@pytest.mark.parametrize("welcome", [b"", b"0" * 64, None])
+async def test_nothing_is_sent_to_a_process_that_does_not_prove_itself(welcome: bytes | None) -> None:
+    heard: list[bytes] = []
+    tries = 0
+
+    async def pretend(request: web.Request) -> web.StreamResponse:
+        nonlocal tries
+        if PROOF_HEADER not in request.headers:
+            return web.Response(status=401, headers={CHALLENGE_HEADER: "0" * 112})
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        tries += 1
+        if welcome is not None:
+            await socket.send_bytes(welcome)
+            heard.extend([message.data async for message in socket])
+        return socket
+
+    app = web.Application()
+    app.router.add_get(PATH, pretend)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
+    await links.start("127.0.0.1", 0)
+    try:
+        links.set_peers({"eu": f"127.0.0.1:{runner.addresses[0][1]}"})
+        await until(lambda: tries >= 2)
+        assert not links.connected("eu")
+        assert not links.refused("eu"), "a process listens there"
+        assert not links.tell("eu", "load", b"7")
+        with pytest.raises(PeerGoneError):
+            links.post("eu", "/forward", b"body", {}, b"head")
+        assert heard == []
+    finally:
+        await links.stop()
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("step", range(3))
+async def test_gateways_before_and_after_a_step_of_a_rotation_call_each_other(step: int) -> None:
+    held = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
+    rejected: list[str] = []
+    ends = [
+        PeerLinks(PeerIdentity(8 * tag, "eu"), Keyring.of(*secrets), rejected=rejected.append)
+        for tag, secrets in zip("ab", held[step : step + 2], strict=True)
+    ]
+
+    async def echo(_peer: PeerIdentity, body: bytes) -> bytes:
+        return body
+
+    try:
+        ports = [await end.start("127.0.0.1", 0) for end in ends]
+        for end, port in zip(ends, reversed(ports), strict=True):
+            end.on_call("echo", echo)
+            end.set_peers({"eu": f"127.0.0.1:{port}"})
+        for end in ends:
+            await connected(end)
+            assert await end.ask("eu", "echo", b"hello", 30) == b"hello"
+        assert rejected == []
+    finally:
+        for end in ends:
+            await end.stop()

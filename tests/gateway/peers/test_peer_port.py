@@ -20,16 +20,18 @@ from gateway.http.connection_limit import ConnectionLimit
 from gateway.http.edge import Edge
 from gateway.http.http_protocol import HEAD_TIMEOUT_S, MAX_HEAD_BYTES
 from gateway.peers import peer_port
-from gateway.peers.peer_link import IDENTITY_HEADER, PATH, PROOF_HEADER, SIGNED_HEADER, PeerIdentity, PeerLinks
+from gateway.peers.peer_link import PATH, PeerLinks
 from gateway.peers.peer_port import MAX_UNPROVEN, PEER, PeerPort
-from kvstore.transfer.tls import TlsFiles
+from gateway.peers.peer_proof import IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER, PeerIdentity
+from kvstore.keys.keyring import Keyring
+from kvstore.transfer.tls import FileTls, TlsFiles
 from tests.certificates import certificates
 from tests.gateway.http.test_edge import Echo
 from tests.gateway.raw_http import RawConnection, post, served_app
 from tests.kvstore.transfer.test_strangers import is_closed
 from tests.patience import PATIENCE_S, until
 
-SECRET = b"the secret of a fleet of gateways"
+KEYRING = Keyring.of(b"the secret of a fleet of gateways")
 STRANGERS = 1500
 HALF_HEAD, HALF_HELLO = b"GET /peer HTTP/1.1\r\nHost: x\r\nX-A: ", b"\x16\x03\x01\x40\x00"
 RUNS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -54,6 +56,12 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def rejection(_request: web.Request) -> web.Response:
+    answer = web.Response(status=401)
+    answer.force_close()
+    return answer
+
+
 class Door:
     """A peers' port in front of one handler; `?secret` in a header proves a peer, and the clock goes as it is told."""
 
@@ -62,7 +70,8 @@ class Door:
         self.now = 1000.0
         self.served: list[Any] = []
         self.port = PeerPort(
-            lambda headers: headers.get("secret"),
+            lambda request: request.headers.get("secret"),
+            rejection,
             tls.server() if tls else None,
             lambda cause: self.rejected.update([cause]),
             lambda: self.now,
@@ -106,8 +115,8 @@ async def linked(tls: TlsFiles | None, rejected: Counter[str]) -> AsyncIterator[
     """Yield a gateway, its peer that answers, and the peer's port."""
 
     def links(tag: str) -> PeerLinks:
-        contexts = {"server_tls": tls.server(), "client_tls": tls.client()} if tls else {}
-        return PeerLinks(PeerIdentity(tag, "eu"), SECRET, **contexts, rejected=lambda cause: rejected.update([cause]))  # type: ignore[arg-type]
+        me, live = PeerIdentity(tag, "eu"), FileTls(tls) if tls else None
+        return PeerLinks(me, KEYRING, live, rejected=lambda cause: rejected.update([cause]))
 
     asking, answering = links("aaaaaaaa"), links("bbbbbbbb")
 
@@ -299,7 +308,11 @@ ODD = [b"\xff\xfe", b"\xc3\xa9", b"\xed\xa0\x80", b"nan.00.\xff", b"." * 5000, b
 async def test_headers_of_any_bytes_are_no_proof_and_no_fault(odd: bytes, caplog: pytest.LogCaptureFixture) -> None:
     rejected: Counter[str] = Counter()
     async with linked(None, rejected) as (asking, _, port):
-        right = {name.encode(): value.encode() for name, value in asking.proof(b"said").items()}
+        asking.set_peers({"eu": f"127.0.0.1:{port}"})
+        await until(lambda: asking.connected("eu"))
+        said = asking._links["eu"].session.headers(b"said")
+        connects = asking._proofs.answer("0" * 112)[0]
+        right = {name.encode(): value.encode() for name, value in {**said, **connects}.items()}
         for name in (IDENTITY_HEADER, PROOF_HEADER, SIGNED_HEADER):
             fields = b"".join(b"%s: %s\r\n" % field for field in {**right, name.encode(): odd}.items())
             stranger = await RawConnection.open(f"http://127.0.0.1:{port}")

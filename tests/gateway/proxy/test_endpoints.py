@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.access.isolation_domains import cache_salt
+from gateway.access.isolation_domains import SALTS, cache_salt
 from gateway.formats.endpoints import ENDPOINTS
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEY, KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
 
 ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
@@ -129,7 +129,7 @@ async def test_a_callers_salt_counts_inside_its_tenant_and_is_not_passed_on(
     body = {"model": MODEL, **BODIES[path], "cache_salt": "guess"}
     status, _, headers = await gateway.post(path, body)
     assert status == 200
-    assert engine.bodies[0]["cache_salt"] == cache_salt(SECRET, "tenant-a", "guess")
+    assert engine.bodies[0]["cache_salt"] == cache_salt(KEYRING.used.derive(SALTS), "tenant-a", "guess")
     assert gateway.app.recent.get(headers["x-switchyard-decision"]).salted
 
 

@@ -12,11 +12,11 @@ import aiohttp
 import openai
 import pytest
 
-from gateway.access.isolation_domains import cache_salt
+from gateway.access.isolation_domains import SALTS, cache_salt
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEY, KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import PATIENCE_S
 
 CHAT = "/v1/chat/completions"
@@ -142,7 +142,7 @@ async def test_what_is_ours_to_set_never_comes_from_the_client(gateway: ServedGa
         "x-request-id": "mine",
     }
     _, _, answered = await gateway.post(CHAT, body, headers=headers)
-    assert engine.bodies == [{**BODY, "cache_salt": cache_salt(SECRET, "tenant-a", "guess")}]
+    assert engine.bodies == [{**BODY, "cache_salt": cache_salt(KEYRING.used.derive(SALTS), "tenant-a", "guess")}]
     sent = engine.headers[0]
     assert not {"authorization", "cookie", "x-data-parallel-rank", "x-forwarded-for"} & set(sent)
     assert sent["traceparent"] == "00-abc-def-01"
@@ -155,8 +155,8 @@ async def test_an_isolating_pool_salts_each_tenant_in_the_engine(engine: Scripte
         await gateway.post(CHAT, {**BODY, "cache_salt": "guess"})
         await gateway.post(CHAT, BODY, key=OTHER_KEY)
     assert [body["cache_salt"] for body in engine.bodies] == [
-        cache_salt(SECRET, "tenant-a", "guess"),
-        cache_salt(SECRET, "tenant-b"),
+        cache_salt(KEYRING.used.derive(SALTS), "tenant-a", "guess"),
+        cache_salt(KEYRING.used.derive(SALTS), "tenant-b"),
     ]
 
 

@@ -13,14 +13,16 @@ import pytest
 
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.peers.peer_link import PeerIdentity, PeerLinks
+from gateway.peers.peer_link import PeerLinks
+from gateway.peers.peer_proof import PeerIdentity
 from gateway.regions import forward_server
 from gateway.regions.forward_client import REJECTED, signed_head
 from gateway.regions.forward_server import ForwardServer
+from kvstore.keys.keyring import Keyring
 from tests.gateway.raw_http import RawConnection, post
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
-SECRET = b"the secret of a fleet of gateways"
+KEYRING = Keyring.of(b"the secret of a fleet of gateways")
 BODY = b"x" * 1000
 
 
@@ -31,17 +33,23 @@ async def never(*_: Any) -> None:
 @asynccontextmanager
 async def forwarding() -> AsyncIterator[tuple[ForwardServer, str, bytes]]:
     """Yield a region's server, its address, and a request with the proof of another region's gateway."""
-    links = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), SECRET)
+    links = PeerLinks(PeerIdentity("bbbbbbbb", "eu"), KEYRING)
     server = ForwardServer(SimpleNamespace(links=links), lambda _origin: None)  # type: ignore[arg-type]  # no more is needed
     server.app = never
     caller = ApiKeyEntry(key_id="key", sha256="", tenant_id="acme")
     head = signed_head("d", Hop("us", "eu", "load", ""), caller, BODY, age_s=0.0, stamp=0.0)
-    proof = PeerLinks(PeerIdentity("aaaaaaaa", "us"), SECRET).proof(head)
-    request = post("/forward/v1/chat/completions", BODY, *(f"{name}: {value}" for name, value in proof.items()))
+    asking = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
     port = await links.start("127.0.0.1", 0)
+    await asking.start("127.0.0.1", 0)
+    asking.set_peers({"eu": f"127.0.0.1:{port}"})
     try:
-        yield server, f"http://127.0.0.1:{port}", request
+        await until(lambda: asking.connected("eu"))
+        session = asking._links["eu"].session
+        assert session is not None
+        proof = (f"{name}: {value}" for name, value in session.headers(head).items())
+        yield server, f"http://127.0.0.1:{port}", post("/forward/v1/chat/completions", BODY, *proof)
     finally:
+        await asking.stop()
         await links.stop()
 
 

@@ -12,6 +12,7 @@ from gateway.peers.peer_link import PeerIdentity, PeerLinks
 from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall, heartbeat_calls
 from gateway.regions.region_peers import SPOKE_S, RegionPeers
 from gateway.regions.region_takeover import _VOTES, DEAD_S, KIND, STARTING_S, STEP_S, RegionTakeover, Vote
+from kvstore.keys.keyring import Keyring
 
 ADDRESSES = {"asia": ("127.0.0.1:2",), "eu": ("127.0.0.1:1",)}
 
@@ -23,7 +24,7 @@ class Watched:
         self.now = 100.0
         self.rejecting: set[str] = set()
         self.engines_answer = True
-        self.links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), b"a secret of gateways under a clock")
+        self.links = PeerLinks(PeerIdentity("aaaaaaaa", "us"), Keyring.of(b"a secret of gateways under a clock"))
         self.links.refused = lambda name: name.partition("=")[0] in self.rejecting  # type: ignore[method-assign,misc]
         self.links.connected = lambda name: name.partition("=")[0] not in self.rejecting  # type: ignore[method-assign,misc]
         self.links.ask = self._ask  # type: ignore[method-assign]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+
 from gateway.engines.index_trust import HitWatch
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.reports.decision_recorder import hit_sample
-from routing.values.decision import Candidate, Decision, Fetch
+from routing.values.decision import OTHER_KEYS, Candidate, Decision, Fetch
 
 
 def _ended(decision: Decision, key_source: str) -> DecisionRecord:
@@ -41,3 +43,10 @@ def test_a_request_whose_hits_are_not_those_of_its_blocks_proves_nothing_of_the_
     record = _ended(decision, "tokenized")
     record.witness = None
     assert hit_sample(record) is None
+
+
+def test_a_prompt_whose_blocks_were_unknown_to_the_gateway_that_decided_proves_nothing_of_the_index() -> None:
+    decision = Decision("d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 0, 0.0, 0.1, 50.0)
+    for decided_by, compared in (("a, epoch 3", True), (f"a, epoch 3{OTHER_KEYS}", False)):
+        sample = hit_sample(_ended(msgspec.structs.replace(decision, decided_by=decided_by), "tokens"))
+        assert (sample is not None) == compared

@@ -23,12 +23,12 @@ from gateway.contracts.request_batch import (
     encode_batch,
     request_batch,
 )
-from gateway.contracts.stored_decision import UNANSWERED, StoredDecision, session_digest
+from gateway.contracts.stored_decision import DIGESTS, UNANSWERED, StoredDecision, session_digest
 from gateway.contracts.traffic_row import HEAD_BLOCKS, TrafficRow, trace_blocks, trace_head
 from gateway.contracts.wire import UnreadableMessageError
 from tests.gateway.ended_requests import BLANK
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import MODEL, SECRET, ServedGateway, served
+from tests.gateway.served_gateway import KEYRING, MODEL, ServedGateway, served
 
 SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
 """Nothing is sent unless a test says so."""
@@ -100,7 +100,7 @@ async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, li
         decision_id, "completed", False, 1.0,
     )  # fmt: skip
     assert (stored.cached_tokens, stored.output_tokens, stored.engine_prompt_tokens) == (32, 9, 70)
-    assert stored.session == session_digest(SECRET, "private words")
+    assert stored.session == session_digest(KEYRING.used.derive(DIGESTS), "private words")
     assert 0 <= (stored.first_token_after_s or -1) <= (stored.finished_after_s or -1)
     assert [each.engine_id for each in stored.known] == [each.engine_id for each in stored.decision.candidates]
     assert stored.known[0].name in ("e0", "e1")

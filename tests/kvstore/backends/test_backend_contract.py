@@ -14,7 +14,7 @@ from kvstore.backends.backend import BackendSettings, KvBackend
 from kvstore.backends.registry import BACKENDS
 from kvstore.transfer.connection import PeerError
 from tests.kvstore.backends.mooncake_master import SEGMENT_BYTES, mooncake_master
-from tests.kvstore.kv_blocks import SECRET, SLOT, address, block, key, node, payload
+from tests.kvstore.kv_blocks import KEYRING, SLOT, address, block, key, node, payload
 
 
 class Store(NamedTuple):
@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
             at, large = running.enter_context(mooncake_master()), SEGMENT_BYTES // 16
         else:
             at, large = address(running.enter_context(node())), SLOT
-        settings = BackendSettings(address=at, secret=SECRET, segment_bytes=SEGMENT_BYTES)
+        settings = BackendSettings(address=at, keyring=KEYRING, segment_bytes=SEGMENT_BYTES)
         backend = BACKENDS[request.param](settings, time.monotonic)
         yield Store(backend, large)
         backend.close()
@@ -102,7 +102,7 @@ def test_it_may_lose_a_block_but_never_changes_one(backend: KvBackend, seed: int
 
 
 def test_a_node_that_is_gone_has_no_blocks_and_says_that_it_does_not_answer() -> None:
-    backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", secret=SECRET), time.monotonic)
+    backend = BACKENDS["node"](BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
     assert backend.get([(key("a"), None)]) == [None]
     with pytest.raises(PeerError):
         backend.exist([key("a")])

@@ -18,12 +18,12 @@ from kvstore.connector.step_messages import SaveJob
 from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.frames import MAX_PAYLOAD_BYTES
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, chain
-from tests.kvstore.kv_blocks import SECRET, address, node, payload
+from tests.kvstore.kv_blocks import KEYRING, address, node, payload
 
 
 @contextmanager
 def saver(at: str, buffer_bytes: int = 1 << 20) -> Iterator[BlockSaver]:
-    backend = NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic)
+    backend = NodeBackend(BackendSettings(address=at, keyring=KEYRING), time.monotonic)
     made = BlockSaver(backend, TOKENS, PAYLOAD, buffer_bytes)
     try:
         yield made
@@ -81,7 +81,7 @@ def test_blocks_over_the_nodes_slots_are_told_as_not_stored() -> None:
 
 
 def test_an_engine_whose_blocks_no_node_takes_does_not_start() -> None:
-    backend = NodeBackend(BackendSettings(address="127.0.0.1:1", secret=SECRET), time.monotonic)
+    backend = NodeBackend(BackendSettings(address="127.0.0.1:1", keyring=KEYRING), time.monotonic)
     with pytest.raises(ValueError, match="use smaller blocks"):
         BlockSaver(backend, TOKENS, MAX_PAYLOAD_BYTES + 1, 1 << 20)
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kvstore.connector.connector_settings import settings_in
+from kvstore.keys.keyring import Keyring
 
-SECRET = "a secret of the tests"
+KEYRING = Keyring.of(b"a secret of the tests")
 
 
 def test_options_are_read_and_have_defaults() -> None:

@@ -13,7 +13,7 @@ from kvstore.connector.node_lookup import NodeLookup
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from tests.kvstore.connector.engine_blocks import FORMAT, TOKENS, chain
-from tests.kvstore.kv_blocks import SECRET, a_client, address, node, payload
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, node, payload
 from tests.patience import wait_until
 
 GONE = "127.0.0.1:1"
@@ -21,7 +21,7 @@ GONE = "127.0.0.1:1"
 
 @contextmanager
 def lookup(at: str, timeout_s: float = 60.0) -> Iterator[NodeLookup]:
-    made = NodeLookup(NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic), timeout_s, FORMAT)
+    made = NodeLookup(NodeBackend(BackendSettings(address=at, keyring=KEYRING), time.monotonic), timeout_s, FORMAT)
     try:
         yield made
     finally:

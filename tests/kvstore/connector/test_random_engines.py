@@ -18,7 +18,7 @@ from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, Request, progress, request, settings
-from tests.kvstore.kv_blocks import SECRET, address, node
+from tests.kvstore.kv_blocks import KEYRING, address, node
 from tests.patience import wait_until
 
 BLOCKS, REQUESTS = 16, 200
@@ -39,7 +39,7 @@ class Engine:
         self.free = list(range(BLOCKS))
         self.scheduler = SchedulerSide(settings(node=at, store_again_s=20.0), TOKENS)
         self.scheduler.payload_bytes = PAYLOAD
-        backend = NodeBackend(BackendSettings(address=at, secret=SECRET), time.monotonic)
+        backend = NodeBackend(BackendSettings(address=at, keyring=KEYRING), time.monotonic)
         self.worker = WorkerSide(settings(node=at), backend, self.memory, FORMAT, time.monotonic)
 
     def serve(self, asked: Request, now: float) -> int:

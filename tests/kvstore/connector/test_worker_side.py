@@ -17,7 +17,7 @@ from kvstore.connector.worker_side import WorkerSide
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM
 from tests.kvstore.connector.engine_blocks import FORMAT, PAYLOAD, TOKENS, Memory, chain, settings
-from tests.kvstore.kv_blocks import SECRET, address, node
+from tests.kvstore.kv_blocks import KEYRING, address, node
 from tests.patience import wait_until
 
 GONE = "127.0.0.1:1"
@@ -36,7 +36,7 @@ class Clock:
 @contextmanager
 def worker(at: str, memory: Memory, clock: Clock | None = None, **changes: Any) -> Iterator[WorkerSide]:
     ticking = clock or Clock()
-    backend = NodeBackend(BackendSettings(address=at, secret=SECRET, timeout_s=5.0), ticking)
+    backend = NodeBackend(BackendSettings(address=at, keyring=KEYRING, timeout_s=5.0), ticking)
     made = WorkerSide(settings(node=at, **changes), backend, memory, FORMAT, ticking)
     try:
         yield made

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from kvstore.node.command_line import main, secret_of
+from kvstore.node.command_line import keyring_of, main
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Lookup
-from tests.kvstore.kv_blocks import SECRET, a_client, block, key, payload
+from tests.kvstore.kv_blocks import KEYRING, SECRET, a_client, block, key, payload
 from tests.kvstore.transfer.test_transfer import contents
 from tests.patience import wait_until
 
@@ -53,7 +53,9 @@ def test_there_is_no_node_without_a_secret(
     assert main([]) == 2
     assert "SWITCHYARD_KV_SECRET" in capsys.readouterr().err
     (tmp_path / "secret").write_text(SECRET.decode() + "\n")
-    assert secret_of({"SWITCHYARD_KV_SECRET_FILE": str(tmp_path / "secret")}) == SECRET
+    assert (
+        keyring_of({"SWITCHYARD_KV_SECRET_FILE": str(tmp_path / "secret")}).used.fingerprint == KEYRING.used.fingerprint
+    )
 
 
 @contextmanager

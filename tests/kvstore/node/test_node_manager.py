@@ -22,8 +22,9 @@ from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_report import NodeReport
 from kvstore.transfer.connection import Connection
 from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
+from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import Wanted
-from tests.kvstore.kv_blocks import SECRET, a_client, address, block, facts, key, node, on_ssd, payload
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, facts, key, node, on_ssd, payload
 from tests.kvstore.node.registry import registry
 from tests.kvstore.transfer.test_transfer import contents, put
 from tests.patience import wait_until
@@ -335,7 +336,7 @@ def test_a_drain_lets_a_transfer_end_and_rejects_new_ones() -> None:
         put(client, manager, "a", length=size)
         with socket.create_connection(("127.0.0.1", manager.port)) as sock:
             connection = Connection(sock, 5.0)
-            connection.greet_node(SECRET)
+            connection.greet_node(KEYRING.keys(CONNECTIONS))
             connection.send(Get([key("a")], size))
             wait_until(lambda: manager.store.counts.hits["CPU"])
             well: list[bool] = []

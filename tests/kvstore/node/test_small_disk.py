@@ -16,7 +16,7 @@ from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD
 from kvstore.tiers.free_slots import FreeSlots
 from kvstore.tiers.slot_file import SlotFile
-from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node, payload
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, catalog_settings, key, node, payload
 from tests.kvstore.transfer.test_transfer import contents, put
 from tests.patience import wait_until
 
@@ -144,7 +144,7 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
 
 
 def told(manager: NodeManager) -> Any:
-    return report_of(manager.store, manager.server, manager.write_through)
+    return report_of(manager.store, manager.server, manager.write_through, KEYRING)
 
 
 def test_a_slot_that_was_written_has_its_space_and_others_have_none(tmp_path: Path) -> None:

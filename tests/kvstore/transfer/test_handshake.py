@@ -12,6 +12,7 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.frames import Challenge, Done, Hello, Lookup, Message, Purge, Welcome
 from kvstore.transfer.handshake import (
+    CONNECTIONS,
     MIN_SECRET_BYTES,
     NONCE_BYTES,
     PROOF_BYTES,
@@ -20,9 +21,11 @@ from kvstore.transfer.handshake import (
     proves,
     server_proof,
 )
-from tests.kvstore.kv_blocks import SECRET, a_client, address, block, key, node
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, key, node
 from tests.patience import wait_until
 
+KEYS = KEYRING.keys(CONNECTIONS)
+KEYS = KEYRING.keys(CONNECTIONS)
 LENGTHS = range(65)
 NONCE = bytes(NONCE_BYTES)
 
@@ -69,7 +72,7 @@ def test_part_of_the_right_proof_is_no_proof() -> None:
     with node() as manager:
         for length in LENGTHS:
             with challenged(manager) as (connection, nonce):
-                right = client_proof(SECRET, nonce, NONCE)
+                right = client_proof(KEYS.used, nonce, NONCE)
                 connection.send(Hello(NONCE, (right + right)[:length]))
                 if length == PROOF_BYTES:
                     assert isinstance(connection.receive(greeting=True)[0], Welcome)
@@ -86,7 +89,7 @@ def test_a_client_closes_where_a_node_sends_a_nonce_or_a_proof_of_another_length
             node_end.send(Challenge(bytes(nonce)))
             node_end.send(Welcome(bytes(proof), "n1", 1))
             with pytest.raises(PeerError):
-                Connection(ours, 5.0).greet_node(SECRET)
+                Connection(ours, 5.0).greet_node(KEYS)
 
 
 @pytest.mark.parametrize("make", [client_proof, server_proof])
@@ -94,10 +97,10 @@ def test_no_proof_is_made_of_a_short_secret_or_a_nonce_of_another_length(make) -
     for length in set(LENGTHS) - {NONCE_BYTES}:
         for nonces in ((bytes(length), NONCE), (NONCE, bytes(length))):
             with pytest.raises(HandshakeError, match="nonce"):
-                make(SECRET, *nonces)
+                make(KEYS.used, *nonces)
     for length in range(MIN_SECRET_BYTES):
         with pytest.raises(HandshakeError, match="secret"):
-            make(SECRET[:length], NONCE, NONCE)
+            make(KEYS.used[:length], NONCE, NONCE)
 
 
 def test_equal_bytes_of_another_length_prove_nothing() -> None:

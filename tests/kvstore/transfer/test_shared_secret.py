@@ -6,30 +6,61 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.keys.keyring import KV, Keyring, stretched
 from kvstore.transfer.shared_secret import (
     TLS_VARIABLES,
     NodeAccess,
     NoSecretError,
+    kv_keyring,
     node_access,
-    shared_secret,
     tls_in,
 )
 from kvstore.transfer.tls import IncompleteTlsError
 
-SECRET = "a secret of sixteen bytes at least"
+SECRET = "a secret of 32 characters at least"
+OLD = "the secret before it, as long as that"
+KEYRING = Keyring.of(SECRET.encode(), kind=KV)
+
+
+def held(**environment: str) -> list[str]:
+    """Return the fingerprints of the secrets in these variables."""
+    return [each.fingerprint for each in kv_keyring(environment).every]
+
+
+def prints(*secrets: bytes) -> list[str]:
+    return [stretched(each, KV).fingerprint for each in secrets]
 
 
 def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(SECRET + "\n")
-    assert shared_secret({"SWITCHYARD_KV_SECRET": SECRET}) == SECRET.encode()
-    assert shared_secret({"SWITCHYARD_KV_SECRET_FILE": str(file)}) == SECRET.encode()
+    assert held(SWITCHYARD_KV_SECRET=SECRET) == prints(SECRET.encode())
+    assert held(SWITCHYARD_KV_SECRET_FILE=str(file)) == prints(SECRET.encode())
 
 
-@pytest.mark.parametrize("environment", [{}, {"SWITCHYARD_KV_SECRET": "short"}])
+def test_a_second_secret_comes_beside_it_in_either_way(tmp_path: Path) -> None:
+    file = tmp_path / "also"
+    file.write_text(OLD + "\n")
+    both = prints(SECRET.encode(), OLD.encode())
+    assert held(SWITCHYARD_KV_SECRET=SECRET, SWITCHYARD_KV_SECRET_ALSO=OLD) == both
+    assert held(SWITCHYARD_KV_SECRET=SECRET, SWITCHYARD_KV_SECRET_ALSO_FILE=str(file)) == both
+
+
+def test_a_file_of_random_bytes_is_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(bytes(range(128, 168)))
+    assert held(SWITCHYARD_KV_SECRET_FILE=str(file)) == prints(file.read_bytes())
+
+
+@pytest.mark.parametrize("environment", [{}, {"SWITCHYARD_KV_SECRET": SECRET[:31]}])
 def test_what_needs_a_secret_says_so(environment: dict[str, str]) -> None:
     with pytest.raises(NoSecretError, match="SWITCHYARD_KV_SECRET"):
-        shared_secret(environment)
+        kv_keyring(environment)
+
+
+def test_a_weak_second_secret_is_named() -> None:
+    with pytest.raises(NoSecretError, match="Set SWITCHYARD_KV_SECRET_ALSO"):
+        kv_keyring({"SWITCHYARD_KV_SECRET": SECRET, "SWITCHYARD_KV_SECRET_ALSO": "short"})
 
 
 def test_a_program_may_do_without_and_a_short_secret_is_still_an_error() -> None:
@@ -51,4 +82,4 @@ def test_certificates_are_named_all_or_none() -> None:
 
 
 def test_a_secret_is_not_shown() -> None:
-    assert SECRET not in repr(NodeAccess(SECRET.encode()))
+    assert repr(NodeAccess(KEYRING)) == repr(NodeAccess())

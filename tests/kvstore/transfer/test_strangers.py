@@ -17,11 +17,12 @@ from kvstore.tiers.block_facts import checksum_of
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.frames import Done, Get, Held, Hello, Lookup, Message, Page, Put, encode
+from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from kvstore.transfer.transfer_server import GREETING_S, MAX_UNPROVEN, MIN_BYTES_PER_S, TIMEOUT_S, TransferServer
 from tests.certificates import certificates
-from tests.kvstore.kv_blocks import SECRET, a_client, block, facts, node
+from tests.kvstore.kv_blocks import KEYRING, a_client, block, facts, node
 from tests.patience import wait_until
 
 STRANGERS = 300
@@ -57,7 +58,7 @@ def tls(request: pytest.FixtureRequest, files: TlsFiles) -> TlsFiles | None:
 @contextmanager
 def serving(clock: Clock, tls: TlsFiles | None = None, **slots: Any) -> Iterator[TransferServer]:
     with node(slots={"dram_slots": 32, **slots}) as manager:
-        server = TransferServer(manager.server._service, SECRET, ("n1", 1), ("127.0.0.1", 0), clock, tls)
+        server = TransferServer(manager.server._service, KEYRING, ("n1", 1), ("127.0.0.1", 0), clock, tls)
         server.start()
         try:
             yield server
@@ -81,7 +82,7 @@ def proved(server: TransferServer, tls: TlsFiles | None = None) -> Iterator[tupl
         sock = tls.client().wrap_socket(sock, server_hostname="127.0.0.1")
     with sock:
         connection = Connection(sock)
-        connection.greet_node(SECRET)
+        connection.greet_node(KEYRING.keys(CONNECTIONS))
         wait_until(lambda: len(server) == 1)
         yield connection, sock
 
@@ -151,7 +152,7 @@ def test_a_proof_that_comes_too_late_opens_nothing(clock: Clock) -> None:
         server.close_late()
         connection = Connection(sock)
         with pytest.raises(PeerError):
-            connection.greet_node(SECRET)
+            connection.greet_node(KEYRING.keys(CONNECTIONS))
             connection.receive()
         assert len(server) == 0
 
@@ -227,7 +228,7 @@ class SlowService:
 
 def test_the_nodes_own_work_is_no_clients_slowness(clock: Clock) -> None:
     service = SlowService()
-    server = TransferServer(service, SECRET, ("n1", 1), ("127.0.0.1", 0), clock)  # type: ignore[arg-type]  # one method is enough
+    server = TransferServer(service, KEYRING, ("n1", 1), ("127.0.0.1", 0), clock)  # type: ignore[arg-type]  # one method is enough
     server.start()
     try:
         with proved(server) as (connection, _):
@@ -366,7 +367,7 @@ def test_a_client_does_not_wait_for_a_silent_node_over_tls(files: TlsFiles) -> N
 
 def test_a_client_does_not_wait_for_a_node_that_hangs(tls: TlsFiles | None) -> None:
     service = SlowService()
-    server = TransferServer(service, SECRET, ("n1", 1), ("127.0.0.1", 0), Clock(), tls)  # type: ignore[arg-type]  # one method is enough
+    server = TransferServer(service, KEYRING, ("n1", 1), ("127.0.0.1", 0), Clock(), tls)  # type: ignore[arg-type]  # one method is enough
     server.start()
     try:
         with a_client(tls=tls, settings=TransferSettings(timeout_s=0.2)) as client:

@@ -9,17 +9,28 @@ from pathlib import Path
 
 import pytest
 
+from kvstore.keys.keyring import KV, Keyring
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
-from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Put, Refused, Write
+from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Purge, Put, Refused, Write
+from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 from tests.certificates import certificates
-from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload
+from tests.kvstore.kv_blocks import KEYRING, SLOT, a_client, address, block, key, node, payload
 from tests.patience import wait_until
 
 NAMES = ["a", "b", "c"]
+
+OTHER = Keyring.of(b"another secret of theirs", kind=KV)
+OLD, NEW = Keyring.of(b"before", kind=KV), Keyring.of(b"after", kind=KV)
+STEPS = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
+NEXT_TO_EACH_OTHER = [
+    (Keyring.of(*nodes, kind=KV), Keyring.of(*clients, kind=KV))
+    for place, nodes in enumerate(STEPS)
+    for clients in STEPS[max(0, place - 1) : place + 2]
+]
 
 
 def put(client: TransferClient, manager: NodeManager, *names: object, length: int = 1000) -> None:
@@ -96,16 +107,41 @@ def test_a_transaction_goes_step_by_step() -> None:
         assert contents(client, [there], ["b"]) == [bytes(data)]
 
 
-@pytest.mark.parametrize("secret", [b"", b"another secret of theirs"])
-def test_who_does_not_know_the_secret_gets_nothing(secret: bytes) -> None:
-    with node() as manager, a_client(secret=secret) as client:
+def test_who_does_not_know_the_secret_gets_nothing() -> None:
+    with node() as manager, a_client(OTHER) as client:
         with pytest.raises(PeerError):
             client.call(address(manager), Lookup([key("a")]))
         wait_until(lambda: manager.server.rejected["unproved"] == 1)
 
 
+def test_who_has_no_secret_does_not_connect() -> None:
+    with node() as manager, a_client(None) as client:
+        with pytest.raises(PeerError, match="without the nodes' secret"):
+            client.call(address(manager), Lookup([key("a")]))
+        assert (manager.server.rejected["unproved"], len(manager.server)) == (0, 0)
+
+
+@pytest.mark.parametrize(("nodes", "clients"), NEXT_TO_EACH_OTHER)
+def test_nodes_and_clients_that_differ_by_one_step_of_a_rotation_accept_each_other(
+    nodes: Keyring, clients: Keyring
+) -> None:
+    with node(keyring=nodes) as manager, a_client(clients, name="engine-1") as client:
+        client.put(address(manager), [block("a")])
+        assert client.call(address(manager), Purge("acme")) == Done(1)
+        assert not manager.server.rejected.total()
+        uses = {purpose: (use.count, use.who) for purpose, use in nodes.uses.items()}
+        by_other = clients.used.fingerprint != nodes.used.fingerprint
+        assert uses == ({CONNECTIONS: (1, "engine-1")} if by_other else {})
+
+
+@pytest.mark.parametrize(("nodes", "clients"), [(OLD, NEW), (NEW, OLD)])
+def test_two_steps_apart_they_reject_each_other(nodes: Keyring, clients: Keyring) -> None:
+    with node(keyring=nodes) as manager, a_client(clients) as client, pytest.raises(PeerError):
+        client.call(address(manager), Lookup([key("a")]))
+
+
 def test_a_client_does_not_trust_a_node_without_the_secret() -> None:
-    with node(secret=b"another secret of theirs") as manager, a_client() as client, pytest.raises(PeerError):
+    with node(keyring=OTHER) as manager, a_client() as client, pytest.raises(PeerError):
         client.call(address(manager), Lookup([key("a")]))
 
 
@@ -164,7 +200,7 @@ def test_a_dead_peer_is_left_alone_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gone = f"127.0.0.1:{listener.getsockname()[1]}"
     now = [0.0]
-    client = TransferClient(SECRET, lambda: now[0])
+    client = TransferClient(KEYRING, lambda: now[0])
     assert contents(client, [gone], ["a"]) == [None]
     with socket.create_server(("127.0.0.1", int(gone.rpartition(":")[2]))) as listener:
         listener.settimeout(0.05)
@@ -238,7 +274,7 @@ class cutting_server:
                 break
             open_sockets.append(sock)
             connection = Connection(sock, 5.0)
-            connection.accept_client(SECRET, "cutter", 1)
+            connection.accept_client(KEYRING.keys(CONNECTIONS), "cutter", 1)
             assert isinstance(connection.receive()[0], Get)
             frame = transfer_server.Blocks([1000], [bytes(16)])
             sock.sendall(_whole_frame(frame)[:-500])
@@ -255,7 +291,7 @@ def _whole_frame(message: transfer_server.Blocks) -> bytes:
 def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_server, "MAX_CONNECTIONS", 2)
     with node() as manager:
-        clients = [TransferClient(SECRET, time.monotonic) for _ in range(3)]
+        clients = [TransferClient(KEYRING, time.monotonic) for _ in range(3)]
         for client in clients[:2]:
             client.call(address(manager), Lookup([]))
         with pytest.raises(PeerError):

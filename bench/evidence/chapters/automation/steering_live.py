@@ -9,6 +9,7 @@ from bench.evidence.store import Row, load
 
 WORDS = {
     "hang": "hangs: accepts requests and answers none",
+    "compile": "compiles for 20 s, and goes on by itself",
     "stop": "is stopped (SIGSTOP)",
     "crawl": "is slow: everything takes twenty times as long",
     "lie": "hangs while its counters grow",
@@ -18,8 +19,9 @@ WORDS = {
     "flap_again": "the same engine flaps once more",
     "frozen": "serves, with frozen metrics",
     "garbage": "serves, with nonsensical metrics",
+    "busy": "serves, and answers probes after 3 s",
 }
-SERVING = ("frozen", "garbage")
+SERVING = ("frozen", "garbage", "busy")
 _STEP_S = 5.0
 _SOAK_COLUMNS = (
     "seed", "minutes", "requests", "asked_again", "broken_off", "lost", "killed_worker", "killed_beat",

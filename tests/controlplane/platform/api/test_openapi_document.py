@@ -17,6 +17,7 @@ from gateway.app import GatewayApp
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
+from kvstore.keys.keyring import Keyring
 from tests.controlplane.platform.api.request_examples import SAFE
 from tests.controlplane.platform.api.test_role_matrix import real
 from tests.controlplane.platform.api.world import Api, World
@@ -69,7 +70,7 @@ def test_every_view_and_method_is_in_it(document: dict[str, Any]) -> None:
 
 
 def test_the_gateway_serves_exactly_its_paths(document: dict[str, Any], tmp_path: Any) -> None:
-    gateway = Gateway(InProcessBus(), fleet_secret=b"s", state_dir=tmp_path, settings=GatewaySettings())
+    gateway = Gateway(InProcessBus(), keyring=Keyring.of(b"s"), state_dir=tmp_path, settings=GatewaySettings())
     served = GatewayApp(gateway)
     views = {"/api/" + str(pattern.pattern) for pattern in urlpatterns}
     for path in document["paths"]:

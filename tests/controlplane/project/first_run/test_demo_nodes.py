@@ -75,7 +75,7 @@ def test_secrets_are_in_the_environment_alone_and_the_key_opens_what_nodes_need(
     engines, nodes = seeded()
     specs = [
         *node_children(nodes, secrets, tmp_path, "http://127.0.0.1:8000"),
-        *engine_children(engines, secrets.kv_secret),
+        *engine_children(engines, secrets.kv_environment),
     ]
     for spec in specs:
         assert spec.env["SWITCHYARD_KV_SECRET"] == secrets.kv_secret

@@ -14,7 +14,8 @@ from django.test import override_settings
 
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Segment
-from gateway.contracts.stored_decision import session_digest
+from gateway.contracts.stored_decision import DIGESTS, session_digest
+from kvstore.keys.keyring import Keyring
 from tests.controlplane.conftest import bus
 from tests.controlplane.platform.api.world import Api, World
 from tests.controlplane.request_log.store.records import START, keep, on_time, stored
@@ -31,7 +32,7 @@ def recorded(world: World, tmp_path: Path) -> Iterator[World]:
     DecisionIndex.objects.all().delete()
     with override_settings(STATE_DIR=tmp_path, FLEET_SECRET=SECRET):
         keep(
-            stored(LATE, START, session=session_digest(SECRET, "s-1")),
+            stored(LATE, START, session=session_digest(Keyring.of(SECRET).used.derive(DIGESTS), "s-1")),
             on_time("d-2", START + 1, arm="live"),
             on_time("d-3", START + 2, tenant_id="other", arm="canary"),
             stored("d-4", START + 3, pool_id="pool-b", late=False, mismatch="", regret=None, candidates=()),
@@ -55,7 +56,7 @@ def ids(world: World, query: str = "", caller: str = "admin") -> list[str]:
         ("?engine=engine-17&limit=1", ["d-4"]),
         ("?tenant=other", ["d-3"]),
         ("?session=s-1", [LATE]),
-        (f"?session={session_digest(SECRET, 's-1')}", [LATE]),
+        (f"?session={session_digest(Keyring.of(SECRET).used.derive(DIGESTS), 's-1')}", [LATE]),
         ("?regret_cause=trade", [LATE]),
         ("?mismatch=late_event", [LATE]),
         ("?id=d-2&id=d-3", ["d-3", "d-2"]),

@@ -16,7 +16,7 @@ from kvstore.transfer.frames import Page, PageOf
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
-from tests.kvstore.kv_blocks import SECRET, a_client, address, node
+from tests.kvstore.kv_blocks import KEYRING, a_client, address, node
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 BLOCK = 16
@@ -35,7 +35,7 @@ def big(**changes: Any) -> Any:
 
 
 async def engine(start: StartEngine, manager: NodeManager, **changes: Any) -> RunningEngine:
-    fields = {"profile": PROFILE, "kv_node": address(manager), "kv_secret": SECRET, "kv_bytes_per_token": 64}
+    fields = {"profile": PROFILE, "kv_node": address(manager), "kv_keyring": KEYRING, "kv_bytes_per_token": 64}
     return await start(**{**fields, **changes})
 
 

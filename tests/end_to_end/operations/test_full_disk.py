@@ -27,7 +27,7 @@ from tests.private_redis import private_redis
 from tests.signed_in import SignedIn
 
 pytestmark = [pytest.mark.processes, pytest.mark.thorough]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 REVOKED = (
     "from controlplane.models import ApiKey, AuditEvent\n"
     "key = ApiKey.objects.get(key_id='KEY')\n"

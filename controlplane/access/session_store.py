@@ -1,0 +1,57 @@
+"""Console sessions in the database, accepted at every web process while the key that signs them is rotated.
+
+A session holds a digest of its person's password under the key. Django replaces the digest, and the session's cookie,
+as soon as another key is used, and Channels ends the session. Web processes that differ by one step of a rotation would
+end each other's sessions in that way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+from typing_extensions import override
+
+
+class SessionStore(DatabaseStore):
+    """Shows a digest under the other accepted key as one under the key in use; nothing is written for that."""
+
+    @classmethod
+    @override
+    def get_model_class(cls) -> type[Session]:
+        """Keep the table of Django's own store."""
+        return Session
+
+    @override
+    def load(self) -> dict[str, Any]:
+        """Return the session's data."""
+        return under_key_in_use(super().load())
+
+
+def under_key_in_use(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a session's data with the digest under the key in use, if it has one under the other key."""
+    digest = data.get(HASH_SESSION_KEY)
+    if not settings.SECRET_KEY_FALLBACKS or not digest:
+        return data
+    user = get_user_model().objects.filter(pk=data.get(SESSION_KEY)).first()
+    if user is None or not any(constant_time_compare(digest, each) for each in user.get_session_auth_fallback_hash()):
+        return data
+    return {**data, HASH_SESSION_KEY: user.get_session_auth_hash()}
+
+
+def sign_all_again() -> int:
+    """Sign all open sessions with the key in use, so that none needs the other one; returns how many there are."""
+    store, signed = SessionStore(), 0
+    for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
+        data = under_key_in_use(store.decode(session.session_data))
+        with transaction.atomic():
+            # A session that is written meanwhile is signed by who writes it.
+            unchanged = Session.objects.filter(pk=session.pk, session_data=session.session_data)
+            signed += unchanged.update(session_data=store.encode(data)) if data else 0
+    return signed

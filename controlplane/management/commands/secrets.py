@@ -1,0 +1,237 @@
+"""`manage.py secrets`: which process uses which secret, and the steps of a rotation."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+from typing_extensions import override
+
+from controlplane.access.session_store import sign_all_again
+from controlplane.platform import audit
+from controlplane.platform.actor import command
+from controlplane.platform.bus import LOCAL_BUS, bus_url, get_bus
+from controlplane.platform.format import ago
+from controlplane.project.first_run.secrets import (
+    FILE_NAME,
+    FirstRunSecrets,
+    UnsafeSecretsError,
+    keep_secrets,
+    read_secrets,
+    with_new_installed,
+    with_new_used,
+    without_others,
+)
+from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
+from controlplane.project.state_lock import holder as holder_of_state
+from controlplane.secret_rotation.holders import Holders, holder_questions, newest
+from controlplane.secret_rotation.own_secrets import own_secrets
+from controlplane.secret_rotation.rotation import Rotation, rotations
+from gateway.bus.local_hub import hub_url
+from kvstore.keys.keyring import KV, Keyring
+from kvstore.transfer.shared_secret import NoSecretError, node_access
+
+_STATUS, _NEXT, _FINISH = "status", "next", "finish"
+_HELP = """\
+Show which process uses which secret, and rotate secrets without a stop.
+
+A rotation has three steps, each followed by a restart of all processes, one after the other:
+
+  1. install   All processes accept the new secret beside the old one:   …_ALSO=NEW
+  2. use       All processes use the new one and accept the old one:     …=NEW  …_ALSO=OLD
+  3. finish    No process accepts the old one:                           …_ALSO removed
+
+status   Show all processes with the fingerprints of their secrets, and what still needs the other one.
+next     Take step 1 or 2 if the secrets are in first_run.json; else say which step is next, and what prevents it.
+finish   Check that nothing needs the other secret, and sign open console sessions with the new key. If the secrets
+         are in first_run.json, step 3 is then taken. Ends with 1 if something does; --force ignores that.
+
+Fingerprints name secrets and do not reveal them. Secrets are never printed.
+"""
+
+
+class Command(BaseCommand):
+    """Reads the answers of all processes; changes `first_run.json` only, and never the environment."""
+
+    help = _HELP
+    requires_system_checks = ()
+
+    @override
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the lines of the help as they are."""
+        from django.core.management.base import DjangoHelpFormatter
+
+        class AsWritten(DjangoHelpFormatter):
+            def _fill_text(self, text: str, width: int, indent: str) -> str:
+                return "".join(indent + line for line in text.splitlines(keepends=True))
+
+        return super().create_parser(prog_name, subcommand, formatter_class=AsWritten, **kwargs)
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the steps and options."""
+        parser.add_argument("step", choices=(_STATUS, _NEXT, _FINISH), nargs="?", default=_STATUS)
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument("--force", action="store_true", help="take the step although something prevents it")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Ask all processes, and take the step."""
+        # That it connects to the bus is of no interest here.
+        logging.getLogger("gateway").setLevel(logging.WARNING)
+        own = _first_run()
+        holders, found = _found(own)
+        step, forced = options["step"], options["force"]
+        if step == _STATUS:
+            self._show(holders, found, as_json=options["json"])
+            return
+        if own is not None and own.rotation == ("used" if step == _NEXT else "installed"):
+            other = _FINISH if step == _NEXT else _NEXT
+            raise CommandError(f"The new secrets are {own.rotation}: run `manage.py secrets {other}`.")
+        said = self._next(own, found, forced) if step == _NEXT else self._finish(own, found, forced)
+        self.stdout.write(json.dumps({"said": said}) if options["json"] else said)
+
+    def _next(self, own: FirstRunSecrets | None, found: list[Rotation], forced: bool) -> str:
+        under_way = [each for each in found if each.also]
+        if under_way and not forced:
+            _reject_for(sentence for each in under_way for sentence in each.not_installed)
+        if own is None:
+            return _instructions(found)
+        step, changed = ("installed", with_new_installed(own))
+        if own.rotation:
+            step, changed = ("used", with_new_used(own))
+        _keep(changed, step)
+        return (
+            f"The new secrets in {settings.STATE_DIR / FILE_NAME} are {step}. Restart `manage.py up`, then run "
+            f"`manage.py secrets {_NEXT if step == 'installed' else _FINISH}`."
+        )
+
+    def _finish(self, own: FirstRunSecrets | None, found: list[Rotation], forced: bool) -> str:
+        under_way = [each for each in found if each.also]
+        if not under_way and (own is None or not own.rotation):
+            raise CommandError("No process accepts a second secret: no rotation is under way.")
+        if not forced:
+            _reject_for(sentence for each in under_way for sentence in each.still_needed)
+        signed = sign_all_again()
+        said = f"Console sessions signed with the key in use: {signed}. "
+        if own is None:
+            variables = ", ".join(f"{each.variable}_ALSO" for each in under_way)
+            return f"{said}Nothing needs the other secrets. Remove {variables} everywhere, and restart all processes."
+        _keep(without_others(own), "finished")
+        return f"{said}The old secrets are removed from {settings.STATE_DIR / FILE_NAME}. Restart `manage.py up`."
+
+    def _show(self, holders: Holders, found: list[Rotation], *, as_json: bool) -> None:
+        if as_json:
+            shown = [{**asdict(each), "variable": each.variable, "holders": _plain(each)} for each in found]
+            self.stdout.write(json.dumps({"secrets": shown, "silent": holders.silent}, indent=2))
+            return
+        now = time.time()
+        for each in found:
+            also = f", also accepts {each.also}" if each.also else ""
+            self.stdout.write(f"{each.variable}: uses {each.used}{also}")
+            for holder in each.holders:
+                held = holder.secrets
+                self.stdout.write(f"  {holder.role:<10} {holder.name:<32} uses {held.used}  also {held.also or '–'}")
+                for use in newest(held.uses):
+                    when = ago(now - use.newest_at)
+                    self.stdout.write(
+                        f"    by {held.also}: {use.purpose} ({use.count}), newest {when} from {use.who or 'others'}"
+                    )
+            if each.also:
+                self._list(f"Prevents using {each.also}", each.not_installed)
+                self._list(f"Prevents accepting {each.also} no longer", each.still_needed)
+        if not found:
+            self.stdout.write("No process has answered.")
+        for sentence in holders.silent:
+            self.stdout.write(sentence)
+
+    def _list(self, title: str, sentences: tuple[str, ...]) -> None:
+        self.stdout.write(f"  {title}: {'nothing' if not sentences else ''}".rstrip())
+        for sentence in sentences:
+            self.stdout.write(f"    - {sentence}")
+
+
+def _first_run() -> FirstRunSecrets | None:
+    """Return the generated secrets; None: all are in the environment."""
+    if settings.SECRETS_GIVEN:
+        return None
+    try:
+        return read_secrets(settings.STATE_DIR / FILE_NAME)
+    except UnsafeSecretsError as error:
+        raise CommandError(str(error)) from error
+
+
+def _found(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
+    """Return what all processes hold. A program that does not run holds nothing."""
+    if not bus_url():
+        hub = socket_path(settings.STATE_DIR, BUS_SOCKET)
+        if holder_of_state(settings.STATE_DIR) is None or not hub.exists():
+            return Holders(()), rotations(Holders(()), own_secrets(_nodes_keyring(own)), time.time())
+        os.environ[LOCAL_BUS] = hub_url(hub)
+        get_bus.cache_clear()
+    holders = holder_questions().holders()
+    return holders, rotations(holders, own_secrets(_nodes_keyring(own)), time.time())
+
+
+def _nodes_keyring(own: FirstRunSecrets | None) -> Keyring | None:
+    if own is not None and own.kv_secret:
+        return Keyring.of(own.kv_secret.encode(), own.kv_secret_also.encode(), KV)
+    try:
+        return node_access(os.environ).keyring
+    except (NoSecretError, ValueError, OSError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _reject_for(sentences: Any) -> None:
+    reasons = list(dict.fromkeys(sentences))
+    if reasons:
+        raise CommandError("\n".join([*reasons, "Wait, or repeat with --force."]))
+
+
+def _instructions(found: list[Rotation]) -> str:
+    lines = []
+    for each in found:
+        name = each.variable
+        if not each.also:
+            lines.append(
+                f"{name}: no second secret is accepted. Make one (`openssl rand -base64 48`), set {name}_ALSO to it "
+                "for every process, and restart them one after the other."
+            )
+        else:
+            lines.append(
+                f"{name}: every process accepts {each.used} and {each.also}. If {each.also} is the new one, exchange "
+                f"{name} and {name}_ALSO everywhere and restart the processes one after the other. If it is the old "
+                f"one, run `manage.py secrets {_FINISH}`."
+            )
+    return "\n".join(lines) or "No process has answered."
+
+
+def _keep(changed: FirstRunSecrets, step: str) -> None:
+    """Write the file, and the step to the audit."""
+    with transaction.atomic():
+        audit.record(command("secrets"), f"secrets.{step}", "secrets", FILE_NAME)
+        keep_secrets(settings.STATE_DIR, changed)
+
+
+def _plain(rotation: Rotation) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": each.role,
+            "name": each.name,
+            "started_at": each.started_at,
+            "used": each.secrets.used,
+            "also": each.secrets.also,
+            "accepted_by_also": [
+                {"purpose": use.purpose, "count": use.count, "newest_at": use.newest_at, "who": use.who}
+                for use in newest(each.secrets.uses)
+            ],
+        }
+        for each in rotation.holders
+    ]

@@ -1,0 +1,1 @@
+"""Which process uses which secret, and what still needs the one that is rotated out."""

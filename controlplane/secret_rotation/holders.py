@@ -1,0 +1,102 @@
+"""Who holds which secret: the answers of all processes that run now, and the last reports of KV nodes."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from typing_extensions import override
+
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode, KvNodeState
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus
+from gateway.bus.questions import Questions
+from gateway.bus.secret_answers import ANSWER, ANSWERED, ASKED, QUESTION, SecretAnswer, SecretQuestion
+from kvstore.keys.held_secrets import HeldSecrets, SecretUse
+from routing.values.prepared_struct import prepared
+
+WAIT_S = 2.0
+NODE = "KV node"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One process and its secrets of one kind, by their fingerprints."""
+
+    role: str
+    """gateway, web, jobs, worker, supervisor, or KV node."""
+    name: str
+    secrets: HeldSecrets
+    started_at: float | None = None
+    """Unix seconds; None: it does not say."""
+
+    def accepts(self, fingerprint: str) -> bool:
+        """Return whether it accepts this secret."""
+        return fingerprint in (self.secrets.used, self.secrets.also)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """All that are known."""
+
+    known: tuple[Holder, ...]
+    silent: tuple[str, ...] = ()
+    """Sentences about those that did not say what they hold."""
+
+    def of(self, kind: str) -> list[Holder]:
+        """Return those with a secret of this kind."""
+        return [each for each in self.known if each.secrets.kind == kind]
+
+
+class HolderQuestions:
+    """Asks all processes on the bus. Thread-safe."""
+
+    def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
+        self._bus = bus
+        self._questions: Questions[SecretAnswer] = Questions(bus, ASKED, ANSWERED, ANSWER, wait_s)
+
+    def holders(self) -> Holders:
+        """Return who holds what now."""
+        question = SecretQuestion(secrets.token_hex(8), self._questions.asker)
+        came = self._questions.ask(question.question_id, QUESTION.encode(question))
+        silent = []
+        if not self._bus.connected:
+            silent.append("The bus is away, so no process can be asked.")
+        elif len(came.answers) < came.asked:
+            silent.append(f"{came.asked - len(came.answers)} of {came.asked} processes did not answer.")
+        answered = [
+            Holder(answer.role, answer.name, held, answer.started_at)
+            for answer in came.answers
+            for held in answer.secrets
+        ]
+        nodes, more = _nodes()
+        return Holders(tuple(sorted([*answered, *nodes], key=str)), (*silent, *more))
+
+
+@functools.cache
+def holder_questions() -> HolderQuestions:
+    """Return this process's, which hears answers from the first call on."""
+    return HolderQuestions(get_bus())
+
+
+def _nodes() -> tuple[list[Holder], list[str]]:
+    known, silent = list[Holder](), list[str]()
+    for node in KvNode.objects.exclude(state=KvNodeState.GONE).select_related("report"):
+        held = node.report.content.get("secrets") if hasattr(node, "report") else None
+        if node.state not in LIVE or held is None:
+            silent.append(f"KV node {node.name} does not report its secret.")
+        else:
+            known.append(Holder(NODE, node.name, msgspec.convert(held, prepared(HeldSecrets))))
+    return known, silent
+
+
+def newest(uses: Iterable[SecretUse]) -> Sequence[SecretUse]:
+    """Return what was accepted by the other secret, the newest first."""
+    return sorted(uses, key=lambda use: (-use.newest_at, use.purpose))

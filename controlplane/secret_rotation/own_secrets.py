@@ -1,0 +1,33 @@
+"""The secrets of this process: what it answers to others, and by what it judges theirs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from controlplane.platform.bus import fleet_keyring, get_bus, keyring_of
+from controlplane.secret_rotation.holders import Holder
+from gateway.bus.secret_answers import SecretAnswers
+from kvstore.keys.held_secrets import held_secrets
+from kvstore.keys.keyring import SESSIONS, Keyring
+
+
+def session_keyring() -> Keyring:
+    """Return the keys that sign console sessions."""
+    also = settings.SECRET_KEY_FALLBACKS[0] if settings.SECRET_KEY_FALLBACKS else ""
+    return keyring_of(settings.SECRET_KEY.encode(), also.encode(), SESSIONS)
+
+
+def answer_questions(role: str, keyrings: Sequence[Keyring]) -> None:
+    """Say from now on, as a process in this role, which secrets it holds."""
+    SecretAnswers(get_bus(), role, f"{socket.gethostname()}:{os.getpid()}", keyrings, time.time)
+
+
+def own_secrets(kv: Keyring | None = None) -> list[Holder]:
+    """Return what this process holds; `kv` are the nodes' secrets, where it knows them."""
+    keyrings = [fleet_keyring(), session_keyring(), *([kv] if kv is not None else [])]
+    return [Holder("this process", "", held_secrets(each)) for each in keyrings]

@@ -1,0 +1,97 @@
+"""Where a rotation stands, and what stands in the way of its next step.
+
+1. Install: every process accepts the new secret beside the old one, which it uses.
+2. Use: every process uses the new one, and accepts the old one.
+3. Finish: no process accepts the old one any more.
+
+Each step is a rolling restart; processes that differ by one step accept each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controlplane.platform.format import ago, clock_time, some_names
+from controlplane.secret_rotation.holders import Holder, Holders, newest
+from gateway.advisories.advisory_token import MAX_LIFETIME_S
+from kvstore.keys.keyring import FLEET, KV, SESSIONS
+
+LATELY_S = 600.0
+"""What was accepted within this time may come again: links, frames, and connections are renewed more often."""
+_NAMED = 5
+KINDS = {FLEET: "SWITCHYARD_FLEET_SECRET", SESSIONS: "SECRET_KEY", KV: "SWITCHYARD_KV_SECRET"}
+"""Kinds of secrets, with the variable of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """One kind of secret over all processes."""
+
+    kind: str
+    used: str
+    """Fingerprint of the secret that this process uses, or most of the others; empty: none is known."""
+    also: str
+    """…and of the one that is accepted as well; empty: no rotation is under way."""
+    holders: tuple[Holder, ...]
+    not_installed: tuple[str, ...]
+    """What stands in the way of using the other secret."""
+    still_needed: tuple[str, ...]
+    """What stands in the way of accepting the other secret no longer."""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of the secret."""
+        return KINDS[self.kind]
+
+
+def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotation]:
+    """Return all kinds that are in use; `own` are this process's secrets, by which the others are judged."""
+    by_kind = {each.secrets.kind: each for each in own}
+    found = []
+    for kind in KINDS:
+        known = holders.of(kind)
+        mine = by_kind.get(kind)
+        used, also = (mine.secrets.used, mine.secrets.also) if mine is not None else _of_most(known)
+        if used:
+            found.append(_rotation(kind, used, also, known, holders.silent, now))
+    return found
+
+
+def _of_most(known: list[Holder]) -> tuple[str, str]:
+    pairs = Counter((each.secrets.used, each.secrets.also) for each in known)
+    return max(pairs, key=lambda pair: (pairs[pair], pair)) if pairs else ("", "")
+
+
+def _rotation(kind: str, used: str, also: str, known: list[Holder], silent: tuple[str, ...], now: float) -> Rotation:
+    not_installed, still_needed = list(silent), list(silent)
+    lacking = [str(each) for each in known if also and not each.accepts(also)]
+    if lacking:
+        not_installed.append(f"Do not accept {also} yet: {some_names(lacking, _NAMED)}.")
+    using = [str(each) for each in known if each.secrets.used != used]
+    if using:
+        still_needed.append(f"Do not use {used} yet: {some_names(using, _NAMED)}.")
+    for each in known:
+        # By one that uses another secret than this process, the roles of the two are exchanged.
+        if each.secrets.used == used:
+            still_needed += _accepted_lately(each, now)
+    still_needed += _tokens(kind, also, known, now)
+    return Rotation(kind, used, also, tuple(known), tuple(not_installed), tuple(still_needed))
+
+
+def _accepted_lately(holder: Holder, now: float) -> list[str]:
+    return [
+        f"{str(holder)[:1].upper()}{str(holder)[1:]} accepted {use.purpose} of {use.who or 'others'} by "
+        f"{holder.secrets.also} {ago(now - use.newest_at)}."
+        for use in newest(holder.secrets.uses)
+        if now - use.newest_at < LATELY_S
+    ]
+
+
+def _tokens(kind: str, also: str, known: list[Holder], now: float) -> list[str]:
+    """Return until when browsers may hold advisory tokens that a gateway signed before it used the new secret."""
+    starts = [each.started_at for each in known if each.role == "gateway" and each.started_at is not None]
+    if kind != FLEET or not also or not starts or now >= (until := max(starts) + MAX_LIFETIME_S):
+        return []
+    return [f"Advisory tokens that gateways signed with {also} are valid until {clock_time(until)} UTC."]

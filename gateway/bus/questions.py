@@ -1,0 +1,89 @@
+"""Questions over the bus to all processes that hear a topic, with a time limit."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from gateway.bus.bus import Bus, BusAwayError
+from gateway.contracts.wire import UnreadableMessageError, WireForm
+
+MAX_WAITING = 32
+"""Questions that wait for their answers at once; one more gets none."""
+
+
+class Answer(Protocol):
+    """What comes back."""
+
+    @property
+    def question_id(self) -> str:
+        """The question that it answers."""
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[AnswerT]):
+    """The answers that came in time."""
+
+    answers: list[AnswerT]
+    asked: int = 0
+    """How many processes got the question; 0 also where the bus has lost its server."""
+
+
+class Questions(Generic[AnswerT]):
+    """Asks on the topic `asked`; answers come to `answered` with our name. Thread-safe.
+
+    Mutable state, under `_lock`: the questions that wait for answers.
+    """
+
+    def __init__(self, bus: Bus, asked: str, answered: str, form: WireForm[AnswerT], wait_s: float) -> None:
+        self.asker = secrets.token_hex(8)
+        self.wait_s = wait_s
+        self._bus, self._asked, self._form = bus, asked, form
+        # Reentrant: a bus within one process answers while the question is told.
+        self._lock = threading.RLock()
+        self._waiting: dict[str, SimpleQueue[AnswerT]] = {}
+        bus.subscribe(answered + self.asker, self._hear)
+
+    def ask(
+        self, question_id: str, question: bytes, is_enough: Callable[[list[AnswerT]], bool] = lambda _: False
+    ) -> Answers[AnswerT]:
+        """Return the answers of all that get the question, or those that came in time, or came until `is_enough`."""
+        until_s = time.monotonic() + self.wait_s
+        came: SimpleQueue[AnswerT] = SimpleQueue()
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING:
+                return Answers([])
+            self._waiting[question_id] = came
+            # Under the lock: what one process tells out of order counts as heard already.
+            told = self._bus.tell(self._asked, question)
+        answers: list[AnswerT] = []
+        asked = 0
+        try:
+            asked = told.result(self.wait_s)
+            while len(answers) < asked and not (answers and is_enough(answers)):
+                answers.append(came.get(timeout=max(0.0, until_s - time.monotonic())))
+        except (BusAwayError, TimeoutError, Empty):
+            return Answers(answers, asked)
+        finally:
+            with self._lock:
+                del self._waiting[question_id]
+        return Answers(answers, asked)
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            answer = self._form.decode(value)
+        except UnreadableMessageError:
+            # Of a process of another version, which counts as one that does not answer.
+            return
+        with self._lock:
+            waiting = self._waiting.get(answer.question_id)
+        if waiting is not None:
+            waiting.put(answer)

@@ -1,0 +1,67 @@
+"""The console's question which secrets processes hold, and their answers. An answer has fingerprints and no secret.
+
+Both are messages on the bus, not published values: a process that is not connected at that moment never gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from kvstore.keys.held_secrets import HeldSecrets, held_secrets
+from kvstore.keys.keyring import Keyring
+
+ASKED = "secrets/asked"
+ANSWERED = "secrets/answered/"
+"""The asker's name follows."""
+
+
+class SecretQuestion(msgspec.Struct, frozen=True):
+    """Asks every process for its secrets."""
+
+    question_id: str
+    asker: str
+
+
+class SecretAnswer(msgspec.Struct, frozen=True):
+    """One process's secrets."""
+
+    question_id: str
+    role: str
+    """gateway, web, jobs, worker, or supervisor."""
+    name: str
+    started_at: float
+    """Unix seconds."""
+    secrets: tuple[HeldSecrets, ...] = ()
+
+
+QUESTION = WireForm(SecretQuestion, "a question for secrets", limit=4096)
+ANSWER = WireForm(SecretAnswer, "an answer about secrets", limit=MIB)
+
+
+class SecretAnswers:
+    """One process's answers, given in the bus's thread from the construction on."""
+
+    def __init__(
+        self, bus: Bus, role: str, name: str, keyrings: Sequence[Keyring | None], wall: Callable[[], float]
+    ) -> None:
+        """`wall` returns unix seconds."""
+        self._bus = bus
+        self._own = SecretAnswer("", role, name, wall())
+        self._keyrings = [keyring for keyring in keyrings if keyring is not None]
+        bus.subscribe(ASKED, self._hear)
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            question = QUESTION.decode(value)
+        except UnreadableMessageError:
+            # Of a console of another version, which shows that nobody answers it.
+            return
+        own = self._own
+        answer = SecretAnswer(
+            question.question_id, own.role, own.name, own.started_at, tuple(map(held_secrets, self._keyrings))
+        )
+        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))

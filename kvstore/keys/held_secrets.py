@@ -1,0 +1,43 @@
+"""What a process may say of its secrets: fingerprints, and what was accepted by which."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from kvstore.keys.keyring import Keyring
+
+_Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_MAX_WHO = 128
+
+
+class SecretUse(msgspec.Struct, frozen=True):
+    """What a process accepted by the secret that it accepts besides the one that it uses."""
+
+    purpose: Annotated[str, Meta(max_length=64)]
+    count: _Count
+    newest_at: float
+    """Unix seconds."""
+    who: Annotated[str, Meta(max_length=_MAX_WHO)] = ""
+    """Who sent the newest."""
+
+
+class HeldSecrets(msgspec.Struct, frozen=True):
+    """The secrets of one kind that a process holds, by their fingerprints."""
+
+    kind: Annotated[str, Meta(max_length=16)]
+    used: Annotated[str, Meta(max_length=16)]
+    also: Annotated[str, Meta(max_length=16)] = ""
+    """Empty: no other one is accepted."""
+    uses: Annotated[tuple[SecretUse, ...], Meta(max_length=16)] = ()
+
+
+def held_secrets(keyring: Keyring) -> HeldSecrets:
+    """Return what may be told of a keyring."""
+    uses = tuple(
+        SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO]) for purpose, use in list(keyring.uses.items())
+    )
+    also = keyring.also.fingerprint if keyring.also is not None else ""
+    return HeldSecrets(keyring.kind, keyring.used.fingerprint, also, uses)

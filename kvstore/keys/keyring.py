@@ -1,0 +1,129 @@
+"""Keys derived from a shared secret while it is rotated: one secret is used, and another is accepted as well.
+
+A process signs, seals, and derives with the secret that it *uses*. It accepts proofs of the one that it *also* accepts.
+Processes that differ by one step of a rotation therefore understand each other (decision 56).
+
+A secret is stretched with scrypt once per process. Everything that leaves the process is derived from the result, so
+that a certificate, a salt, or a proof offers only a slow test of a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from hashlib import blake2b, scrypt
+
+MIN_CHARACTERS = 32
+MIN_DIFFERENT = 8
+_SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 1 << 15, 8, 1
+"""32 MiB, and about 0.1 s of one core."""
+_KEY_BYTES = 32
+_FINGERPRINT_BYTES = 4
+FLEET, KV, SESSIONS = "fleet", "kv", "sessions"
+"""Kinds of secrets; the same text in two settings gives different keys and fingerprints."""
+
+
+def is_weak(secret: str) -> bool:
+    """Return whether a secret is short, made of few characters, or one of Django's well-known insecure ones."""
+    return len(secret) < MIN_CHARACTERS or len(set(secret)) < MIN_DIFFERENT or secret.startswith("django-insecure-")
+
+
+class SecretKey:
+    """One stretched secret."""
+
+    __slots__ = ("_master", "fingerprint")
+
+    def __init__(self, master: bytes) -> None:
+        self._master = master
+        self.fingerprint = self.derive("fingerprint", _FINGERPRINT_BYTES).hex()
+        """Names the secret to people; 8 hex digits."""
+
+    def derive(self, purpose: str, size: int = _KEY_BYTES) -> bytes:
+        """Return the key of one purpose; keys of different purposes do not reveal each other."""
+        return blake2b(purpose.encode(), key=self._master, digest_size=size).digest()
+
+
+@lru_cache(maxsize=64)
+def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
+    """Return the secret's key; the first call takes about 0.1 s."""
+    salt = f"switchyard {kind} secret".encode()
+    cost = {"n": _SCRYPT_N, "r": _SCRYPT_R, "p": _SCRYPT_P, "maxmem": 2 * 128 * _SCRYPT_N * _SCRYPT_R}
+    return SecretKey(scrypt(secret, salt=salt, dklen=_KEY_BYTES, **cost))
+
+
+class AlsoUse:
+    """What was accepted by the other secret than the one in use. Mutable."""
+
+    __slots__ = ("count", "newest_at", "who")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest_at = 0.0
+        self.who = ""
+        """Who sent the newest."""
+
+
+class Keys:
+    """The keys of one purpose: `used` makes, and all of them check."""
+
+    __slots__ = ("_note", "every", "used")
+
+    def __init__(self, every: tuple[bytes, ...], note: Callable[[str], None]) -> None:
+        """`note` hears who sent what was accepted by another key than the used one."""
+        self._note = note
+        self.every = every
+        self.used = every[0]
+
+    def matching(self, holds: Callable[[bytes], bool], who: str = "") -> bytes | None:
+        """Return the first key for which this holds; None: none. A key of the secret that is also accepted is counted.
+
+        `who` sent what is checked.
+        """
+        for key in self.every:
+            if holds(key):
+                if key is not self.used:
+                    self._note(who)
+                return key
+        return None
+
+
+class Keyring:
+    """The secrets of one kind that a process holds. Mutable: what was accepted by `also`."""
+
+    __slots__ = ("_uses", "_wall", "also", "kind", "used")
+
+    def __init__(
+        self, used: SecretKey, also: SecretKey | None = None, kind: str = FLEET, wall: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`wall` returns unix seconds."""
+        self.kind, self._wall = kind, wall
+        self.used = used
+        self.also = also
+        """None: only `used` is accepted."""
+        self._uses: dict[str, AlsoUse] = {}
+
+    @classmethod
+    def of(
+        cls, secret: bytes, also: bytes = b"", kind: str = FLEET, wall: Callable[[], float] = lambda: 0.0
+    ) -> Keyring:
+        """Return the keyring of these secrets; an empty `also` is none."""
+        used = stretched(secret, kind)
+        return cls(used, stretched(also, kind) if also and also != secret else None, kind, wall)
+
+    @property
+    def every(self) -> tuple[SecretKey, ...]:
+        """All secrets that are accepted, the used one first."""
+        return (self.used,) if self.also is None else (self.used, self.also)
+
+    @property
+    def uses(self) -> Mapping[str, AlsoUse]:
+        """What was accepted by the secret that is also accepted, by purpose."""
+        return self._uses
+
+    def keys(self, purpose: str) -> Keys:
+        """Return the keys of one purpose."""
+        return Keys(tuple(secret.derive(purpose) for secret in self.every), partial(self._note, purpose))
+
+    def _note(self, purpose: str, who: str) -> None:
+        use = self._uses.setdefault(purpose, AlsoUse())
+        use.count, use.newest_at, use.who = use.count + 1, self._wall(), who

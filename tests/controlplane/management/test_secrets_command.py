@@ -1,0 +1,219 @@
+"""`manage.py secrets`: its steps on generated secrets, and its answers where secrets are in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pytest_django import Settings
+
+from controlplane.platform.bus import LOCAL_BUS, get_bus
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.project.first_run.secrets import FILE_NAME, FirstRunSecrets, keep_secrets, read_secrets, secrets_of
+from controlplane.project.processes.local_sockets import BUS_SOCKET, make_private, socket_path
+from controlplane.project.state_lock import hold_state
+from controlplane.secret_rotation.holders import holder_questions
+from gateway.bus.local_hub import LocalHub, hub_url
+from gateway.bus.redis_bus import RedisBus
+from gateway.bus.secret_answers import SecretAnswers
+from kvstore.keys.keyring import FLEET, SESSIONS, Keyring
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.django_db
+GIVEN = "the fleet secret of an environment", "the other fleet secret of an environment"
+
+
+@pytest.fixture(autouse=True)
+def own_process(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    settings.STATE_DIR, settings.REDIS_URL = tmp_path, ""
+    monkeypatch.delenv(LOCAL_BUS, raising=False)
+    for name in ("SWITCHYARD_KV_SECRET", "SWITCHYARD_KV_SECRET_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    forget()
+    yield
+    bus = get_bus()
+    if isinstance(bus, RedisBus):
+        bus.close()
+    # The command sets it for its process.
+    os.environ.pop(LOCAL_BUS, None)
+    forget()
+
+
+def forget() -> None:
+    get_bus.cache_clear()
+    holder_questions.cache_clear()
+
+
+@pytest.fixture
+def embedded(settings: Settings, tmp_path: Path) -> FirstRunSecrets:
+    made = keep_secrets(tmp_path, _replaced(secrets_of(tmp_path), kv_secret="the secret of the demo's KV nodes"))
+    settings.SECRETS_GIVEN = False
+    take(settings, made)
+    return made
+
+
+def _replaced(secrets: FirstRunSecrets, **changes: str) -> FirstRunSecrets:
+    return msgspec.structs.replace(secrets, **changes)
+
+
+def take(settings: Settings, held: FirstRunSecrets) -> None:
+    """Start again with these secrets, as a process does."""
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = held.secret_key, [held.secret_key_also][: bool(held.rotation)]
+    settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = held.fleet_secret.encode(), held.fleet_secret_also.encode()
+
+
+def run(*arguments: str) -> str:
+    out = StringIO()
+    call_command("secrets", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_the_generated_secrets_of_a_stopped_program_are_rotated_in_three_steps(
+    settings: Settings, tmp_path: Path, embedded: FirstRunSecrets
+) -> None:
+    file, said = tmp_path / FILE_NAME, []
+    names = ("secret_key", "fleet_secret", "kv_secret")
+    said.append(run("next"))
+    installed = read_secrets(file)
+    assert [getattr(installed, name) for name in names] == [getattr(embedded, name) for name in names]
+    new = [getattr(installed, f"{name}_also") for name in names]
+    assert len({*new, *(getattr(embedded, name) for name in names)}) == 6
+    take(settings, installed)
+    with pytest.raises(CommandError, match=r"are installed: run `manage\.py secrets next`"):
+        run("finish")
+    said.append(run("next"))
+    used = read_secrets(file)
+    assert [getattr(used, name) for name in names] == new
+    assert [getattr(used, f"{name}_also") for name in names] == [getattr(embedded, name) for name in names]
+    take(settings, used)
+    with pytest.raises(CommandError, match=r"are used: run `manage\.py secrets finish`"):
+        run("next")
+    said.append(run("finish"))
+    done = read_secrets(file)
+    assert [getattr(done, name) for name in names] == new
+    assert [getattr(done, f"{name}_also") for name in names] == ["", "", ""]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True)) == [
+        "secrets.installed", "secrets.used", "secrets.finished",
+    ]  # fmt: skip
+    assert not any(secret in text for text in said for secret in (*new, embedded.fleet_secret))
+    take(settings, done)
+    with pytest.raises(CommandError, match="no rotation is under way"):
+        run("finish")
+
+
+@pytest.fixture
+def running(tmp_path: Path, embedded: FirstRunSecrets) -> Iterator[list[RedisBus]]:
+    """The bus of a program that runs on the state directory; processes join by `join`."""
+    held = hold_state(tmp_path)
+    path = socket_path(tmp_path, BUS_SOCKET)
+    make_private(path)
+    hub = LocalHub(path)
+    hub.start()
+    buses: list[RedisBus] = []
+    yield buses
+    for each in buses:
+        each.close()
+    hub.stop()
+    held.close()
+    hold_state.cache_clear()
+
+
+def join(running: list[RedisBus], tmp_path: Path, role: str, held: FirstRunSecrets) -> Keyring:
+    """Add a process of the program with these secrets."""
+    fleet = Keyring.of(held.fleet_secret.encode(), held.fleet_secret_also.encode(), wall=time.time)
+    sessions = Keyring.of(held.secret_key.encode(), held.secret_key_also.encode(), SESSIONS)
+    bus = RedisBus(hub_url(socket_path(tmp_path, BUS_SOCKET)), fleet)
+    running.append(bus)
+    wait_until(lambda: bus.connected)
+    SecretAnswers(bus, role, "vm:1", [fleet, *([sessions] if role == "web" else [])], lambda: 0.0)
+    return fleet
+
+
+def leave(running: list[RedisBus]) -> None:
+    while running:
+        running.pop().close()
+
+
+def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
+    settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
+) -> None:
+    def again(held: FirstRunSecrets) -> None:
+        take(settings, held)
+        bus = get_bus()
+        if isinstance(bus, RedisBus):
+            bus.close()
+        forget()
+
+    join(running, tmp_path, "gateway", embedded)
+    run("next")
+    installed = read_secrets(tmp_path / FILE_NAME)
+    again(installed)
+    join(running, tmp_path, "web", installed)
+    with pytest.raises(CommandError, match=r"Do not accept [0-9a-f]{8} yet: gateway vm:1\.\nWait, or repeat"):
+        run("next")
+    assert read_secrets(tmp_path / FILE_NAME) == installed
+    leave(running)
+    for role in ("gateway", "web"):
+        join(running, tmp_path, role, installed)
+    run("next")
+    used = read_secrets(tmp_path / FILE_NAME)
+    again(used)
+    with pytest.raises(CommandError, match=r"Do not use [0-9a-f]{8} yet: gateway vm:1, web vm:1\."):
+        run("finish")
+    leave(running)
+    fleet = join(running, tmp_path, "gateway", used)
+    join(running, tmp_path, "web", used)
+    old = fleet.keys("connections of gateways").every[1]
+    fleet.keys("connections of gateways").matching(lambda key: key == old, "b")
+    with pytest.raises(CommandError, match="Gateway vm:1 accepted connections of gateways of b by"):
+        run("finish")
+    assert read_secrets(tmp_path / FILE_NAME) == used
+    assert "The old secrets are removed" in run("finish", "--force")
+    assert read_secrets(tmp_path / FILE_NAME).fleet_secret_also == ""
+
+
+def test_the_state_is_shown_to_people_and_to_machines(
+    settings: Settings, tmp_path: Path, embedded: FirstRunSecrets, running: list[RedisBus]
+) -> None:
+    used, also = embedded, _replaced(embedded, fleet_secret_also=GIVEN[1])
+    join(running, tmp_path, "gateway", also)
+    join(running, tmp_path, "web", used)
+    settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
+    shown = run()
+    old, new = (Keyring.of(each.encode()).used.fingerprint for each in (used.fleet_secret, GIVEN[1]))
+    assert f"SWITCHYARD_FLEET_SECRET: uses {old}, also accepts {new}" in shown
+    assert f"- Do not accept {new} yet: web vm:1." in shown
+    told = json.loads(run("--json"))
+    fleet, sessions = told["secrets"][:2]
+    assert (fleet["kind"], fleet["used"], fleet["also"], sessions["kind"]) == (FLEET, old, new, SESSIONS)
+    assert [(each["role"], each["also"]) for each in fleet["holders"]] == [("gateway", new), ("web", "")]
+    assert (fleet["not_installed"], told["silent"]) == ([f"Do not accept {new} yet: web vm:1."], [])
+    for secret in (embedded.fleet_secret, embedded.secret_key, GIVEN[1]):
+        assert secret not in shown
+        assert secret not in json.dumps(told)
+
+
+def test_secrets_of_the_environment_are_never_written_and_the_steps_are_said(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.SECRETS_GIVEN = True
+    settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = GIVEN[0].encode(), b""
+    settings.SECRET_KEY_FALLBACKS = []
+    assert "set SWITCHYARD_FLEET_SECRET_ALSO to it for every process" in run("next")
+    with pytest.raises(CommandError, match="no rotation is under way"):
+        run("finish")
+    settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
+    assert "exchange SWITCHYARD_FLEET_SECRET and SWITCHYARD_FLEET_SECRET_ALSO everywhere" in run("next")
+    assert "Remove SWITCHYARD_FLEET_SECRET_ALSO everywhere" in run("finish")
+    assert not list(tmp_path.iterdir())
+    assert not AuditEvent.objects.exists()

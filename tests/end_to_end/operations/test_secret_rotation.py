@@ -1,0 +1,185 @@
+"""A rotation of fleet and KV secret over real gateway processes and a node manager, with requests under way.
+
+Each step restarts all processes, one after the other, as a rolling restart does. No request, no link between gateways,
+no connection to the node, no advisory token, and no message on the bus is rejected in any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.live.loopback_ports import free_port
+from kvstore.keys.keyring import KV, Keyring
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.transfer_client import TransferClient, Wanted
+from routing.values.decision import ALONE, OTHER_KEYS
+from tests.gateway.owners.owner_processes import MODEL, SECRET, Gateways, gateway_processes
+from tests.kvstore.kv_blocks import block, key
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.processes, pytest.mark.long]
+ROOT = Path(__file__).resolve().parents[3]
+OLD, NEW = SECRET, "the secret after the rotation of this test"
+KV_OLD, KV_NEW = "the secret of nodes before the rotation", "the secret of nodes after the rotation"
+STEPS = ((OLD, NEW, KV_OLD, KV_NEW), (NEW, OLD, KV_NEW, KV_OLD), (NEW, "", KV_NEW, ""))
+"""What each step makes a process use, and accept as well: install, use, finish."""
+TOKENS, ADVISORIES, ROUTE = "/api/v1/advisory_tokens", "/api/v1/advisories", "/api/v1/route"
+
+
+class Node:
+    """A node manager's process on one directory, and a client that uses it as an engine's connector does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._port = directory, free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = f"127.0.0.1:{self._port}"
+
+    def start(self, secret: str, also: str) -> None:
+        """Start it, in the place of one that runs."""
+        self.stop()
+        command = [sys.executable, "manage.py", "node", "--port", str(self._port), "--dram-mib", "1", "--ssd-mib", "1"]
+        command += ["--slot-kib", "4", "--directory", str(self._directory), "--drain-s", "5"]
+        environment = {**os.environ, "SWITCHYARD_KV_SECRET": secret, "SWITCHYARD_KV_SECRET_ALSO": also}
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment)
+
+    def stop(self) -> None:
+        """Drain it and wait for its end."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            assert self._process.wait(PATIENCE_S) == 0
+            self._process = None
+
+    def use(self, secret: str, also: str, name: str) -> None:
+        """Store a block as a client with these secrets, and read it; waits while the node starts."""
+        client = TransferClient(Keyring.of(secret.encode(), also.encode(), KV), time.monotonic)
+        until = time.monotonic() + PATIENCE_S
+        try:
+            while True:
+                try:
+                    client.put(self.address, [block(name)])
+                    break
+                except PeerError as error:
+                    # Not there yet; a secret that it does not accept is told by its own words.
+                    assert "secret" not in str(error)
+                    assert "closed" not in str(error), "the node rejects the client"
+                    assert time.monotonic() < until, error
+                    time.sleep(0.1)
+            (found,) = client.get([self.address], [Wanted(key(name))])
+            assert found is not None
+        finally:
+            client.close()
+
+
+class Rolling:
+    """Gateways behind a balancer that sends new requests to those that serve."""
+
+    def __init__(self, gateways: Gateways) -> None:
+        self.gateways = gateways
+        self.serving = ["a", "b"]
+        self.sent = 0
+
+    @asynccontextmanager
+    async def callers(self, count: int = 4) -> AsyncIterator[None]:
+        """Send requests for the block; each must be answered."""
+        stop = asyncio.Event()
+
+        async def calling(number: int) -> None:
+            while not stop.is_set():
+                self.sent += 1
+                name = self.serving[self.sent % len(self.serving)]
+                await self.gateways.chat(name, f"question {self.sent} of caller {number}")
+
+        tasks = [asyncio.create_task(calling(number)) for number in range(count)]
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+
+    async def replace(self, old: str, new: str, secret: str, also: str) -> None:
+        """Start a gateway with these secrets in the place of one, which drains."""
+        gateways = self.gateways
+        gateways.start(new, SWITCHYARD_FLEET_SECRET=secret, SWITCHYARD_FLEET_SECRET_ALSO=also)
+        await gateways.ready(new)
+        self.serving = [new if each == old else each for each in self.serving]
+        gateways.signal(old, signal.SIGTERM)
+        assert await asyncio.to_thread(gateways.processes[old].wait, PATIENCE_S) == 0
+        await gateways.owner("".join(self.serving))
+
+    async def token(self, name: str) -> str:
+        """Return an advisory token of a gateway."""
+        status, made = await self.gateways.post(name, TOKENS, {"session_id": "s", "model": MODEL})
+        assert status == 201, made
+        return str(made["token"])
+
+    async def check(self, tokens: list[str], step: str) -> None:
+        """Raise AssertionError unless the serving gateways share what a fleet shares."""
+        gateways, (one, other) = self.gateways, self.serving
+        for token in tokens:
+            for name in self.serving:
+                status, answer = await gateways.post(name, ADVISORIES, {"token": token}, authorization="")
+                assert status == 202, (step, answer)
+        # Whoever gets a repetition answers as the first one did.
+        asked = {"model": MODEL, "prompt": "a prompt for a decision"}
+        answers = [
+            await gateways.post(name, ROUTE, asked, **{"x-request-id": f"job-{one}-{other}"}) for name in (one, other)
+        ]
+        assert [status for status, _ in answers] == [200, 200], answers
+        assert len({answer["decision_id"] for _, answer in answers}) == 1, step
+        await gateways.post(one, f"/api/v1/requests/{answers[0][1]['decision_id']}/cancel", {})
+
+
+async def decided_by(gateways: Gateways, names: list[str]) -> dict[str, str]:
+    """Return who decides for requests of each gateway."""
+    return {
+        name: await gateways.decided_by(name, await gateways.chat(name, f"who decides for {name}?")) for name in names
+    }
+
+
+async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tmp_path: Path) -> None:
+    node = Node(tmp_path / "kv")
+    node.start(KV_OLD, "")
+    try:
+        async with gateway_processes(tmp_path, "ab") as gateways:
+            rolling = Rolling(gateways)
+            names = iter("cdefgh")
+            await asyncio.to_thread(node.use, KV_OLD, "", "before")
+            connector = (KV_OLD, "")
+            async with rolling.callers():
+                for secret, also, kv_secret, kv_also in STEPS:
+                    tokens = [await rolling.token(name) for name in rolling.serving]
+                    gateways.follow(Keyring.of(secret.encode(), also.encode()))
+                    node.start(kv_secret, kv_also)
+                    await asyncio.to_thread(node.use, *connector, f"by {connector}")
+                    for count, old in enumerate(tuple(rolling.serving)):
+                        step = f"{old} to {secret[:14]}"
+                        await rolling.replace(old, next(names), secret, also)
+                        await rolling.check(tokens if also else [], step)
+                        said = await decided_by(gateways, rolling.serving)
+                        assert ALONE not in said.values(), (step, said)
+                        # In the middle of the second step, the gateways use different secrets.
+                        differ = (secret, also, count) == (NEW, OLD, 0)
+                        assert sum(each.endswith(OTHER_KEYS) for each in said.values()) == differ, (step, said)
+                    connector = (kv_secret, kv_also)
+                    await asyncio.to_thread(node.use, *connector, f"by {connector}")
+            gateways.check_requests()
+            assert rolling.sent > 20
+            for name in "abcdefgh":
+                for event in ("peer_rejected", "bus_message_refused", "peer_message_refused", "crashed"):
+                    assert gateways.events(name, event) == [], name
+            # What was stored before is read with the last secret.
+            await asyncio.to_thread(node.use, KV_NEW, "", "before")
+            with pytest.raises(AssertionError):
+                await asyncio.to_thread(node.use, KV_OLD, "", "too late")
+    finally:
+        node.stop()

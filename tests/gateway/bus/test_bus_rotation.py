@@ -1,0 +1,259 @@
+"""The bus while the fleet secret is rotated: one order of values, one holder of a claim, and no gap, in all phases."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
+from gateway.bus.redis_bus import RedisBus, RedisBusSettings
+from gateway.bus.redis_link import LinkSettings
+from gateway.bus.redis_scripts import CLAIM, BusNames, installation_prefix, meeting_point
+from kvstore.keys.keyring import Keyring, stretched
+from tests.patience import PATIENCE_S, wait_until
+from tests.private_hub import PrivateHub, private_hub
+from tests.private_redis import PrivateRedis, private_redis
+
+COMPARE_S = 0.2
+PATIENT = RedisBusSettings(
+    wait_s=PATIENCE_S, link=LinkSettings(compare_s=COMPARE_S, connect_s=PATIENCE_S, answer_s=PATIENCE_S)
+)
+STEPS = ("old", ""), ("old", "new"), ("new", "old"), ("new", "")
+"""What a process uses, and accepts as well, from before a rotation until after it."""
+Made = Callable[..., RedisBus]
+of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["Redis", "local hub"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateRedis | PrivateHub]:
+    is_redis = request.param == "Redis"
+    with private_redis(tmp_path_factory.mktemp("redis")) if is_redis else private_hub() as running:
+        yield running
+
+
+@pytest.fixture
+def keyring(request: pytest.FixtureRequest) -> Callable[[int], Keyring]:
+    """Return the secrets of a process at a step; each test has an installation of its own."""
+    test = request.node.name.encode()
+
+    def held(step: int) -> Keyring:
+        used, also = (name.encode() + test if name else b"" for name in STEPS[step])
+        return Keyring.of(used, also)
+
+    return held
+
+
+@pytest.fixture
+def made(server: PrivateRedis | PrivateHub, keyring: Callable[[int], Keyring]) -> Iterator[Made]:
+    """Return what makes the end of one more process at a step."""
+    buses: list[RedisBus] = []
+
+    def make(step: int, **more: Any) -> RedisBus:
+        buses.append(RedisBus(server.url, more.pop("keyring", keyring(step)), PATIENT, **more))
+        return buses[-1]
+
+    yield make
+    for bus in buses:
+        bus.close()
+
+
+def heard_by(bus: RedisBus, topic: str) -> list[bytes]:
+    heard: list[bytes] = []
+    bus.subscribe(topic, lambda _name, value: heard.append(value))
+    return heard
+
+
+@pytest.mark.parametrize("step", range(3))
+@pytest.mark.parametrize("forth", [True, False])
+def test_processes_before_and_after_a_step_share_values_entries_and_claims(made: Made, step: int, forth: bool) -> None:
+    # As a rolling restart meets them: the first ends started when there was nothing else.
+    for past in range(step):
+        made(past).publish("snapshot", b"%d" % past)
+    before = made(step)
+    before.publish("snapshot", b"before")
+    wait_until(lambda: before._link.idle)
+    after = made(step + 1)
+    one, other = (before, after) if forth else (after, before)
+    values, entries, told = heard_by(other, "snapshot"), heard_by(other, "stream"), heard_by(other, "peers/other")
+    one.publish("snapshot", b"of one")
+    one.append("stream", b"entry")
+    wait_until(lambda: one.connected)
+    assert one.tell("peers/other", b"call").result(30) == 1
+    wait_until(lambda: values[-1:] == [b"of one"] and entries == [b"entry"] and told == [b"call"])
+    other.publish("snapshot", b"of other")
+    wait_until(lambda: one.latest("snapshot") == b"of other")
+    assert one.claim("name", "one").result(30) == "one"
+    assert other.claim("name", "other").result(30) == "one"
+    assert [bus.state.unreadable for bus in (before, after)] == [0, 0]
+
+
+def test_values_pass_through_a_whole_rotation_although_their_publisher_has_ended(made: Made) -> None:
+    first = made(0)
+    first.publish("snapshot", b"of the beginning")
+    wait_until(lambda: made(0).latest("snapshot") == b"of the beginning")
+    first.close()
+    for step in (1, 2):
+        bus = made(step)
+        assert heard_by(bus, "snapshot") == [b"of the beginning"]
+        if step == 2:
+            wait_until(lambda bus=bus: not bus._link._ports.to_reseal)
+            time.sleep(2 * COMPARE_S)
+        bus.close()
+    last = made(3)
+    assert last.latest("snapshot") == b"of the beginning"
+    assert last.state.unreadable == 0
+
+
+def test_the_later_value_wins_across_secrets_although_its_publisher_has_a_slow_clock(made: Made) -> None:
+    fast, slow = made(1, clock=lambda: time.time() + 3600), made(2, clock=lambda: time.time() - 3600)
+    reader = heard_by(made(1), "t")
+    fast.publish("t", b"first")
+    wait_until(lambda: reader[-1:] == [b"first"])
+    slow.publish("t", b"second")
+    wait_until(lambda: reader[-1:] == [b"second"])
+    wait_until(lambda: fast.latest("t") == b"second")
+
+
+def test_entries_that_came_while_a_process_changed_its_secret_are_heard(made: Made) -> None:
+    """A worker restarts; what gateways append meanwhile is in the one stream that both secrets lead to."""
+    gateway, worker = made(1), made(1)
+    heard = heard_by(worker, "stream")
+    gateway.append("stream", b"1")
+    wait_until(lambda: heard == [b"1"])
+    worker.close()
+    gateway.append("stream", b"2")
+    wait_until(lambda: gateway._link.idle)
+    again = made(2)
+    later = heard_by(again, "stream")
+    gateway.append("stream", b"3")
+    wait_until(lambda: later[-1:] == [b"3"])
+    names = again._link.names
+    assert names.stream("stream") == gateway._link.names.stream("stream")
+
+
+def test_a_process_two_steps_away_is_another_installation(made: Made) -> None:
+    before, after = made(0), made(3)
+    before.publish("t", b"1")
+    wait_until(lambda: before._link.idle)
+    assert after.latest("t") is None
+    assert after._link.names.values != before._link.names.values
+
+
+@of_redis
+def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
+    made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring]
+) -> None:
+    before, after = made(1), made(2)
+    before.publish("snapshot", b"1")
+    heard = heard_by(after, "snapshot")
+    wait_until(lambda: heard == [b"1"])
+    old = before._link.names.values
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        # A process that is faster than the next comparison finds no prefix, and leaves the one of its own secret.
+        secret = keyring(2).used
+        client.set(meeting_point(secret), installation_prefix(secret))
+        points = [meeting_point(each) for each in keyring(1).every]
+        wait_until(lambda: len(set(client.mget(points))) == 1 and None not in client.mget(points))  # type: ignore[arg-type]
+        wait_until(lambda: before._link.names.values == after._link.names.values)
+        before.publish("snapshot", b"2")
+        wait_until(lambda: heard[-1] == b"2")
+    assert old == BusNames(installation_prefix(keyring(1).used)).values
+    last = made(3)
+    wait_until(lambda: last.latest("snapshot") == b"2")
+
+
+@of_redis
+@pytest.mark.parametrize("held", [b"", b"nonsense", b"switchyard:12", b"switchyard:" + b"g" * 24])
+def test_what_is_no_prefix_is_replaced(
+    made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring], held: bytes
+) -> None:
+    point = meeting_point(keyring(0).used)
+    with redis.Redis.from_url(server.url) as client:
+        client.set(point, held)
+        one, two = made(0), made(0)
+        one.publish("t", b"1")
+        wait_until(lambda: two.latest("t") == b"1")
+        assert client.get(point) == installation_prefix(keyring(0).used).encode()
+
+
+def test_a_process_follows_its_installation_to_another_prefix_with_all_that_it_knows(
+    made: Made, keyring: Callable[[int], Keyring]
+) -> None:
+    one, two = made(0), made(0)
+    one.publish("t", b"1")
+    heard = heard_by(two, "t")
+    wait_until(lambda: heard == [b"1"])
+    elsewhere = installation_prefix(stretched(b"whatever was there before"))
+    point, old = meeting_point(keyring(0).used), one._link._ports.prefix
+    assert one._ask("EVAL", CLAIM, 1, point, elsewhere, old, 10**9).result(30) == elsewhere
+    wait_until(lambda: one._link._ports.prefix == two._link._ports.prefix == elsewhere and one.connected)
+    one.publish("t", b"2")
+    wait_until(lambda: heard[-1] == b"2")
+    assert made(0).latest("t") == b"2"
+
+
+def test_a_frame_is_read_by_whoever_holds_one_of_its_senders_secrets(keyring: Callable[[int], Keyring]) -> None:
+    for writer in range(4):
+        tail = FrameSeal(keyring(writer)).tail("v", "t", Frame(1, "a" * 16, 1, b"value"))
+        assert tail.count(b",") == (writer in (1, 2))
+        for reader in range(4):
+            held = keyring(reader)
+            seal = FrameSeal(held)
+            if set(STEPS[writer]) & set(STEPS[reader]) - {""}:
+                frame = seal.read("v", "t", b"7" + tail)
+                assert (frame.version, frame.value) == (7, b"value")
+                # Only what would be lost with the other secret is counted, and sealed again.
+                ends_with_it = STEPS[reader][0] not in STEPS[writer]
+                assert frame.sealed_anew != ends_with_it
+                assert {purpose: use.count for purpose, use in held.uses.items()} == (
+                    {"bus messages": 1} if ends_with_it else {}
+                )
+            else:
+                with pytest.raises(UnreadableFrameError):
+                    seal.read("v", "t", b"7" + tail)
+
+
+def test_a_seal_of_neither_secret_is_rejected_whatever_stands_beside_it(keyring: Callable[[int], Keyring]) -> None:
+    seal = FrameSeal(keyring(1))
+    data = b"7" + seal.tail("v", "t", Frame(1, "a" * 16, 1, b"value"))
+    head, _, value = data.partition(b"\n")
+    before, _, second = head.rpartition(b",")
+    assert seal.read("v", "t", before + b"," + b"0" * 32 + b"\n" + value).value == b"value"
+    for forged in (
+        before[:-32] + b"0" * 32 + b"," + b"1" * 32,
+        head + b"," + second,
+        before + b",",
+        before + b"," + second[:-1],
+    ):
+        with pytest.raises(UnreadableFrameError):
+            seal.read("v", "t", forged + b"\n" + value)
+    with pytest.raises(UnreadableFrameError):
+        seal.read("v", "t", head + b"\nother")
+
+
+def test_many_writers_at_all_steps_of_one_restart_lose_nothing(made: Made) -> None:
+    writers = [made(1) for _ in range(2)] + [made(2) for _ in range(2)]
+    heard = heard_by(made(1), "stream")
+    wait_until(lambda: all(each.connected for each in writers))
+
+    def write(number: int) -> None:
+        for count in range(100):
+            writers[number].append("stream", b"%d:%d" % (number, count))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: len(heard) == 400)
+    for number in range(4):
+        of_one = [int(each.split(b":")[1]) for each in heard if each.startswith(b"%d:" % number)]
+        assert of_one == list(range(100))

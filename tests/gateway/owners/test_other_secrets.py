@@ -1,0 +1,95 @@
+"""Gateways that use different secrets while these are rotated share a pool, and never each other's block keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.gateway import Gateway
+from gateway.owners.owner_messages import Took, sent
+from gateway.pool.live_pool import LivePool
+from kvstore.keys.keyring import Keyring
+from routing.values.decision import ALONE, OTHER_KEYS, Decision, Dispatched
+from routing.values.observation import Completed
+from tests.gateway.live_gateway import engine_entry, request, snapshot
+from tests.gateway.owners.shared_fleet import Clock, fleet, owners, ownership, shared, split
+from tests.gateway.scripted_engine import ScriptedEngine
+
+KEYS = (11, 12, 13, 14)
+"""The same numbers at both gateways: of other seeds, they would stand for other prompts."""
+WITHIN = {"a": (b"before", b"after"), "b": (b"after", b"before")}
+SAME = {"a": (b"after", b"before"), "b": (b"after", b"")}
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, secrets: dict[str, tuple[bytes, bytes]]) -> AsyncIterator[tuple[Clock, list[Gateway]]]:
+    clock, keyrings = Clock(), {name: Keyring.of(*held) for name, held in secrets.items()}
+    async with ScriptedEngine() as one, ScriptedEngine() as other:
+        topology = snapshot([engine_entry("e1", one.url), engine_entry("e2", other.url)], key_source="approximate")
+        async with fleet(tmp_path, topology, clock=clock, keyrings=keyrings) as gateways:
+            yield clock, gateways
+
+
+def pool(gateway: Gateway) -> LivePool:
+    return gateway.pools["pool"]
+
+
+@pytest.mark.parametrize(("secrets", "finds"), [(WITHIN, False), (SAME, True)], ids=["another secret", "the same"])
+async def test_an_owner_with_another_secret_in_use_finds_no_hit_and_keeps_no_key(
+    tmp_path: Path, secrets: dict[str, tuple[bytes, bytes]], finds: bool
+) -> None:
+    async with two(tmp_path, secrets) as (clock, gateways):
+        owner, (other,) = split(gateways)
+        pool(owner).router.blocks_stored("e1", KEYS)
+        asked = request(other.new_id(), KEYS, 9)
+        outcome = await pool(other).place(asked, hold=True)
+        assert isinstance(outcome, Dispatched)
+        decision = outcome.decision
+        assert (decision.hit_tokens > 0) == finds
+        # Only a hit that was looked for says something of the engine's index.
+        assert decision.knew_blocks == finds
+        assert decision.decided_by.endswith(OTHER_KEYS) != finds
+        assert decision.decided_by.startswith(f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
+        reserved = pool(owner).router.reservations.get(asked.request_id)
+        assert reserved is not None
+        assert (reserved.request.keys, reserved.request.prompt_tokens) == (KEYS if finds else (), 9)
+        # Its own index, and the load of both, go by what the gateway itself knows.
+        ours = pool(other).router.reservations.get(asked.request_id)
+        assert ours is not None
+        assert ours.request.keys == KEYS
+        pool(other).observe(Completed(asked.request_id, 8))
+        await clock.until(lambda: len(pool(owner).router.reservations) == 0)
+
+
+@pytest.mark.parametrize(("secrets", "keys"), [(WITHIN, ()), (SAME, KEYS)], ids=["another secret", "the same"])
+async def test_what_runs_at_a_gateway_with_another_secret_is_taken_over_by_its_length(
+    tmp_path: Path, secrets: dict[str, tuple[bytes, bytes]], keys: tuple[int, ...]
+) -> None:
+    async with two(tmp_path, secrets) as (clock, gateways):
+        owner, (other,) = split(gateways)
+        taken = request(other.new_id(), KEYS, 9)
+        took = Took("pool", ownership(other).seen, sent(taken, clock()), "e1", False)
+        assert shared(other).asks.epoch is not None
+        pool(other).driver.adopt(taken, "e1", False)
+        assert owners(other).send(owner.new_id.tag, took)
+        await clock.until(lambda: taken.request_id in pool(owner).router.reservations.by_id)
+        reserved = pool(owner).router.reservations.get(taken.request_id)
+        assert reserved is not None
+        assert (reserved.request.keys, reserved.request.prompt_tokens) == (keys, 9)
+
+
+def test_only_an_owner_with_another_secret_did_not_know_the_blocks() -> None:
+    decision = msgspec.convert(
+        {
+            "decision_id": "d", "pool_id": "p", "engine_id": "e", "incarnation": 1, "placement": "p", "order": "o",
+            "policy_version": 1, "reason": "r", "prompt_tokens": 1, "hit_tokens": 0, "wait_s": 0, "compute_s": 0,
+            "decided_s": 0,
+        },
+        Decision,
+    )  # fmt: skip
+    for decided_by, knew in (("", True), (ALONE, True), ("a, epoch 3", True), (f"a, epoch 3{OTHER_KEYS}", False)):
+        assert msgspec.structs.replace(decision, decided_by=decided_by).knew_blocks == knew

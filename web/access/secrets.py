@@ -1,0 +1,67 @@
+"""The secrets: which process uses which one, and what still needs the one that is rotated out."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.format import moment_of
+from controlplane.secret_rotation.holders import Holder, holder_questions, newest
+from controlplane.secret_rotation.own_secrets import own_secrets
+from controlplane.secret_rotation.rotation import Rotation, rotations
+from web.access.page import access_page, admins_only
+
+
+@require_safe
+@admins_only
+def secrets(request: HttpRequest) -> HttpResponse:
+    """List all processes that answer, by kind of secret."""
+    holders, now = holder_questions().holders(), timezone.now()
+    kinds = rotations(holders, own_secrets(), time.time())
+    return access_page(
+        request,
+        "secrets",
+        kinds=[_kind(each, now) for each in kinds],
+        silent=holders.silent,
+        processes=len({(each.role, each.name) for each in holders.known}),
+        rotating=sum(bool(each.also) for each in kinds),
+    )
+
+
+def _kind(rotation: Rotation, now: Any) -> dict[str, Any]:
+    return {
+        "variable": rotation.variable,
+        "used": rotation.used,
+        "also": rotation.also,
+        "not_installed": rotation.not_installed,
+        "still_needed": rotation.still_needed,
+        "rows": [_row(each, rotation, now) for each in rotation.holders],
+    }
+
+
+def _row(holder: Holder, rotation: Rotation, now: Any) -> dict[str, Any]:
+    held = holder.secrets
+    return {
+        "role": holder.role[:1].upper() + holder.role[1:],
+        "name": holder.name,
+        "used": held.used,
+        "also": held.also,
+        "differs": held.used != rotation.used,
+        "uses": [
+            {
+                "purpose": use.purpose,
+                "count": use.count,
+                "who": use.who,
+                "newest": moment_of(_time(use.newest_at), now),
+            }
+            for use in newest(held.uses)
+        ],
+    }
+
+
+def _time(unix_s: float) -> Any:
+    return timezone.datetime.fromtimestamp(unix_s, timezone.get_default_timezone())
