@@ -39,7 +39,7 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.formats.endpoints import BY_PATH
 from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import RejectedAtEdgeError
-from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
+from gateway.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
@@ -67,7 +67,7 @@ OBSERVE = "/api/v1/observe"
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 """Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
-_DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
+_DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
 
 _IS_OF_PROXY = re.compile(
     rb"via|.*forwarded.*|.*client-?ip|.*(real|connecting|remote|originating|connection)-(ip|addr)|x-original-.*"
@@ -199,7 +199,7 @@ class GatewayApp:
         except ApiError as error:
             self._note_use(caller.key_id, now)
             self._count(error)
-            headers = (JSON, *error.headers, (b"x-request-id", decision_id.encode()))
+            headers = (JSON, NOSNIFF, *error.headers, (b"x-request-id", decision_id.encode()))
             return LaneAnswer(error.status, header_lines(headers), error.body)
         if answer is None:
             return None

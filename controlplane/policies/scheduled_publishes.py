@@ -20,6 +20,7 @@ from controlplane.platform.actor import PROGRAM, Actor, machine, person, program
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import problem
 from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.approvals import NotApprovedError
@@ -151,7 +152,8 @@ def _actor_of(schedule: ScheduledPublish) -> Actor:
     """Return whoever scheduled it, with the role that they have now; raises NotAllowedError where they are gone."""
     if schedule.by_key:
         key = ApiKey.objects.filter(key_id=schedule.by_key, revoked_at=None).first()
-        if key is None or (key.expires_at is not None and key.expires_at <= timezone.now()):
+        revoked = key is None or bus_revocations().revokes(key.sha256)
+        if key is None or revoked or (key.expires_at is not None and key.expires_at <= timezone.now()):
             raise NotAllowedError(f"The API key {schedule.by_name} that scheduled it has been revoked or has expired.")
         if "manage" not in key.scopes:
             raise NotAllowedError(f"The API key {schedule.by_name} that scheduled it has lost the scope manage.")

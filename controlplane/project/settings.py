@@ -216,7 +216,6 @@ SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("SWITCHYARD_BEHIND_TLS_PROXY", default=False) else None
 )
 X_FRAME_OPTIONS = "DENY"
-SESSION_ENGINE = "controlplane.access.session_store"
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login"

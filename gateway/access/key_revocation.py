@@ -19,6 +19,7 @@ LOST_TOPIC = "lost-revocations"
 """Stream topic of revocations that a gateway kept on disk and that the bus has lost."""
 MAX_BYTES = 2000
 MAX_WHY = 200
+_YEAR_9999 = 253_402_300_799.0
 
 
 class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class KeyRevocation(msgspec.Struct, frozen=True, kw_only=True):
     """Lower-case hex, as snapshots have it."""
     key_id: Annotated[str, Meta(max_length=64)] = ""
     """Empty: no published snapshot has the key."""
-    at: float
+    at: Annotated[float, Meta(ge=0, le=_YEAR_9999)]
     """Unix seconds."""
     by: Annotated[str, Meta(max_length=150)]
     via: Annotated[str, Meta(max_length=16)]

@@ -10,6 +10,8 @@ broken says so to its health probe.
 
 from __future__ import annotations
 
+import re
+
 import aiohttp
 import msgspec
 
@@ -21,7 +23,14 @@ REJECTIONS = frozenset({401, 403, 404, 408, 425})
 OWN_FAULTS = frozenset({501, 505})
 """Of 5xx, those that HTTP reserves for what a request asks (RFC 9110, §15.6)."""
 MAX_BODY_BYTES = 64 << 10
-_PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+_PASSED_HEADERS = ("cache-control", "retry-after")
+_PLAIN_TYPE = re.compile(
+    r"(application/(json|problem\+json|x-ndjson|jsonl|octet-stream)|text/(event-stream|plain)"
+    r"|(audio|video)/[\w.+-]{1,64}|image/(?!svg)[\w.+-]{1,64})"
+    r"(\s*;\s*[\w-]{1,32}=([\w.:/+-]{1,64}|\"[\w .:/+-]{0,64}\"))*",
+    re.ASCII | re.IGNORECASE,
+).fullmatch
+"""Kinds of content of which no browser makes a page or a script."""
 
 
 def blame_of(status: int) -> str:
@@ -58,12 +67,25 @@ async def read_rejection(response: aiohttp.ClientResponse) -> Rejection:
 
 
 def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
-    """Return the headers of an engine's answer that go on to the client."""
+    """Return the headers of an engine's answer that go on to the client.
+
+    They come from the console's origin: content that a browser would show or run has the type of mere bytes.
+    """
+    headers = response.headers
+    kind = headers.get("content-type", "")
     return [
-        (name.encode(), response.headers[name].encode("latin-1"))
-        for name in _PASSED_HEADERS
-        if name in response.headers
+        (b"content-type", kind.encode() if _PLAIN_TYPE(kind) else b"application/octet-stream"),
+        *(
+            (name.encode(), headers[name].encode("utf-8", "surrogateescape"))
+            for name in _PASSED_HEADERS
+            if name in headers
+        ),
     ]
+
+
+def is_encoded(response: aiohttp.ClientResponse) -> bool:
+    """Return whether the engine has packed its answer, which nobody asked for and nobody here unpacks."""
+    return response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
 
 
 def _pause_s(response: aiohttp.ClientResponse) -> float | None:

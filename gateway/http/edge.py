@@ -15,6 +15,7 @@ from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
 from gateway.http.engine_paths import takes_prompts
 from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
+from gateway.http.http_exchange import JSON, NOSNIFF
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Admission, Headers, InnerLane
 
@@ -153,7 +154,8 @@ class Edge:
             self._count(error.code)
         body = format_of(path).of(error)
         headers = [
-            (b"content-type", b"application/json"),
+            JSON,
+            NOSNIFF,
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
         ]

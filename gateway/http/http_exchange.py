@@ -14,6 +14,8 @@ Header = tuple[bytes, bytes]
 JSON: Header = (b"content-type", b"application/json")
 _EVENTS: tuple[Header, ...] = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 _COMMENT = b": waiting\n\n"
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+"""Answers come from the console's origin: no browser may take them for another type than they have."""
 
 
 class ClientGoneError(Exception):
@@ -108,6 +110,7 @@ class Exchange:
 
     async def head_out(self, status: int, headers: list[Header]) -> None:
         """Send status and headers."""
+        headers.append(NOSNIFF)
         if self.decision_id:
             headers.append((b"x-switchyard-decision", self.decision_id.encode()))
         try:

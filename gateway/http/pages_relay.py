@@ -18,6 +18,7 @@ from gateway.base.asgi_types import Message, Receive, Scope, Send
 from gateway.http.connection_limit import MOST
 from gateway.http.forwarded_client import HEADER as CLIENT
 from gateway.http.forwarded_client import client_header
+from gateway.http.http_exchange import NOSNIFF
 from gateway.http.openai_error import error_body
 from gateway.http.request_head import head_of
 
@@ -195,6 +196,7 @@ async def _unavailable(scope: Scope, answer: _Answer) -> None:
     kind = b"text/html; charset=utf-8" if is_page else b"application/json"
     headers = [
         (b"content-type", kind),
+        NOSNIFF,
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         (b"content-security-policy", b"default-src 'none'"),

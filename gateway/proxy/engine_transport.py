@@ -11,7 +11,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.engine_rejection import Rejection, blame_of, passed_headers, read_rejection
+from gateway.engines.engine_rejection import Rejection, blame_of, is_encoded, passed_headers, read_rejection
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.engine_error import EngineError
 from gateway.formats.engine_usage import Usage
@@ -163,9 +163,9 @@ class EngineTransport:
 async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
     """Raise AttemptFailedError for an answer that another engine may not give."""
     status = response.status
-    if status == 200:
+    if status == 200 and not is_encoded(response):
         return
-    if 300 <= status < 400 or status < 200:
+    if 300 <= status < 400 or status < 200 or is_encoded(response):
         response.close()
         raise attempt.failed(HTTP_5XX, status, proves=True)
     if status >= 400 and (attempt.request.handed_over or blame_of(status)):

@@ -1,12 +1,11 @@
 """Usable capacity of an SSD tier: slots without disk space are withheld until there is space for them.
 
-A disk may be smaller than the tier, and others write to it too: the database and the logs, in the least favorable case.
-The node leaves them a reserve. Each tick compares the free space with it. Above the reserve, as many slots that have no
-disk space may be taken as fit; below it, none may, and slots give theirs back: free ones first, then those of the
-blocks that would be evicted next.
+A disk may be smaller than the tier, and others write to it too, such as the database. The node leaves them a reserve.
+Each tick compares the free space with it. Above the reserve, as many slots without disk space may be used as fit. Below
+it, none may, and slots give theirs back: free ones first, then those of the blocks that would be evicted next.
 
-Quotas and limits of file sizes show in no free space. So a write that the disk rejects withholds all slots without
-space, too. One slot is tried again after a second, and with each rejection after twice the time, up to a minute; when
+Free space shows neither quotas nor limits of file sizes. So a write that the disk rejects withholds all slots without
+space, too. One slot is tried again after a second, and with each rejection after twice the time, up to a minute. When
 the disk takes it, the free space decides again.
 """
 

@@ -60,13 +60,8 @@ class NodeMetrics(Collector):
         yield GaugeMetricFamily, "slots", "Slots of a tier.", "medium", slots
         yield GaugeMetricFamily, "slots_used", "Slots of a tier that are taken.", "medium", used
         withheld: dict[str, int] = {medium: catalog.free_slots(medium).withheld for medium in (DRAM, SSD)}
-        yield (
-            GaugeMetricFamily,
-            "slots_withheld",
-            "Slots that the disk has no space for above the reserve.",
-            "medium",
-            withheld,
-        )
+        text = "Slots that the disk has no space for above the reserve."
+        yield GaugeMetricFamily, "slots_withheld", text, "medium", withheld
         yield CounterMetricFamily, "evicted", "Copies that left a tier to make room.", "medium", evicted
         yield CounterMetricFamily, "hits", "Blocks read, by the tier they lay in.", "medium", counts.hits
         yield CounterMetricFamily, "corrupt", "Copies whose checksum disagreed.", "medium", counts.corrupt

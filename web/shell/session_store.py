@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.sessions.backends.base import CreateError, UpdateError
-from django.contrib.sessions.backends.db import SessionStore as StoredSession
 from typing_extensions import override
 
+from controlplane.access.session_store import SessionStore as StoredSession
+from controlplane.access.session_store import under_key_in_use
 from controlplane.platform.outage.unwritable import CANNOT_WRITE, cause_of, database_writes
 
 HELD_S = 1800.0
@@ -55,17 +56,17 @@ held_sessions = HeldSessions()
 
 
 class SessionStore(StoredSession):
-    """Django's, except while the database cannot be written: then a new session is held, and changes are lost."""
+    """In the database, except while that cannot be written: then a new session is held, and changes are lost."""
 
     @override
     def load(self) -> dict[str, Any]:
         """Return the session's values."""
         data = held_sessions.get(self.session_key or "")
         if data is None:
-            return dict(super().load())
+            return super().load()
         # It is written with the answer, where the database takes it.
         self.modified = True
-        return dict(self.decode(data))
+        return under_key_in_use(self.decode(data))
 
     @override
     def exists(self, session_key: str) -> bool:

@@ -19,11 +19,15 @@ MAX_UPLOAD_BYTES = 16 << 20
 """As sent, packed or not."""
 MAX_PROBLEMS = 100
 MAX_LINE_BYTES = 1 << 20
+MAX_LINES = 2 * MAX_ROWS
+"""Blank and wrong ones included."""
+MAX_MEMBERS = 10_000
 MAX_BLOCKS = 200_000
 MAX_INPUT = 100_000_000
 MAX_SPAN_MS = 31 * 86_400_000.0
 OUTCOMES = frozenset({"", "completed", "failed", "refused", "cancelled", "client_error", "unanswered"})
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MEMBER = b"\x1f\x8b\x08"
 
 
 class BadTraceError(ValueError):
@@ -116,19 +120,26 @@ def _wrong(row: RecordedRow) -> str:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """Yield the lines; of one over MAX_LINE_BYTES only so much that this is seen."""
+    """Yield the lines; of one over MAX_LINE_BYTES only so much that this is seen.
+
+    Raises _UnreadableError at the first limit: of lines, blank ones too, of unpacked bytes, or of gzip members.
+    """
     raw = io.BytesIO(packed)
     plain: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=raw)) if packed.startswith(_GZIP_MAGIC) else raw
-    size_bytes = 0
+    size_bytes, lines, goes_on = 0, 0, False
     try:
-        while line := plain.readline(MAX_LINE_BYTES + 1):
-            size_bytes += len(line)
+        if packed.count(_GZIP_MEMBER) > MAX_MEMBERS:
+            raise _UnreadableError("It has too many gzip members; compress it again in one piece.")
+        while piece := plain.readline(MAX_LINE_BYTES + 1):
+            size_bytes += len(piece)
             if size_bytes > MAX_PLAIN_BYTES:
                 raise _UnreadableError(f"Decompressed it is over {MAX_PLAIN_BYTES >> 20} MiB; send a part.")
-            yield line
-            while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                line = plain.readline(MAX_LINE_BYTES + 1)
-                size_bytes += len(line)
+            if not goes_on:
+                lines += 1
+                if lines > MAX_LINES:
+                    raise _UnreadableError(f"There are more than {MAX_LINES:,} lines; upload a part of them.")
+                yield piece
+            goes_on = not piece.endswith(b"\n")
     except (OSError, EOFError, zlib.error) as error:
         raise _UnreadableError(f"It cannot be decompressed ({error}); compress it again with gzip.") from error
 

@@ -16,6 +16,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.outage.bus_revocations import bus_revocations, revocation_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError
@@ -150,6 +151,14 @@ def test_a_key_that_lost_its_rights_publishes_nothing(version: PolicyVersion, te
     key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=("*",))
     made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=machine(key))
     ApiKey.objects.filter(pk=key.pk).update(**loss)
+    assert ended(made)[0] == ScheduleState.FAILED
+    assert live() is None
+
+
+def test_a_key_that_the_bus_revoked_publishes_nothing(version: PolicyVersion, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=("*",))
+    made = schedule_publish(version, timezone.now() + HOUR, instead_of=None, actor=machine(key))
+    bus_revocations().publish(revocation_of(key.sha256, key.key_id, actor=ACTOR))
     assert ended(made)[0] == ScheduleState.FAILED
     assert live() is None
 

@@ -103,9 +103,10 @@ async def test_once_the_database_has_stored_it_snapshots_decide_again(tmp_path: 
 async def test_what_is_no_revocation_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with live_gateway(tmp_path, published(1)) as live:
         live.bus.publish("revoked-keys/x", b"rubbish")
-        live.bus.publish("revoked-keys/y", encode_revocation(revocation(1, sha256="short")))
+        for wrong in ({"sha256": "short"}, {"at": -1.0}, {"at": 1e300}, {"at": float("nan")}):
+            live.bus.publish("revoked-keys/y", encode_revocation(revocation(1, **wrong)))
         say(live.bus, revocation(9))
-        assert caplog.text.count("revocation_ignored") == 2
+        assert caplog.text.count("revocation_ignored") == 5
         assert opens(live) == [True, True]
 
 

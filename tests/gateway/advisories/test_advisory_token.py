@@ -45,7 +45,7 @@ def test_a_token_names_its_api_key_to_gateways_alone() -> None:
     claims = TokenClaims(TOKENS.reference(keys[1]), "s-1", "llama", 1000.0)
     assert "key-1" not in claims.key
     assert TOKENS.key_id(claims, published) == "key-1"
-    assert AdvisoryTokens(b"another secret").key_id(claims, published) == ""
+    assert AdvisoryTokens(Keyring.of(b"another secret")).key_id(claims, published) == ""
     moved = msgspec.structs.replace(keys[1], tenant_id="other")
     assert TOKENS.key_id(claims, msgspec.structs.replace(published, api_keys=(keys[0], moved))) == ""
     assert TOKENS.key_id(claims, None) == ""

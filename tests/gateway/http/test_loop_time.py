@@ -14,7 +14,7 @@ from tests.gateway.loop_time import TURN_S, engine_of_another_thread, post_from_
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 from tests.patience import PATIENCE_S
 
-TRIES = 3
+TRIES = 8
 
 
 @pytest.fixture

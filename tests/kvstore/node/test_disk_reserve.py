@@ -16,7 +16,7 @@ from kvstore.node.node_manager import NodeSettings
 from kvstore.node.node_reporting import report_of
 from kvstore.tiers.block_facts import SSD
 from kvstore.tiers.slot_file import SlotFile
-from tests.kvstore.kv_blocks import SECRET, catalog_settings, key, node, payload
+from tests.kvstore.kv_blocks import KEYRING, SECRET, catalog_settings, key, node, payload
 from tests.kvstore.node.test_small_disk import kept, on_disk
 
 GIB = 1 << 30
@@ -237,7 +237,8 @@ def test_a_real_file_system_gets_the_space_of_a_punched_slot(tmp_path: Path) -> 
 
 def test_a_node_reports_its_disk_and_its_reserve(tmp_path: Path) -> None:
     with node(tmp_path, slots={"disk_reserve_bytes": None}) as manager:
-        report, space = report_of(manager.store, manager.server, manager.write_through), space_of(tmp_path)
+        report = report_of(manager.store, manager.server, manager.write_through, KEYRING)
+        space = space_of(tmp_path)
         assert (report.disk_bytes, report.disk_reserve_bytes) == (space.total_bytes, usual_reserve(space.total_bytes))
         assert report.disk_free_bytes > 0
         assert report.disk_id == space.disk_id != ""

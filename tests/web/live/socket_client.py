@@ -9,6 +9,7 @@ from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.contrib.auth.models import User
 
+from tests.patience import PATIENCE_S
 from web.live.routing import websocket_urlpatterns
 
 APP = URLRouter(websocket_urlpatterns)
@@ -45,7 +46,7 @@ class SocketClient(ApplicationCommunicator):
 
     async def hear(self) -> bytes:
         """Return the next binary message."""
-        message = await self.receive_output()
+        message = await self.receive_output(PATIENCE_S)
         assert message["type"] == "websocket.send", message
         return message["bytes"]
 

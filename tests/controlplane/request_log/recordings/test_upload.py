@@ -69,3 +69,50 @@ def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypa
     monkeypatch.setattr(upload, "MAX_LINE_BYTES", 100)
     data = b"\n".join([line(), line(tenant="x" * 500), b"{"])
     assert [path for path, _ in refused(data)] == ["line 2", "line 3"]
+
+
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what was unpacked, piece by piece."""
+    sizes: list[int] = []
+
+    class Counting(gzip.GzipFile):
+        def read(self, size: int | None = -1) -> bytes:
+            data = super().read(size)
+            sizes.append(len(data))
+            return data
+
+    monkeypatch.setattr(upload.gzip, "GzipFile", Counting)
+    return sizes
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \r\n", b"x\n"], ids=["blank", "spaces", "wrong"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_every_line_counts_whatever_it_holds(
+    monkeypatch: pytest.MonkeyPatch, unpacked: list[int], pack: Any, blank: bytes
+) -> None:
+    monkeypatch.setattr(upload, "MAX_LINES", 1000)
+    assert not [told for told in refused(pack(blank * 1000)) if "more than" in told[1]]
+    unpacked.clear()
+    with pytest.raises(BadTraceError) as caught:
+        checked_rows(io.BytesIO(pack(blank * (4 << 20))))
+    assert str(caught.value).startswith("1,001 lines" if blank == b"x\n" else "1 line")
+    if blank != b"x\n":
+        assert "more than 1,000 lines" in caught.value.problems[-1].message
+    assert sum(unpacked) < 1 << 20, "it goes on unpacking behind the first limit"
+
+
+def test_a_line_without_end_is_unpacked_no_further_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, unpacked: list[int]
+) -> None:
+    monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 4 << 20)
+    assert "Decompressed it is over 4 MiB" in refused(gzip.compress(b"a" * (64 << 20)))[-1][1]
+    assert sum(unpacked) < 6 << 20
+
+
+def test_empty_gzip_members_are_counted(unpacked: list[int]) -> None:
+    many = gzip.compress(b"") * (upload.MAX_MEMBERS + 1) + gzip.compress(line())
+    assert "too many gzip members" in refused(many)[0][1]
+    assert not unpacked
+    some = gzip.compress(line() + b"\n") * 50
+    assert len(list(checked_rows(io.BytesIO(some)))) == 50
