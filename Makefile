@@ -23,7 +23,7 @@ marked = $$(grep -rl "mark\.$(1)" tests --include="test_*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence soak soak-kv soak-regions soak-slow soak-sessions clean
+.PHONY: help setup run up test test-thorough test-proxies test-packages test-vllm test-mooncake fuzz check format bench bench-peers evidence removals soak soak-kv soak-regions soak-slow soak-sessions clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ bench-peers: setup ## compare with other products, installed into var/peers (nee
 
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence
+
+removals: setup ## remove each part of each requirement's mechanism in a copy of the tree, and run the tests that docs/reliability.md names
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" nice $(PYTHON) -m bench.house.removals --json bench/results/reports/removals.json
 
 soak: test-thorough ## run the longest tests, then kill random processes of a complete installation, SOAK_MINUTES per seed
 	@failed=0; for seed in $(SOAK_SEEDS); do \

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -213,6 +214,10 @@ async def test_keys_that_nobody_confirms_for_too_long_open_nothing_until_the_bus
         live.bus.connected = True
         assert live.gateway.api_key(KEY.sha256) == KEY
         await until(lambda: (tmp_path / FILE_NAME).stat().st_mtime_ns > saved_at)
+
+
+def test_keys_are_confirmed_within_seven_days() -> None:
+    assert GatewaySettings().snapshot_max_age_s <= 7 * 86_400
 
 
 async def test_a_start_from_disk_gives_keys_no_new_time(tmp_path: Path) -> None:

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.named_tests import ROOT, assert_named_tests_can_fail
+from bench.house.removals.removal import all_removals
+from bench.house.removals.requirement_table import PATH, requirements
+from tests.named_tests import assert_named_tests_can_fail
 
-LATER = {49}
+LATER = {"R49"}
 """What waits for a second release."""
-PARTLY = {1}
+PARTLY = {"R1", "R24"}
 """What a benchmark shows, or has yet to show, and no test."""
-_ROW = re.compile(r"^\| R(\d+) \| (\w+) \|(.*?)\| .+ \|$", re.MULTILINE)
 
-ROWS = {
-    int(number): (state, tests)
-    for number, state, tests in _ROW.findall((ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
-}
+ROWS = requirements(PATH.read_text(encoding="utf-8"))
+REMOVALS = all_removals()
 
 
 def test_the_table_has_each_requirement_once_with_a_state_of_three() -> None:
-    assert sorted(ROWS) == list(range(1, 51))
-    assert {state for state, _ in ROWS.values()} <= {"holds", "partly", "later"}
+    assert sorted(ROWS) == sorted(f"R{number}" for number in range(1, 51))
+    assert {row.state for row in ROWS.values()} <= {"holds", "partly", "later"}
 
 
 def test_what_holds_stays() -> None:
-    assert {number for number, (state, _) in ROWS.items() if state == "later"} <= LATER
-    assert {number for number, (state, _) in ROWS.items() if state == "partly"} <= PARTLY
+    assert {name for name, row in ROWS.items() if row.state == "later"} <= LATER
+    assert {name for name, row in ROWS.items() if row.state == "partly"} <= PARTLY
 
 
-@pytest.mark.parametrize("number", [number for number, (state, _) in ROWS.items() if state != "later"])
-def test_a_requirement_names_tests_that_can_fail(number: int) -> None:
-    assert_named_tests_can_fail(ROWS[number][1], f"R{number}")
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.state != "later"])
+def test_a_requirement_names_tests_that_can_fail(name: str) -> None:
+    assert_named_tests_can_fail(ROWS[name].named, name)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.state != "later"])
+def test_a_requirement_that_holds_has_parts_whose_removal_its_own_tests_notice(name: str) -> None:
+    parts = REMOVALS[name]
+    assert len(parts) >= 2
+    assert len({each.part for each in parts}) == len(parts)
+    assert {test for each in parts for test in each.tests} <= ROWS[name].tests.keys()
+    unproved = [each.part for each in parts if each.unproved]
+    assert not (ROWS[name].state == "holds" and unproved)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
+import aiohttp
 import pytest
 
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, decode_report
 from gateway.contracts.snapshot import EngineEntry
+from gateway.engines.engine_metrics import MAX_BYTES
 from gateway.engines.prober import probe_engines
+from gateway.engines.vllm_adapter import EngineAnswerError, VllmAdapter
 from tests.gateway.fake_engine import METRICS, fake_engine
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 GARBAGE = {
     "not a number": b"vllm:num_requests_running NaN\n",
@@ -52,3 +56,30 @@ async def test_garbage_is_rejected_and_costs_the_others_nothing(garbage: bytes) 
     assert len(last.reason) < 400
     assert (last.reachable, last.healthy, last.readable, last.serves) == (True, False, False, True)
     assert all(report.healthy and report.running is not None for report in reports["good"])
+
+
+@pytest.mark.parametrize(("chunked", "plain"), [(False, True), (False, False), (True, True)])
+async def test_no_more_bytes_of_a_long_answer_are_read_than_its_limit(chunked: bool, plain: bool) -> None:
+    """What is not read costs no memory. Sockets hold some megabytes that their reader never asks for."""
+    piece, pieces, sent = METRICS * (65_536 // len(METRICS)), 800, 0
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(piece) * pieces}"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{length}\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(pieces):
+                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+                await writer.drain()
+                sent += len(piece)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, aiohttp.ClientSession() as session:
+        adapter = VllmAdapter(session, url, served_model="m", timeout_s=PATIENCE_S, plain=plain)
+        with pytest.raises(EngineAnswerError, match=f"more than {MAX_BYTES} bytes"):
+            await adapter.load(with_waiting=True)
+        adapter.close()
+    assert sent < 12 * MAX_BYTES < len(piece) * pieces / 2

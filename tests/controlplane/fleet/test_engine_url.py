@@ -136,6 +136,19 @@ def test_it_rejects_addresses_that_are_never_engines_even_where_loopback_is_allo
         check_engine_url(url, DEMO_RULES, resolver)
 
 
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "10.1.515"])
+def test_numbers_are_never_left_to_a_resolver_to_read(host: str) -> None:
+    with pytest.raises(RejectedUrlError, match="four decimal numbers"):
+        check_engine_url(f"http://{host}", RULES, lambda _host, _port: ["10.1.2.3"])
+
+
+@pytest.mark.parametrize("host", ["[::ffff:10.1.2.3]", "[64:ff9b::a9fe:a9fe]", "[2002:a01:203::1]"])
+def test_no_network_admits_an_ipv6_address_that_stands_for_an_ipv4_one(host: str) -> None:
+    everywhere = EngineUrlRules(networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
+    with pytest.raises(RejectedUrlError, match="write the IPv4 address"):
+        check_engine_url(f"http://{host}", everywhere, resolver)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.8.9.1", "http://[::1]:8000", "http://me.example"])
 def test_loopback_needs_permission(url: str) -> None:
     with pytest.raises(RejectedUrlError, match="SWITCHYARD_ALLOW_LOOPBACK_ENGINES"):

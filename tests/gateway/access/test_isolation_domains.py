@@ -29,6 +29,15 @@ def test_a_salt_is_the_tenants_and_the_secrets_alone() -> None:
     assert len(salt) == 32
 
 
+def test_seeds_of_keys_are_the_secrets() -> None:
+    seeds = {
+        IsolationDomains(Keyring.of(secret).used, pool_entry()).seed(domain)
+        for secret in (b"secret", b"other")
+        for domain in ("", "d")
+    }
+    assert len(seeds) == 4
+
+
 def test_tenants_share_a_domain_only_where_the_pool_does_not_isolate() -> None:
     shared, apart = domains(), domains(isolated=True)
     assert shared.of("a") == shared.of("b") == SHARED

@@ -91,6 +91,17 @@ def test_live_batches_wait_for_the_replay_and_follow_it() -> None:
     assert not book.wanted
 
 
+def test_a_batch_that_waited_and_came_with_the_replay_is_not_applied_again() -> None:
+    held = Held()
+    book = ledger(held)
+    book.start_replay()
+    book.live(0, batch(stored(1)))
+    book.replayed(0, batch(stored(1)))
+    book.replayed(1, batch(BlockRemoved([1])))
+    book.end_replay()
+    assert held.keys == set()
+
+
 def test_a_gap_is_degraded_until_it_is_replayed() -> None:
     book, held, history = whole(batch(stored(1)))
     history += [(1, batch(BlockRemoved([1]))), (2, batch(stored(3)))]

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.regions.work_lease import SILENCE_S
 from tests.gateway.regions.three_regions import REGIONS, ThreeRegions, three_regions
-from tests.gateway.served_gateway import MODEL
-from tests.patience import until
+from tests.gateway.served_gateway import KEY, MODEL
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -87,3 +87,22 @@ async def test_delays_and_resets_lose_no_request(regions: ThreeRegions) -> None:
     reset = await overload(regions, "us")
     assert sum(reset.values()) >= 5
     await regions.meet()
+
+
+async def test_a_stream_whose_link_breaks_ends_with_an_error(regions: ThreeRegions) -> None:
+    regions.engines["us"].stall = True
+    first = asyncio.create_task(regions.chat("us", "stays"))
+    async with asyncio.timeout(PATIENCE_S):
+        await regions.engines["us"].received.wait()
+        for name in ("eu", "asia"):
+            regions.engines[name].pause_s = 2 * PATIENCE_S
+        gateway, headers = regions.gateways["us"], {"authorization": f"Bearer {KEY}"}
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "goes"}], "stream": True}
+        async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers) as answer:
+            begun = await answer.content.readany()
+            for link in regions.links.values():
+                link.reset()
+            rest = await answer.content.read()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert (answer.status, b"Hel" in begun, b"broken_stream" in rest) == (200, True, True)

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { backoff } from './live_socket.js';
+import { backoff, LiveSocket } from './live_socket.js';
 
 test('the wait doubles and stays under ten seconds', () => {
   assert.deepEqual(
@@ -12,4 +12,32 @@ test('the wait doubles and stays under ten seconds', () => {
 
 test('viewers of one server do not come back at the same moment', () => {
   assert.notEqual(backoff(2, 0.1), backoff(2, 0.9));
+});
+
+test('a connection that is lost is opened again, and one that was signed out is not', (context) => {
+  /** @type {any[]} */
+  const opened = [];
+  class FakeWebSocket {
+    constructor() {
+      opened.push(this);
+    }
+  }
+  /** @type {Record<string, unknown>} */
+  const browser = { WebSocket: FakeWebSocket, document: { addEventListener() {} }, addEventListener() {} };
+  for (const [name, value] of Object.entries(browser)) {
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  }
+  context.mock.timers.enable({ apis: ['setTimeout'] });
+  /** @type {string[]} */
+  const told = [];
+  new LiveSocket('ws://here', { onFrame: () => {}, onStatus: (status) => told.push(status) });
+  opened[0].onclose({ code: 1006 });
+  assert.equal(opened.length, 1);
+  context.mock.timers.tick(10_000);
+  assert.equal(opened.length, 2);
+  opened[1].onopen();
+  opened[1].onclose({ code: 4401 });
+  context.mock.timers.tick(10_000);
+  assert.equal(opened.length, 2);
+  assert.deepEqual(told, ['reconnecting', 'live', 'signed-out']);
 });

@@ -10,6 +10,7 @@ from django.db import connection
 from controlplane.fleet.models.region import Region
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.revisions import StaleRevisionError, bump
 from tests.controlplane.platform.api.test_revisions import Editor
 from tests.controlplane.platform.api.world import Api, World, make_world
 
@@ -56,3 +57,12 @@ def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
         thread.join()
     assert sum(editor.written + editor.refused for editor in editors) == 60
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
+
+
+def test_a_write_from_a_revision_that_is_no_longer_stored_is_rejected(own_world: World) -> None:
+    """Whatever let its author get so far: the write itself is conditional."""
+    mine, theirs = Region.objects.get(), Region.objects.get()
+    bump(theirs, {"name": "theirs"})
+    with pytest.raises(StaleRevisionError):
+        bump(mine, {"name": "mine"})
+    assert Region.objects.get().name == "theirs"

@@ -69,6 +69,14 @@ def test_no_body_breaks_it(world: World, key: tuple[str, str]) -> None:
     assert dump() == before
 
 
+def test_size_and_nul_are_rejected_before_the_database_sees_them(world: World) -> None:
+    """SQLite stores a NUL; PostgreSQL would answer with a fault."""
+    api = Api(world)
+    assert sent_raw(api, "POST", "regions", BODIES["a value of 2 MB"]).status_code == 413
+    answer = sent_raw(api, "POST", "regions", BODIES["NUL"])
+    assert (answer.status_code, "NUL" in answer.json()["detail"]) == (400, True)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=x", ""],
