@@ -26,7 +26,15 @@ from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
 from gateway.base.peer_settings import TLS as PEER_TLS
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
-from gateway.base.settings import ANSWER_LIMIT_S, HANG_LIMIT_S, PROBE_TIMEOUT_S, EngineLimits, GatewaySettings
+from gateway.base.settings import (
+    ANSWER_LIMIT_S,
+    FLEET_SECRET,
+    FLEET_SECRET_ALSO,
+    HANG_LIMIT_S,
+    PROBE_TIMEOUT_S,
+    EngineLimits,
+    GatewaySettings,
+)
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
@@ -47,7 +55,6 @@ from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, keyring
 from kvstore.transfer.shared_secret import VARIABLE as KV_SECRET
 from kvstore.transfer.tls import IncompleteTlsError
 
-FLEET_SECRET = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
 _PROBE, _HANG, _ANSWER = "SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S"
 _COMMENT = "SWITCHYARD_STREAM_COMMENT_S"
@@ -146,7 +153,7 @@ def main() -> int:
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
         source = f"{FLEET_SECRET}_FILE"
-        keyring = keyring_in(os.environ, FLEET_SECRET, FLEET, time.time)
+        keyring = keyring_in(os.environ, (FLEET_SECRET, FLEET_SECRET_ALSO), FLEET, time.time)
         source = f"{KV_SECRET}_FILE or {' or '.join(TLS_VARIABLES)}"
         nodes = readable(node_access(os.environ, time.time))
         source = " or ".join(PEER_TLS)

@@ -251,12 +251,12 @@ def rotation(installation: Installation) -> list[Finding]:
 
 def out_of_rotation(sample: FleetSample) -> list[Finding]:
     """Return what a sample of all gateways says of engines that do not serve as usual."""
-    found = []
+    findings = []
     for states, one, many in _TROUBLES:
-        told = [f"{each.name} ({each.reason})" for each in sample.engines if each.state in states]
-        if told:
-            found.append(warning(f"{count(len(told), one, many)}: {some_names(told, _NAMED)}.", _TROUBLE_REMEDY))
-    return found or [ok(f"Gateways send requests to {count(len(sample.engines), 'engine')}.")]
+        names = [f"{each.name} ({each.reason})" for each in sample.engines if each.state in states]
+        if names:
+            findings.append(warning(f"{count(len(names), one, many)}: {some_names(names, _NAMED)}.", _TROUBLE_REMEDY))
+    return findings or [ok(f"Gateways send requests to {count(len(sample.engines), 'engine')}.")]
 
 
 _TROUBLES = (

@@ -37,6 +37,8 @@ def first_run(installation: Installation) -> list[Finding]:
     """Look at the environment's secrets, or at the file of the first start."""
     if weak := weak_secrets():
         return [warning(f"{name} is too weak.", "Set it to the output of `openssl rand -base64 48`.") for name in weak]
+    if settings.FLEET_SECRET_ALSO or settings.SECRET_KEY_FALLBACKS:
+        return [warning("Secrets are being rotated: two are accepted.", "Run `manage.py secrets` for the next step.")]
     if settings.SECRETS_GIVEN:
         return [ok("The secrets come from the environment.")]
     try:

@@ -10,7 +10,6 @@ from django.core.checks import CheckMessage, Error, register, run_checks
 
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from kvstore.keys.keyring import MIN_CHARACTERS, is_weak
-from kvstore.transfer.shared_secret import ALSO
 from kvstore.transfer.tls import is_loopback
 
 OURS = ("switchyard",)
@@ -98,7 +97,7 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(*OURS)
 def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
-    """Reject weak secrets, unless only this machine can reach us: whoever connects may test guesses elsewhere."""
+    """Reject weak secrets, unless only this machine can reach us: others can test guesses offline."""
     if settings.LOOPBACK_ONLY and not _has_peers_elsewhere():
         return []
     return [
@@ -134,7 +133,7 @@ def weak_secrets() -> list[str]:
         "SWITCHYARD_FLEET_SECRET": settings.FLEET_SECRET.decode(errors="replace"),
         "SWITCHYARD_FLEET_SECRET_ALSO": settings.FLEET_SECRET_ALSO.decode(errors="replace"),
     }
-    return [name for name, value in known.items() if is_weak(value) and (value or not name.endswith(ALSO))]
+    return [name for name, value in known.items() if is_weak(value) and (value or not name.endswith("_ALSO"))]
 
 
 def _has_peers_elsewhere() -> bool:
@@ -142,6 +141,6 @@ def _has_peers_elsewhere() -> bool:
     try:
         peers = peer_settings(os.environ)
     except (OSError, PeerSettingsError):
-        # `manage.py up` says what is wrong with it.
+        # `manage.py up` reports what is wrong with it.
         return False
     return not is_loopback(peers.host)

@@ -82,7 +82,7 @@ class HolderQuestions:
 
 @functools.cache
 def holder_questions() -> HolderQuestions:
-    """Return this process's, which hears answers from the first call on."""
+    """Return this process's, which receives answers from the first call on."""
     return HolderQuestions(get_bus())
 
 

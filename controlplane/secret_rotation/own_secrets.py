@@ -23,11 +23,11 @@ def session_keyring() -> Keyring:
 
 
 def answer_questions(role: str, keyrings: Sequence[Keyring]) -> None:
-    """Say from now on, as a process in this role, which secrets it holds."""
+    """Answer questions about this process's secrets from now on; `role` is what it runs as."""
     SecretAnswers(get_bus(), role, f"{socket.gethostname()}:{os.getpid()}", keyrings, time.time)
 
 
 def own_secrets(kv: Keyring | None = None) -> list[Holder]:
-    """Return what this process holds; `kv` are the nodes' secrets, where it knows them."""
+    """Return what this process holds; `kv` are the nodes' secrets, if it has them."""
     keyrings = [fleet_keyring(), session_keyring(), *([kv] if kv is not None else [])]
     return [Holder("this process", "", held_secrets(each)) for each in keyrings]

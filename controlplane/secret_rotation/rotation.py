@@ -1,4 +1,4 @@
-"""Where a rotation stands, and what stands in the way of its next step.
+"""The state of a rotation, and what prevents its next step.
 
 1. Install: every process accepts the new secret beside the old one, which it uses.
 2. Use: every process uses the new one, and accepts the old one.
@@ -36,9 +36,9 @@ class Rotation:
     """…and of the one that is accepted as well; empty: no rotation is under way."""
     holders: tuple[Holder, ...]
     not_installed: tuple[str, ...]
-    """What stands in the way of using the other secret."""
+    """What prevents using the other secret."""
     still_needed: tuple[str, ...]
-    """What stands in the way of accepting the other secret no longer."""
+    """What prevents accepting the other secret no longer."""
 
     @property
     def variable(self) -> str:
@@ -49,14 +49,14 @@ class Rotation:
 def rotations(holders: Holders, own: Iterable[Holder], now: float) -> list[Rotation]:
     """Return all kinds that are in use; `own` are this process's secrets, by which the others are judged."""
     by_kind = {each.secrets.kind: each for each in own}
-    found = []
+    kinds = []
     for kind in KINDS:
         known = holders.of(kind)
         mine = by_kind.get(kind)
         used, also = (mine.secrets.used, mine.secrets.also) if mine is not None else _of_most(known)
         if used:
-            found.append(_rotation(kind, used, also, known, holders.silent, now))
-    return found
+            kinds.append(_rotation(kind, used, also, known, holders.silent, now))
+    return kinds
 
 
 def _of_most(known: list[Holder]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ _Made = TypeVar("_Made")
 def cache_salt(key: bytes, tenant_id: str, own_salt: str = "") -> str:
     """Return the salt of a tenant's blocks, or of those it set apart by a salt of its own, under a key for salts.
 
-    Nobody without the key can guess it.
+    Without the key, it cannot be guessed.
     """
     # Tenant ids hold no NUL, so the two never run together.
     own = b"\0" + own_salt.encode() if own_salt else b""

@@ -13,6 +13,10 @@ PROBE_TIMEOUT_S, HANG_LIMIT_S, ANSWER_LIMIT_S = 5, 300, 3600
 what takes an hour without many tokens to generate will not end by itself."""
 
 
+FLEET_SECRET = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
+FLEET_SECRET_ALSO = "SWITCHYARD_FLEET_SECRET_ALSO"  # noqa: S105 - as above
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
     """When an engine is taken out of rotation and when it may return."""

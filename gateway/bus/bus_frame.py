@@ -5,8 +5,8 @@ object in one process, `seq` counts what it published, and versions order the va
 seal is a keyed hash over all but the version, which the server gives: who can write to the server but
 does not know the fleet secret can hold values back or repeat them, and can make none.
 
-While the secret is rotated, a frame has one seal for each secret of its sender, separated by commas, so that whoever
-knows one of them reads it.
+While the secret is rotated, a frame has one seal for each secret of its sender, separated by commas, so that one of
+them is enough to read it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     origin: str
     seq: int
     value: bytes
-    sealed_anew: bool = True
+    sealed_by_used: bool = True
     """Whether it has a seal of the secret that this process uses; without one, it is unreadable after a rotation."""
 
 
@@ -60,7 +60,9 @@ class FrameSeal:
         if head is None:
             raise UnreadableFrameError("a bus message does not begin with version, origin, number and seal")
         value, seq = data[end + 1 :], int(head[3])
-        seals = head[4].split(b",")
+        seals, used = head[4].split(b","), self._keys.used
+        if compare_digest(seals[0], _seal(used, kind, topic, head[2], seq, value)):
+            return Frame(int(head[1]), head[2].decode(), seq, value)
 
         def holds(key: bytes) -> bool:
             made = _seal(key, kind, topic, head[2], seq, value)
@@ -69,7 +71,7 @@ class FrameSeal:
         key = self._keys.matching(holds, topic)
         if key is None:
             raise UnreadableFrameError("a bus message is not sealed with this fleet's secret")
-        return Frame(int(head[1]), head[2].decode(), seq, value, key is self._keys.used)
+        return Frame(int(head[1]), head[2].decode(), seq, value, key is used)
 
 
 def _seal(key: bytes, kind: str, topic: str, origin: bytes, seq: int, value: bytes) -> bytes:

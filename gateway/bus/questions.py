@@ -1,4 +1,4 @@
-"""Questions over the bus to all processes that hear a topic, with a time limit."""
+"""Questions over the bus to all processes that subscribe to a topic, with a time limit."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Questions(Generic[AnswerT]):
         self.asker = secrets.token_hex(8)
         self.wait_s = wait_s
         self._bus, self._asked, self._form = bus, asked, form
-        # Reentrant: a bus within one process answers while the question is told.
+        # Reentrant: a bus within one process answers while the question is sent.
         self._lock = threading.RLock()
         self._waiting: dict[str, SimpleQueue[AnswerT]] = {}
-        bus.subscribe(answered + self.asker, self._hear)
+        bus.subscribe(answered + self.asker, self._take)
 
     def ask(
         self, question_id: str, question: bytes, is_enough: Callable[[list[AnswerT]], bool] = lambda _: False
@@ -62,12 +62,12 @@ class Questions(Generic[AnswerT]):
             if len(self._waiting) >= MAX_WAITING:
                 return Answers([])
             self._waiting[question_id] = came
-            # Under the lock: what one process tells out of order counts as heard already.
-            told = self._bus.tell(self._asked, question)
+            # Under the lock: an answer of this process comes before the next line.
+            sent = self._bus.tell(self._asked, question)
         answers: list[AnswerT] = []
         asked = 0
         try:
-            asked = told.result(self.wait_s)
+            asked = sent.result(self.wait_s)
             while len(answers) < asked and not (answers and is_enough(answers)):
                 answers.append(came.get(timeout=max(0.0, until_s - time.monotonic())))
         except (BusAwayError, TimeoutError, Empty):
@@ -77,7 +77,7 @@ class Questions(Generic[AnswerT]):
                 del self._waiting[question_id]
         return Answers(answers, asked)
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _take(self, _topic: str, value: bytes) -> None:
         try:
             answer = self._form.decode(value)
         except UnreadableMessageError:

@@ -101,7 +101,7 @@ class BusNames:
 
 
 def installation_prefix(secret: SecretKey) -> str:
-    """Return the prefix of an installation's keys that began with this secret; it tells nothing about the secret."""
+    """Return the prefix of an installation's keys that began with this secret; it reveals nothing about the secret."""
     return "switchyard:" + secret.derive("bus prefix", _PREFIX_BYTES).hex()
 
 

@@ -246,7 +246,7 @@ class RedisSession:
 
     def _hear_value(self, topic: str, data: bytes) -> None:
         frame = self._ports.seal.read("v", topic, data)
-        if not frame.sealed_anew:
+        if not frame.sealed_by_used:
             self._ports.to_reseal.add(topic)
         if self._ports.replica.hear(topic, frame):
             self._ports.deliver(topic, frame.value)
@@ -297,11 +297,11 @@ class RedisSession:
         return held.decode(errors="replace")
 
     async def _reseal(self) -> None:
-        """Seal values anew that would be unreadable once only the secret in use is accepted."""
+        """Seal values again that would be unreadable once only the secret in use is accepted."""
         while self._ports.to_reseal:
             topic = self._ports.to_reseal.pop()
             frame = self._ports.replica.frame(topic)
-            if frame is not None and not frame.sealed_anew:
+            if frame is not None and not frame.sealed_by_used:
                 await self._client.evalsha(*self._publish_call(topic, frame, "reseal"))
 
     async def _compare(self, patterns: list[str]) -> None:

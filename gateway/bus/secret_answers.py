@@ -52,13 +52,13 @@ class SecretAnswers:
         self._bus = bus
         self._own = SecretAnswer("", role, name, wall())
         self._keyrings = [keyring for keyring in keyrings if keyring is not None]
-        bus.subscribe(ASKED, self._hear)
+        bus.subscribe(ASKED, self._take)
 
-    def _hear(self, _topic: str, value: bytes) -> None:
+    def _take(self, _topic: str, value: bytes) -> None:
         try:
             question = QUESTION.decode(value)
         except UnreadableMessageError:
-            # Of a console of another version, which shows that nobody answers it.
+            # Of a console of another version, which reports this process as silent.
             return
         own = self._own
         answer = SecretAnswer(

@@ -115,7 +115,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
 
 @lru_cache(maxsize=16_384)
 def session_digest(key: bytes, session_id: str) -> str:
-    """Return by what a session is known in records; nobody without the key (DIGESTS) can tell which it is."""
+    """Return the name of a session in records, which reveals nothing without the key (DIGESTS)."""
     if not session_id:
         return ""
     return blake2b(session_id.encode(), digest_size=6, key=key).hexdigest()

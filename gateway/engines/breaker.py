@@ -53,7 +53,7 @@ class Breaker:
         self.gone = False
         """Whether its last probe was refused, so that no process listens there."""
         self.hung = False
-        """Whether it has stood still for its hang limit."""
+        """Whether it has made no progress for its hang limit."""
         self.since = now
         self.heard = False
         """Whether the engine ever proved healthy."""
@@ -77,7 +77,7 @@ class Breaker:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing is to be expected of it: no probe is answered, or it has stood still for the hang limit."""
+        """Whether nothing is to be expected of it: it answers no probe, or made no progress for the hang limit."""
         return self.state == OPEN and (self.hung or self.cause in (START, SILENT))
 
     @property
@@ -108,7 +108,7 @@ class Breaker:
     @property
     def doubted(self) -> bool:
         """Whether its last answers were errors, so that a retry goes elsewhere first."""
-        return self.refusals > 0 or self._counts[HTTP_5XX] > 0 or self.outlier
+        return self.refusals > 0 or self.outlier
 
     @property
     def suspect(self) -> bool:
@@ -167,7 +167,7 @@ class Breaker:
             self._open(NO_PROGRESS, reason, now)
 
     def record_hang(self, reason: str, now: float) -> None:
-        """Expect nothing of it any more: it has stood still for its hang limit."""
+        """Expect nothing of it any more: it has made no progress for its hang limit."""
         if self.state != OPEN:
             self._open(NO_PROGRESS, reason, now)
         if not self.lost:
@@ -233,7 +233,7 @@ class Breaker:
             self._counts[CONNECT] = self._counts[TIMEOUT] = 0
 
     def _keep_open(self, cause: str, reason: str, now: float) -> None:
-        """Let the newest answer stand as cause and reason; an outlier that died is lost from then on."""
+        """Take cause and reason from the newest answer; an outlier that died is lost from then on."""
         before = self.lost
         self.reason = reason or self.reason
         if self.heard:

@@ -21,7 +21,7 @@ ANSWERS_COUNT_S = 60.0
 PREFILL_SHARE = 1.5
 """So many times its longest prefill may an engine be silent, which decodes nothing meanwhile."""
 STARTS = 2.0
-"""So many times its longest start may an engine stand still, where that is more than the hang limit."""
+"""So many times its longest start may an engine make no progress, where that is more than the hang limit."""
 TPOT_WEIGHT = 1 / 8
 """Weight of one answer in the engine's mean TPOT."""
 FORGOTTEN_S = 1800.0
@@ -56,7 +56,7 @@ class Watched(msgspec.Struct, frozen=True, gc=False):
 
 
 def hang_limit_s(at_least_s: float, longest_start_s: float, prefill_s: float) -> float:
-    """Return how long an engine may stand still before nothing is to be expected of it.
+    """Return how long an engine may make no progress before nothing is to be expected of it.
 
     `longest_start_s` is what it has shown, `prefill_s` the longest prefill that it has to do.
     """

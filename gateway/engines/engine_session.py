@@ -15,7 +15,7 @@ MAX_INTERIM = 16
 """Interim answers (1xx) before an answer; engines send none, because none is asked for."""
 _SWITCHING = 101
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""Seconds and times: an answer may take many minutes without a byte, and devices between drop what looks idle."""
+"""Seconds and times: an answer may take many minutes without a byte, and devices between drop idle connections."""
 
 
 def engine_session(*, keepalive_s: float, connect_s: float | None = None) -> aiohttp.ClientSession:

@@ -74,7 +74,7 @@ async def probe(
     silence: Callable[[float], Coroutine[Any, Any, EngineUnreachableError | None]],
     patience: Patience,
 ) -> str:
-    """Return why `health` is late although `silence` finds none, or nothing; raises as `health` does otherwise."""
+    """Return why `health` is late although `silence` returns none, or nothing; raises as `health` does otherwise."""
     wait_s, asked = patience.seconds, [asyncio.ensure_future(health())]
     metrics: Awaitable[EngineUnreachableError | None] | None = None
     try:

@@ -118,7 +118,7 @@ class LiveEngine:
         self._wake.set()
 
     def counted(self, now: float) -> float | None:
-        """Return how many tokens the engine has counted; None where no reading of late tells."""
+        """Return how many tokens the engine has counted; None without a recent reading."""
         return self._counted[0] if self._counted is not None and now - self._counted[1] <= COUNTED_S else None
 
     @property
@@ -263,9 +263,9 @@ class LiveEngine:
         self._count(metrics.prompt_tokens_total, metrics.generated_tokens_total, time.monotonic())
 
     def _count(self, prompt_tokens: float | None, generated_tokens: float | None, now: float) -> None:
-        told = [each for each in (known(prompt_tokens), known(generated_tokens)) if each is not None]
-        if told:
-            self._counted = sum(told), now
+        counts = [each for each in (known(prompt_tokens), known(generated_tokens)) if each is not None]
+        if counts:
+            self._counted = sum(counts), now
 
     async def _generates(self) -> bool:
         """Return whether the engine answers a request of one token; its word for its health is not enough here."""

@@ -1,6 +1,6 @@
 """Notices engines that take requests and bring nothing, by this gateway's requests and the engines' own counters.
 
-Standing still is a suspicion at first: an engine that compiles, builds a grammar or encodes images looks the same
+No progress is a suspicion at first: an engine that compiles, builds a grammar or encodes images behaves the same
 (docs/decisions/0057-slow-is-not-dead.md). A single stalled attempt: gateway/proxy/progress_guard.py.
 """
 
@@ -29,7 +29,7 @@ HUNG: Verdict = "hung"
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One engine at the moment of a look."""
+    """One engine at one moment."""
 
     work: Watched
     role: str = "mixed"
@@ -39,12 +39,14 @@ class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Tokens that it has counted, as its metrics reported lately; None: unknown."""
     accepts: bool = True
     suspected: bool = False
-    """It is out for standing still."""
+    """It is out for lack of progress."""
 
 
 class Stall(msgspec.Struct, frozen=True, gc=False):
-    """One engine that stands still. late: its counters should be read. suspected: it should get no new work.
-    hung: nothing is to be expected of it."""
+    """One engine without progress.
+
+    late: its counters should be read. suspected: it should get no new work. hung: nothing is to be expected of it.
+    """
 
     engine_id: str
     verdict: Verdict
@@ -52,7 +54,7 @@ class Stall(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Silence(msgspec.Struct, gc=False):
-    """What was last seen of one engine. Mutable: each look brings it up to date."""
+    """What was last seen of one engine. Mutable: a suspicion is noted in it."""
 
     signs: int
     counted: float | None
@@ -66,7 +68,7 @@ class _Silence(msgspec.Struct, gc=False):
 
 
 class StallWatch:
-    """One pool's engines. Mutable state: what was last seen of each, and the last look.
+    """One pool's engines. Mutable state: what was last seen of each, and when.
 
     An engine is suspected only while another one of its role moves, and half of the pool at most: others could not do
     its work.
@@ -86,12 +88,12 @@ class StallWatch:
         self._looked_at: float | None = None
 
     def moves(self, engine_id: str) -> bool:
-        """Return whether the last look has seen a sign of the engine."""
+        """Return whether the engine has just shown a sign."""
         silence = self._silences.get(engine_id)
         return silence is not None and silence.since_sign_s == 0.0
 
     def look(self, engines: Mapping[str, Seen], now: float) -> Iterator[Stall]:
-        """Yield engines that stand still, the longest silent first."""
+        """Yield engines without progress, the longest silent first."""
         self._update(engines, now)
         room = len(engines) // 2 - sum(seen.suspected for seen in engines.values())
         left = sum(seen.accepts for seen in engines.values())
@@ -122,7 +124,7 @@ class StallWatch:
             self._silences[engine_id] = _after(silence, seen, step_s)
 
     def _others_move(self, engines: Mapping[str, Seen], engine_id: str, still_s: float) -> bool:
-        """Return whether another engine of its role has shown a sign since this one stands still."""
+        """Return whether another engine of its role has shown a sign since this one made no progress."""
         role = engines[engine_id].role
         return any(
             other.since_sign_s < still_s and engines[name].role == role

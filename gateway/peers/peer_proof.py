@@ -1,7 +1,7 @@
 """How two gateways prove to each other that they hold a fleet secret, without sending it.
 
 The gateway that listens gives a challenge, which only its process can check. The one that connects answers with a proof
-over the challenge and its identity, so that the proof opens nothing at another gateway, whoever got it. Then the
+over the challenge and its identity, so that the proof opens nothing at another gateway, even if it is stolen. Then the
 listening gateway proves itself: until it has, nothing is sent to it. Addresses are not part of the proof, because
 proxies and services may translate them.
 
@@ -104,7 +104,7 @@ class PeerSession:
         return _mac(self._key, "client")
 
     def headers(self, signed: bytes) -> dict[str, str]:
-        """Return the headers of a request beside the connection, which prove that we said `signed`, once."""
+        """Return the headers of a request beside the connection, which prove `signed`, once."""
         self._newest += 1
         said = signed.hex()
         return {PROOF_HEADER: f"{self.name}.{self._newest}.{self._signature(self._newest, said)}", SIGNED_HEADER: said}
@@ -147,7 +147,7 @@ class PeerProofs:
     # -- of the gateway that connects
 
     def answer(self, challenge: str) -> tuple[dict[str, str], PeerSession]:
-        """Return the headers that answer a challenge, and the session that whoever gave it will know."""
+        """Return the headers that answer a challenge, and the session that both ends then share."""
         nonce = secrets.token_hex(_NONCE_DIGITS // 2)
         session = self._session(self._keys.used, challenge, nonce, self._identity, self._me)
         proof = f"{challenge}.{nonce}.{session.proof}"
@@ -186,7 +186,7 @@ class PeerProofs:
         self._sessions.pop(session.name, None)
 
     def proved(self, headers: Mapping[str, str]) -> PeerIdentity | None:
-        """Return who signed a request beside its connection; None: nobody who is connected to us, or it came before."""
+        """Return who signed a request beside its connection; None: no peer that is connected to us, or a repetition."""
         name, _, rest = headers.get(PROOF_HEADER, "").partition(".")
         number, _, signature = rest.partition(".")
         session = self._sessions.get(name)
@@ -195,7 +195,7 @@ class PeerProofs:
         return session.peer if session.takes(int(number), headers.get(SIGNED_HEADER, ""), signature) else None
 
     def _is_open(self, challenge: str) -> bool:
-        """Return whether we gave this challenge a short while ago, and nobody has answered it."""
+        """Return whether we gave this challenge a short while ago, and it was not answered yet."""
         now = self._clock()
         while self._answered and now - next(iter(self._answered.values())) > CHALLENGE_S:
             del self._answered[next(iter(self._answered))]

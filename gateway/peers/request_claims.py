@@ -39,7 +39,7 @@ class NamedRequests:
         return None
 
     async def _answer_under(self, claimed: str, caller: ApiKeyEntry, name: str) -> bytes | None:
-        """Return the answer of the gateway that holds the claim; None: it is ours, or nobody can be asked."""
+        """Return the answer of the gateway that holds the claim; None: it is ours, or no answer can be had."""
         holder = await self._claim(claimed, "")
         for _ in range(MAX_PENDING):
             if holder in ("", self._peers.tag):

@@ -44,7 +44,7 @@ class HealthWatch:
 
 
 def judge_progress(pool: LivePool, watch: StallWatch, now: float) -> None:
-    """Give engines no new work that stand still, expect nothing of those that did so for long, and trust what moves."""
+    """Give no new work to engines without progress, give up those that hang, and trust those that move."""
     engines = pool.engines
     for stall in watch.look({name: _seen(pool, engine, now) for name, engine in engines.items()}, now):
         engine = engines[stall.engine_id]

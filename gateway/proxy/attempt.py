@@ -54,7 +54,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
         """
         progress, entry = pool.progress.engine(engine_id), pool.entry
         hang_s = hang_limit_s(self.hang_s, progress.longest_start_s, prefill_s)
-        tokens = request.max_tokens or entry.max_prompt_tokens if request.endpoint.generates else 0
+        tokens = (request.max_tokens or entry.max_prompt_tokens) if request.endpoint.generates else 0
         expected_s = max(prefill_s, progress.longest_start_s) + tokens * (progress.tpot_s or ASSUMED_TPOT_S)
         return AnswerLimits(
             whole_s=max(self.answer_s, GENEROUS * expected_s),

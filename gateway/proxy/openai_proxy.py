@@ -360,7 +360,7 @@ class Proxy:
             self._lifecycle.failed(record, now, REJECTED_KEY_CODE if rejects_key else f"http_{failure.status}")
         else:
             self._lifecycle.client_error(record, now, failure.status)
-        if all_tried or failure.kind == HTTP_5XX:
+        if all_tried:
             record.pool.refusals.forgive([each.engine_id for each in failures], failure.kind, now)
         if rejects_key:
             record.pool.progress.engine(failure.engine_id).forgive()
@@ -400,7 +400,8 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
 def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:
     """Note that an engine served what others had rejected."""
     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
-        pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
+        rejected = [each.engine_id for each in failures if each.rejection is not None and each.kind != HTTP_5XX]
+        pool.refusals.contradict(rejected)
 
 
 def _alike(failures: list[AttemptFailure]) -> bool:

@@ -148,7 +148,7 @@ def as_it_stands(record: DecisionRecord) -> StoredDecision:
 def hit_sample(record: DecisionRecord) -> HitSample | None:
     """Return predicted and reported hit side by side.
 
-    None where the engine is gone or reported none, where it loaded and did not tell how much, where the prompt was
+    None where the engine is gone or reported none, where it loaded and did not report how much, where the prompt was
     known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
     those of its cached blocks.
     """

@@ -1,4 +1,4 @@
-"""What a process may say of its secrets: fingerprints, and what was accepted by which."""
+"""What a process reports of its secrets: fingerprints, and what was accepted by which."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HeldSecrets(msgspec.Struct, frozen=True):
 
 
 def held_secrets(keyring: Keyring) -> HeldSecrets:
-    """Return what may be told of a keyring."""
+    """Return the report on a keyring."""
     uses = tuple(
         SecretUse(purpose, use.count, use.newest_at, use.who[:_MAX_WHO]) for purpose, use in list(keyring.uses.items())
     )

@@ -69,7 +69,7 @@ class Keys:
     __slots__ = ("_note", "every", "used")
 
     def __init__(self, every: tuple[bytes, ...], note: Callable[[str], None]) -> None:
-        """`note` hears who sent what was accepted by another key than the used one."""
+        """`note` is called with the sender of what was accepted by another key than the used one."""
         self._note = note
         self.every = every
         self.used = every[0]

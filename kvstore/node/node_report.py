@@ -88,4 +88,4 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     pin_quota_bytes: _Count = 0
     """What each tenant may pin on the node."""
     secrets: HeldSecrets | None = None
-    """That it shares with its clients; None: it does not say."""
+    """Shared with its clients; None: it does not report them."""

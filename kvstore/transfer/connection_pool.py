@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 import threading
@@ -96,10 +95,7 @@ class ConnectionPool:
             sock = socket.create_connection((host, port), self._timeout_s)
             large_buffers(sock)
             if self._tls is not None:
-                with contextlib.suppress(OSError):
-                    # Files that are being replaced: the next connection tries again.
-                    self._tls.refresh()
-                sock = self._tls.client.wrap_socket(sock, server_hostname=host)
+                sock = self._tls.fresh().client.wrap_socket(sock, server_hostname=host)
             sock.settimeout(None)
         except OSError as error:
             if sock is not None:

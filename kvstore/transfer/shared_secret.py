@@ -9,9 +9,8 @@ from pathlib import Path
 from kvstore.keys.keyring import KV, MIN_CHARACTERS, Keyring, is_weak
 from kvstore.transfer.tls import TlsFiles, tls_files
 
-VARIABLE = "SWITCHYARD_KV_SECRET"
-ALSO = "_ALSO"
-"""Ends the name of the variable with the secret that is accepted as well."""
+VARIABLE, ALSO_VARIABLE = "SWITCHYARD_KV_SECRET", "SWITCHYARD_KV_SECRET_ALSO"
+"""The secret that is used, and the one that is accepted as well."""
 TLS_VARIABLES = ("SWITCHYARD_KV_TLS_CERTIFICATE", "SWITCHYARD_KV_TLS_KEY", "SWITCHYARD_KV_TLS_AUTHORITY")
 
 
@@ -48,17 +47,19 @@ def readable(access: NodeAccess) -> NodeAccess:
 
 def kv_keyring(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> Keyring:
     """Return the secrets in SWITCHYARD_KV_SECRET and SWITCHYARD_KV_SECRET_ALSO, as `keyring_in` does."""
-    return keyring_in(environment, VARIABLE, KV, wall)
+    return keyring_in(environment, (VARIABLE, ALSO_VARIABLE), KV, wall)
 
 
-def keyring_in(environment: Mapping[str, str], variable: str, kind: str, wall: Callable[[], float]) -> Keyring:
-    """Return the secret in a variable, with the one in its `…_ALSO`; each may be in the file that `…_FILE` names.
+def keyring_in(
+    environment: Mapping[str, str], variables: tuple[str, str], kind: str, wall: Callable[[], float]
+) -> Keyring:
+    """Return the secrets in two variables, used and accepted; each may be in the file that `…_FILE` names.
 
     Raises NoSecretError where the first is missing or one is weak, and OSError for a file that cannot be read.
     """
-    secret, also = (_text(environment, name) for name in (variable, variable + ALSO))
-    for name, value in ((variable, secret), (variable + ALSO, also)):
-        if is_weak(value) and (value or name == variable):
+    secret, also = (_text(environment, name) for name in variables)
+    for name, value in zip(variables, (secret, also), strict=True):
+        if is_weak(value) and (value or name == variables[0]):
             raise NoSecretError(
                 f"Set {name} to a secret of at least {MIN_CHARACTERS} random characters, the same for all processes "
                 "that share it: `openssl rand -base64 48`."

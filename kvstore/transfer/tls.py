@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+
+_log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
@@ -73,10 +76,25 @@ class FileTls:
         self.server, self.client = self._files.server(), self._files.client()
         return True
 
+    def fresh(self) -> FileTls:
+        """Return itself, after a refresh; files that cannot be used are logged once."""
+        try:
+            self.refresh()
+        except OSError as error:
+            _log.warning("the changed certificate files are not used: %s", error)
+        return self
 
-def _states(files: TlsFiles) -> list[tuple[int, int, int]]:
-    stats = [path.stat() for path in (files.certificate, files.key, files.authority)]
-    return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in stats]
+
+def _states(files: TlsFiles) -> list[tuple[int, int, int] | None]:
+    return [_state(path) for path in (files.certificate, files.key, files.authority)]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def tls_files(paths: Sequence[Path | str | None], names: Sequence[str]) -> TlsFiles | None:

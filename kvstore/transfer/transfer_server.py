@@ -176,10 +176,7 @@ class TransferServer:
         proved = False
         try:
             if self._tls is not None:
-                with contextlib.suppress(OSError):
-                    # Files that are being replaced: the next connection tries again.
-                    self._tls.refresh()
-                connection.accept_tls(self._tls.server)
+                connection.accept_tls(self._tls.fresh().server)
             name = connection.accept_client(self._keys, *self._identity, host)
             proved = True
         finally:

@@ -25,8 +25,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float,
         about(
             "Stall timeout",
-            "Suspects an engine whose requests and counters stand still for this long beyond its longest prefill while "
-            "other engines move. It gets no new work until it moves; running requests stay.",
+            "Suspects an engine whose requests and counters make no progress for this long beyond its longest prefill "
+            "while others do. It gets no new work until it moves; running requests stay.",
         ),
         number("s", gt=0, le=600, usual=(5, 30)),
     ] = 10.0

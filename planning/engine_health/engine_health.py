@@ -1,7 +1,7 @@
 """Judges the engines of a pool by their progress, not by their /health.
 
 Each engine is healthy, suspect, quarantined, or in probation. A lasting fault (planning.engine_health.health_signs)
-quarantines an engine. So does standing still, while another engine of its role moves, for half of the pool at most and
+quarantines an engine. So does no progress, while another engine of its role moves, for half of the pool at most and
 until it moves again: it may only be slow. So does being worse than the rest, but only for a tenth of the pool (at least
 one engine), and not while fewer than half are healthy: then the engines are not the cause. The n-th quarantine in a row
 lasts n times as long. A returning engine starts with a small share of its load. While no other engine of its role
@@ -62,8 +62,8 @@ class _Judged(msgspec.Struct, frozen=True):
         """Return whether it is quarantined for one of these."""
         return self.memory.state == QUARANTINED and self.memory.code in codes
 
-    def stands_while_others_move(self, others: Sequence[_Judged]) -> bool:
-        """Return whether another engine of its role has moved since it stands still."""
+    def stalls_while_others_move(self, others: Sequence[_Judged]) -> bool:
+        """Return whether another engine of its role has moved since it made no progress."""
         suspicion = next((sign for sign in self.signs if sign.grade == SUSPICION), None)
         return suspicion is not None and any(
             each.facts.role == self.facts.role and (each.memory.moved_s or 0.0) > suspicion.still_since_s
@@ -94,7 +94,7 @@ def plan_health(
         role, served = each.facts.role, each.memory.state != QUARANTINED
         serving[role] -= served
         alone = not _can_do(role, serving)
-        may_suspect = suspicions > 0 and not alone and each.stands_while_others_move(judged)
+        may_suspect = suspicions > 0 and not alone and each.stalls_while_others_move(judged)
         may_eject = room > 0 and not panic and not alone
         after = _moved(each, settings, now_s, may_suspect=may_suspect, may_eject=may_eject, alone=alone)
         serving[role] += served and after.state != QUARANTINED

@@ -1,7 +1,7 @@
 """The signs that an engine is sick, each read from this round's facts and the memory of the last ones.
 
 Grades: a *fault* means that nothing answers there, or that the engine says itself that it does not serve. It always
-leads to quarantine once it has lasted. A *suspicion* means that requests there stand still, as they also do while an
+leads to quarantine once it has lasted. A *suspicion* means that requests there make no progress, as also while an
 engine compiles, builds a grammar or encodes images: it gets no new work while others move. An *outlier* is worse than
 the rest; how many of those may be taken out at once is bounded. A *doubt* makes a suspect and no more: the engine still
 serves. No sign ends a running request (docs/decisions/0057-slow-is-not-dead.md).

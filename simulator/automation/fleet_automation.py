@@ -2,7 +2,7 @@
 
 What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty cache, and
 drained ones stop when nothing stands there. As in a gateway, requests without a first token leave an engine that is
-silent or paused, and one that has stood still for the hang limit.
+silent or paused, and one that has made no progress for the hang limit.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ class FleetAutomation:
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
 
     def _hangs(self, verdict: Verdict, now: float) -> bool:
-        """Return whether the engine has now stood still for the hang limit."""
-        stands = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
-        hung = stands and now - verdict.since_s >= HANG_LIMIT_S
+        """Return whether the engine has now made no progress for the hang limit."""
+        stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
+        hung = stalled and now - verdict.since_s >= HANG_LIMIT_S
         new = hung and verdict.engine_id not in self._hung
         (self._hung.add if hung else self._hung.discard)(verdict.engine_id)
         return new

@@ -1,4 +1,4 @@
-"""What an engine does wrong on purpose: it stands, crawls, or says what is not so; and what only looks wrong.
+"""What an engine does wrong on purpose: it hangs, crawls, or says what is not so; and what only seems wrong.
 
 An engine started with `--faults` takes one by `POST /fault`; `GET /health` stays 200 under all of them.
 """

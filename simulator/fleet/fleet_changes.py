@@ -35,7 +35,7 @@ class EngineDies(msgspec.Struct, frozen=True, tag=True):
 class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
     """The engine gets this share of its usual load, as engine health has it; 0: no new work.
 
-    With `rescue`, requests that stand there without a first token are placed again, as a gateway does with
+    With `rescue`, requests there without a first token are placed again, as a gateway does with
     what it sent to an engine that is dead.
     """
 

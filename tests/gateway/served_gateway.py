@@ -112,6 +112,7 @@ async def served(
     edge: EdgeSettings | None = None,
     gateway_settings: GatewaySettings | None = None,
     bus: Bus | None = None,
+    keyring: Keyring = KEYRING,
     **pool: Any,
 ) -> AsyncIterator[ServedGateway]:
     """Serve a gateway over these engines until the block ends; a `bus` of its own may bring other snapshots."""
@@ -120,7 +121,7 @@ async def served(
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_urls, **pool)))
     gateway = Gateway(
         bus,
-        keyring=KEYRING,
+        keyring=keyring,
         state_dir=state_dir,
         settings=gateway_settings or GatewaySettings(probe_interval_s=0.1),
     )

@@ -37,7 +37,7 @@ class Run:
 
 @dataclass
 class SlowEngine:
-    """Serves chats with delays from a generator. Mutable: what it does wrong, until when it stands, what it did."""
+    """Serves chats with delays from a generator. Mutable: what it does wrong, until when it compiles, what it did."""
 
     rng: Random
     fault: str = WELL

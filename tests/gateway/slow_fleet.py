@@ -102,10 +102,10 @@ async def story(
         session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
         )
-        told = Story(made, gateway, await stack.enter_async_context(session))
-        watching = asyncio.create_task(told.watch())
+        fleet = Story(made, gateway, await stack.enter_async_context(session))
+        watching = asyncio.create_task(fleet.watch())
         try:
-            yield told
+            yield fleet
         finally:
             watching.cancel()
             stop.set()

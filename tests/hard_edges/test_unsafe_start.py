@@ -28,6 +28,10 @@ MIXES = {
         {"SWITCHYARD_ALLOWED_HOSTS": "console.example", **GIVEN, "SECRET_KEY": "django-insecure-" + SECRET},
         "SECRET_KEY is too weak",
     ),
+    "a weak secret before gateways of other machines": (
+        {**GIVEN, "SWITCHYARD_FLEET_SECRET": "abc", "SWITCHYARD_PEER_LISTEN": "192.0.2.1:7946"},
+        "SWITCHYARD_FLEET_SECRET is too weak",
+    ),
     "debug in the open": (
         {"SWITCHYARD_ALLOWED_HOSTS": "console.example", "SWITCHYARD_DEBUG": "1", **GIVEN}, "Turn SWITCHYARD_DEBUG off",
     ),
@@ -74,6 +78,22 @@ def test_sqlite_without_immediate_is_rejected(tmp_path: Path) -> None:
     done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
     assert done.returncode == 1
     assert "IMMEDIATE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SWITCHYARD_FLEET_SECRET": "abc"},
+        {"SWITCHYARD_FLEET_SECRET": SECRET[:31]},
+        {"SWITCHYARD_FLEET_SECRET": "ab" * 20},
+        {"SWITCHYARD_FLEET_SECRET": SECRET, "SWITCHYARD_FLEET_SECRET_ALSO": "abc"},
+    ],
+)
+def test_a_gateway_alone_rejects_a_weak_secret_on_loopback_too(tmp_path: Path, variables: dict[str, str]) -> None:
+    done = run(["-m", "gateway", "--state-dir", str(tmp_path)], tmp_path, variables)
+    assert done.returncode == 2
+    assert f"Set {list(variables)[-1]} to a secret of at least 32 random characters" in done.stderr
+    assert not any(secret in done.stderr for secret in variables.values())
 
 
 @pytest.mark.parametrize("missing", ["SWITCHYARD_FLEET_SECRET", "--redis"])

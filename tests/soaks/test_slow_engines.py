@@ -1,4 +1,4 @@
-"""Engines that are slow and well lose nothing, start nothing twice, and stay; dead ones among them are found.
+"""Engines that are slow and well lose nothing, start nothing twice, and stay; dead ones among them are noticed.
 
 A real gateway over real connections under a virtual clock. `make soak-slow` runs twenty seeds, CI two.
 """
@@ -24,7 +24,7 @@ from tests.virtual_time import run_virtually
 SEEDS = tuple(map(int, os.environ.get("SLOW_SEEDS", "1,2").split(",")))
 REQUESTS, ARRIVALS_S = 60, 400.0
 COMPILES = 6
-"""Times that one of the engines stands still."""
+"""Times that one of the engines compiles."""
 HANG_LIMIT_S = 150.0
 """In the runs with dead engines, so that requests leave hung ones in time; above the longest start."""
 POLICY = RoutingPolicy(max_wait_s=3600.0)
@@ -44,22 +44,22 @@ def request(rng: Random, seed: int) -> Client:
     )
 
 
-async def traffic(told: Story, rng: Random) -> None:
-    """Send requests until all have ended; meanwhile engines stand still now and then."""
+async def traffic(fleet: Story, rng: Random) -> None:
+    """Send requests until all have ended; meanwhile engines compile now and then."""
 
     async def arrive(client: Client, at_s: float) -> None:
         await asyncio.sleep(at_s)
-        await told.ask(client)
+        await fleet.ask(client)
 
     async def compile_now_and_then() -> None:
         for _ in range(COMPILES):
             await asyncio.sleep(ARRIVALS_S / COMPILES)
-            engine = rng.choice(told.engines)
+            engine = rng.choice(fleet.engines)
             engine.stands_until_s = time.monotonic() + rng.uniform(10.0, LONGEST_START_S)
 
-    told.clients = [request(rng, seed) for seed in range(REQUESTS)]
+    fleet.clients = [request(rng, seed) for seed in range(REQUESTS)]
     compiling = asyncio.create_task(compile_now_and_then())
-    await asyncio.gather(*(arrive(each, rng.uniform(0.0, ARRIVALS_S)) for each in told.clients))
+    await asyncio.gather(*(arrive(each, rng.uniform(0.0, ARRIVALS_S)) for each in fleet.clients))
     await compiling
 
 
@@ -67,15 +67,15 @@ async def traffic(told: Story, rng: Random) -> None:
 def test_engines_that_are_slow_and_well_lose_nothing_begin_nothing_twice_and_stay(seed: int, tmp_path: Path) -> None:
     async def run() -> None:
         rng = Random(seed)
-        async with story(rng, rng.randint(3, 8), tmp_path, EngineLimits(), POLICY) as told:
-            await traffic(told, rng)
-            assert [each.seed for each in told.clients if not each.whole] == []
-            assert [each.seed for each in told.clients if len(told.runs(each.seed)) != 1] == []
-            assert not [run for engine in told.engines for run in engine.runs if run.cancelled]
-            for at_s, state in told.seen:
+        async with story(rng, rng.randint(3, 8), tmp_path, EngineLimits(), POLICY) as fleet:
+            await traffic(fleet, rng)
+            assert [each.seed for each in fleet.clients if not each.whole] == []
+            assert [each.seed for each in fleet.clients if len(fleet.runs(each.seed)) != 1] == []
+            assert not [run for engine in fleet.engines for run in engine.runs if run.cancelled]
+            for at_s, state in fleet.seen:
                 out = {name: cause for name, (accepts, _, cause) in state.items() if not accepts}
                 assert set(out.values()) <= {NO_PROGRESS}, (at_s, state)
-                assert len(out) <= len(told.engines) // 2, (at_s, state)
+                assert len(out) <= len(fleet.engines) // 2, (at_s, state)
                 assert not any(lost for _, lost, _ in state.values()), (at_s, state)
 
     run_virtually(run())
@@ -87,28 +87,28 @@ def test_dead_engines_among_slow_ones_are_found_and_cost_no_request_without_a_fi
 ) -> None:
     async def run() -> None:
         rng = Random(1000 + seed)
-        async with story(rng, rng.randint(4, 8), tmp_path, EngineLimits(hang_limit_s=HANG_LIMIT_S), POLICY) as told:
+        async with story(rng, rng.randint(4, 8), tmp_path, EngineLimits(hang_limit_s=HANG_LIMIT_S), POLICY) as fleet:
             faults = rng.sample((KILLED, FROZEN, HUNG), 2)
-            dead = dict(zip(rng.sample(range(len(told.engines)), 2), faults, strict=True))
+            dead = dict(zip(rng.sample(range(len(fleet.engines)), 2), faults, strict=True))
 
             async def die() -> None:
                 for number, fault in dead.items():
                     await asyncio.sleep(rng.uniform(60.0, 180.0))
-                    await told.engines[number].fail(fault)
+                    await fleet.engines[number].fail(fault)
 
             dying = asyncio.create_task(die())
-            await traffic(told, rng)
+            await traffic(fleet, rng)
             await dying
-            check_requests(told)
-            check_engines(told, dead)
+            check_requests(fleet)
+            check_engines(fleet, dead)
 
     run_virtually(run())
 
 
-def check_requests(told: Story) -> None:
+def check_requests(fleet: Story) -> None:
     """Each request ended whole, but streams that a dead engine had begun, and moved from dead engines only."""
-    for client in told.clients:
-        runs = told.runs(client.seed)
+    for client in fleet.clients:
+        runs = fleet.runs(client.seed)
         (*earlier, (last, last_run)) = runs
         for engine, run in earlier:
             assert engine.fault_s is not None, (client.seed, runs)
@@ -119,11 +119,11 @@ def check_requests(told: Story) -> None:
         assert client.whole or (begun_on_dead and b"broken_stream" in client.text), (client.seed, client.status, runs)
 
 
-def check_engines(told: Story, dead: dict[int, str]) -> None:
-    """Dead engines were found in time, and no other one was lost."""
-    for number, engine in enumerate(told.engines):
+def check_engines(fleet: Story, dead: dict[int, str]) -> None:
+    """Dead engines were noticed in time, and no other one was lost."""
+    for number, engine in enumerate(fleet.engines):
         name = f"engine-{number}"
-        lost = [at_s for at_s, state in told.seen if state[name][1]]
+        lost = [at_s for at_s, state in fleet.seen if state[name][1]]
         if number not in dead:
             assert lost == [], name
             continue

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -92,23 +92,24 @@ def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
 
 
 @pytest.mark.parametrize("streams", [4, 0], ids=["streams", "whole"])
-def test_an_engine_whose_core_stands_still_is_found_by_its_progress(
+def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_it_has(
     engines: list[RealEngine], switchyard: Switchyard, streams: int
 ) -> None:
     switchyard.until_serving(2)
     core = engines[1].core_pid()
-    with traffic(switchyard, streams=streams) as asked:
+    with traffic(switchyard, streams=streams) as asked, ExitStack() as later:
         _until(lambda: _answered(asked, 8), switchyard)
         os.kill(core, signal.SIGSTOP)
         try:
+            # The clients may all wait for what that engine has, so that the other one has nothing to show.
+            more = later.enter_context(traffic(switchyard, streams=streams))
             switchyard.until_serving(1)
-            # The clients may all wait for what that engine has begun; new requests go to the other one.
             fresh = [switchyard.send(COMPLETIONS, prompt=words(120, f"new {each}"), max_tokens=8) for each in range(12)]
         finally:
             os.kill(core, signal.SIGCONT)
         switchyard.until_serving(2)
     assert {each.status for each in fresh} == {200}
-    assert _statuses(asked) == {200}
+    assert _statuses([*asked, *more]) == {200}
 
 
 def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(

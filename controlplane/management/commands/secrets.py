@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -57,6 +58,14 @@ Fingerprints name secrets and do not reveal them. Secrets are never printed.
 """
 
 
+class PreventedError(CommandError):
+    """A step cannot be taken yet."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("\n".join([*reasons, "Wait, or repeat with --force."]))
+        self.reasons = reasons
+
+
 class Command(BaseCommand):
     """Reads the answers of all processes; changes `first_run.json` only, and never the environment."""
 
@@ -87,23 +96,28 @@ class Command(BaseCommand):
         # That it connects to the bus is of no interest here.
         logging.getLogger("gateway").setLevel(logging.WARNING)
         own = _first_run()
-        holders, found = _found(own)
+        holders, kinds = _asked(own)
         step, forced = options["step"], options["force"]
         if step == _STATUS:
-            self._show(holders, found, as_json=options["json"])
+            self._show(holders, kinds, as_json=options["json"])
             return
         if own is not None and own.rotation == ("used" if step == _NEXT else "installed"):
             other = _FINISH if step == _NEXT else _NEXT
             raise CommandError(f"The new secrets are {own.rotation}: run `manage.py secrets {other}`.")
-        said = self._next(own, found, forced) if step == _NEXT else self._finish(own, found, forced)
-        self.stdout.write(json.dumps({"said": said}) if options["json"] else said)
+        try:
+            said = self._next(own, kinds, forced) if step == _NEXT else self._finish(own, kinds, forced)
+        except PreventedError as error:
+            if options["json"]:
+                self.stdout.write(json.dumps({"done": False, "prevented_by": error.reasons}))
+            raise
+        self.stdout.write(json.dumps({"done": True, "next": said}) if options["json"] else said)
 
-    def _next(self, own: FirstRunSecrets | None, found: list[Rotation], forced: bool) -> str:
-        under_way = [each for each in found if each.also]
+    def _next(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
+        under_way = [each for each in kinds if each.also]
         if under_way and not forced:
             _reject_for(sentence for each in under_way for sentence in each.not_installed)
         if own is None:
-            return _instructions(found)
+            return _instructions(kinds)
         step, changed = ("installed", with_new_installed(own))
         if own.rotation:
             step, changed = ("used", with_new_used(own))
@@ -113,8 +127,8 @@ class Command(BaseCommand):
             f"`manage.py secrets {_NEXT if step == 'installed' else _FINISH}`."
         )
 
-    def _finish(self, own: FirstRunSecrets | None, found: list[Rotation], forced: bool) -> str:
-        under_way = [each for each in found if each.also]
+    def _finish(self, own: FirstRunSecrets | None, kinds: list[Rotation], forced: bool) -> str:
+        under_way = [each for each in kinds if each.also]
         if not under_way and (own is None or not own.rotation):
             raise CommandError("No process accepts a second secret: no rotation is under way.")
         if not forced:
@@ -127,13 +141,13 @@ class Command(BaseCommand):
         _keep(without_others(own), "finished")
         return f"{said}The old secrets are removed from {settings.STATE_DIR / FILE_NAME}. Restart `manage.py up`."
 
-    def _show(self, holders: Holders, found: list[Rotation], *, as_json: bool) -> None:
+    def _show(self, holders: Holders, kinds: list[Rotation], *, as_json: bool) -> None:
         if as_json:
-            shown = [{**asdict(each), "variable": each.variable, "holders": _plain(each)} for each in found]
+            shown = [{**asdict(each), "variable": each.variable, "holders": _plain(each)} for each in kinds]
             self.stdout.write(json.dumps({"secrets": shown, "silent": holders.silent}, indent=2))
             return
         now = time.time()
-        for each in found:
+        for each in kinds:
             also = f", also accepts {each.also}" if each.also else ""
             self.stdout.write(f"{each.variable}: uses {each.used}{also}")
             for holder in each.holders:
@@ -147,7 +161,7 @@ class Command(BaseCommand):
             if each.also:
                 self._list(f"Prevents using {each.also}", each.not_installed)
                 self._list(f"Prevents accepting {each.also} no longer", each.still_needed)
-        if not found:
+        if not kinds:
             self.stdout.write("No process has answered.")
         for sentence in holders.silent:
             self.stdout.write(sentence)
@@ -168,7 +182,7 @@ def _first_run() -> FirstRunSecrets | None:
         raise CommandError(str(error)) from error
 
 
-def _found(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
+def _asked(own: FirstRunSecrets | None) -> tuple[Holders, list[Rotation]]:
     """Return what all processes hold. A program that does not run holds nothing."""
     if not bus_url():
         hub = socket_path(settings.STATE_DIR, BUS_SOCKET)
@@ -189,15 +203,15 @@ def _nodes_keyring(own: FirstRunSecrets | None) -> Keyring | None:
         raise CommandError(str(error)) from error
 
 
-def _reject_for(sentences: Any) -> None:
+def _reject_for(sentences: Iterable[str]) -> None:
     reasons = list(dict.fromkeys(sentences))
     if reasons:
-        raise CommandError("\n".join([*reasons, "Wait, or repeat with --force."]))
+        raise PreventedError(reasons)
 
 
-def _instructions(found: list[Rotation]) -> str:
+def _instructions(kinds: list[Rotation]) -> str:
     lines = []
-    for each in found:
+    for each in kinds:
         name = each.variable
         if not each.also:
             lines.append(

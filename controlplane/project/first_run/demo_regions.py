@@ -21,8 +21,7 @@ from controlplane.policies.publish import DEFAULT as POLICY
 from controlplane.project.first_run.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.project.first_run.seed import ACTOR, BLOCK_TOKENS, move_from_taken_ports, register_supervised
 from controlplane.project.processes.child_process import ChildSpec, parent_option, python
-from gateway.__main__ import FLEET_SECRET
-from kvstore.transfer.shared_secret import ALSO
+from gateway.base.settings import FLEET_SECRET, FLEET_SECRET_ALSO
 
 NAMES = {"us": "United States", "eu": "Europe", "asia": "Asia"}
 ONE_WAY_MS = {frozenset(("us", "eu")): 45, frozenset(("us", "asia")): 80, frozenset(("eu", "asia")): 100}
@@ -101,7 +100,7 @@ def _gateway(ports: RegionPorts, region: str) -> ChildSpec:
         *python("controlplane.project.processes.region_gateway_process"), str(os.getpid()),
         "--state-dir", str(state_dir), "--port", str(ports.public[region]), "--redis", bus_url(), "--name", region,
     ]  # fmt: skip
-    secret = {FLEET_SECRET: settings.FLEET_SECRET.decode(), FLEET_SECRET + ALSO: settings.FLEET_SECRET_ALSO.decode()}
+    secret = {FLEET_SECRET: settings.FLEET_SECRET.decode(), FLEET_SECRET_ALSO: settings.FLEET_SECRET_ALSO.decode()}
     return ChildSpec(f"gateway-{region}", tuple(argv), {**ports.environment(region), **secret})
 
 

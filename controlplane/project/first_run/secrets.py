@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from kvstore.transfer.shared_secret import ALSO
+from kvstore.transfer.shared_secret import ALSO_VARIABLE as KV_ALSO
 from kvstore.transfer.shared_secret import VARIABLE as KV_VARIABLE
 from routing.values.prepared_struct import prepared
 
@@ -46,7 +46,7 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def kv_environment(self) -> dict[str, str]:
         """Variables by which the demo's node managers and their clients get their secrets."""
-        return {KV_VARIABLE: self.kv_secret, KV_VARIABLE + ALSO: self.kv_secret_also} if self.kv_secret else {}
+        return {KV_VARIABLE: self.kv_secret, KV_ALSO: self.kv_secret_also} if self.kv_secret else {}
 
 
 class UnsafeSecretsError(RuntimeError):

@@ -197,6 +197,11 @@ def test_secrets(here: Installation) -> None:
         assert "chmod 600" in found.do
     with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True):
         assert only(setup.first_run(here)).state is State.OK
+    for also in ({"FLEET_SECRET_ALSO": GOOD[::-1].encode()}, {"SECRET_KEY_FALLBACKS": [GOOD[::-1]]}):
+        with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True, **also):
+            found = only(setup.first_run(here))
+        assert found.state is State.WARNING
+        assert "manage.py secrets" in found.do
     with override_settings(SECRET_KEY="changeme", FLEET_SECRET=b"aaaa" * 20, SECRETS_GIVEN=True):
         found_weak = setup.first_run(here)
     assert states(found_weak) == [State.WARNING, State.WARNING]

@@ -42,6 +42,8 @@ def test_the_defaults_are_safe() -> None:
         ({"LOOPBACK_ONLY": False, "SECRET_KEY": "django-insecure-" + GOOD}, "switchyard.E004"),
         ({"LOOPBACK_ONLY": False, "SECRET_KEY": "changeme"}, "switchyard.E004"),
         ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET": b"x" * 64}, "switchyard.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET_ALSO": b"changeme"}, "switchyard.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "SECRET_KEY_FALLBACKS": ["changeme"]}, "switchyard.E004"),
         ({"DATABASES": {"default": SQLITE}}, "switchyard.E005"),
         ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {"transaction_mode": "DEFERRED"}}}}, "switchyard.E005"),
     ],

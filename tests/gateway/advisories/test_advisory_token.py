@@ -25,6 +25,17 @@ def test_another_fleets_token_opens_nothing() -> None:
     assert TOKENS.claims(AdvisoryTokens(Keyring.of(b"another secret")).token(CLAIMS), 0.0) is None
 
 
+def test_while_the_secret_is_rotated_tokens_of_both_are_valid_and_the_old_ones_counted() -> None:
+    old = AdvisoryTokens(Keyring.of(b"before")).token(CLAIMS)
+    keyring = Keyring.of(b"after", b"before")
+    within = AdvisoryTokens(keyring)
+    assert within.claims(old, 0.0) == within.claims(within.token(CLAIMS), 0.0) == CLAIMS
+    assert {purpose: use.count for purpose, use in keyring.uses.items()} == {"advisory tokens": 1}
+    finished = AdvisoryTokens(Keyring.of(b"after"))
+    assert finished.claims(within.token(CLAIMS), 0.0) == CLAIMS
+    assert finished.claims(old, 0.0) is None
+
+
 def test_no_changed_token_is_believed() -> None:
     token, rng = TOKENS.token(CLAIMS), random.Random(3)
     for _ in range(500):

@@ -212,7 +212,7 @@ def test_a_frame_is_read_by_whoever_holds_one_of_its_senders_secrets(keyring: Ca
                 assert (frame.version, frame.value) == (7, b"value")
                 # Only what would be lost with the other secret is counted, and sealed again.
                 ends_with_it = STEPS[reader][0] not in STEPS[writer]
-                assert frame.sealed_anew != ends_with_it
+                assert frame.sealed_by_used != ends_with_it
                 assert {purpose: use.count for purpose, use in held.uses.items()} == (
                     {"bus messages": 1} if ends_with_it else {}
                 )

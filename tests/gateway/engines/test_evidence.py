@@ -45,27 +45,27 @@ ROWS = {
     "health late, metrics answered": Row(LATE_HEALTH, 120.0, 60.0, "degraded", "metrics are answered", STAYS, STAYS),
     "health answers an error": Row(UNHEALTHY, 60.0, 20.0, "lost", "health answered 503", STAYS, STAYS),
     "paused by its own word": Row(PAUSED, 60.0, 20.0, "lost", "it is paused", MOVES, STAYS),
-    "stands still while others move": Row(HUNG, 40.0, 20.0, "quarantined", "suspected: 2 streams", STAYS, STAYS),
-    "stands still for the hang limit": Row(HUNG, 160.0, 120.0, "lost", "the hang limit", MOVES, BREAKS),
-    "streams stand, counters move": Row(COUNTING, 160.0, 120.0, "serving", "", STAYS, STAYS),
+    "no progress while others move": Row(HUNG, 40.0, 20.0, "quarantined", "suspected: 2 streams", STAYS, STAYS),
+    "no progress for the hang limit": Row(HUNG, 160.0, 120.0, "lost", "the hang limit", MOVES, BREAKS),
+    "no progress of streams, counters move": Row(COUNTING, 160.0, 120.0, "serving", "", STAYS, STAYS),
 }
 
 
-def shown(told: Story) -> tuple[str, str]:
+def shown(fleet: Story) -> tuple[str, str]:
     """Return the state and the reason of the engine with the fault, as people see them."""
-    value = told.gateway.gateway._bus.latest("fleet")
+    value = fleet.gateway.gateway._bus.latest("fleet")
     assert value is not None
     engine = next(each for each in decode_sample(value).engines if each.engine_id == "engine-0")
     return engine.state, engine.reason
 
 
-def became(told: Story, client: Client) -> str:
-    runs = told.runs(client.seed)
+def became(fleet: Story, client: Client) -> str:
+    runs = fleet.runs(client.seed)
     if not client.whole:
         assert b"broken_stream" in client.text, (client.status, client.text)
         assert len(runs) == 1
         return BREAKS
-    assert [engine for engine, _ in runs] in ([told.engines[0]], told.engines)
+    assert [engine for engine, _ in runs] in ([fleet.engines[0]], fleet.engines)
     if len(runs) == 2:
         assert runs[0][1].ended_s is not None and runs[0][1].ended_s <= runs[1][1].begun_s
     return STAYS if len(runs) == 1 else MOVES
@@ -76,7 +76,7 @@ def test_evidence_has_the_effect_that_the_table_says(kind: str, tmp_path: Path) 
     row = ROWS[kind]
 
     async def run() -> None:
-        async with story(Random(1), 2, tmp_path, LIMITS, TURNS) as told:
+        async with story(Random(1), 2, tmp_path, LIMITS, TURNS) as fleet:
             clients = [
                 chat(BEGUN, answer_s=60.0),
                 chat(1, answer_s=row.lasts_s + 20.0),
@@ -85,26 +85,26 @@ def test_evidence_has_the_effect_that_the_table_says(kind: str, tmp_path: Path) 
             ]
             asking = []
             for client in clients:
-                asking.append(asyncio.create_task(told.ask(client)))
+                asking.append(asyncio.create_task(fleet.ask(client)))
                 await asyncio.sleep(1.0)
-            assert [run.seed for run in told.engines[0].runs] == [BEGUN, UNBEGUN]
+            assert [run.seed for run in fleet.engines[0].runs] == [BEGUN, UNBEGUN]
             await asyncio.sleep(6.0)
-            await told.engines[0].fail(row.fault)
+            await fleet.engines[0].fail(row.fault)
             await asyncio.sleep(row.seen_after_s)
-            state, reason = shown(told)
+            state, reason = shown(fleet)
             assert (state, row.reason in reason) == (row.state, True), reason
-            assert told.gateway.pool.accepts("engine-0") == (state in TAKING_WORK)
+            assert fleet.gateway.pool.accepts("engine-0") == (state in TAKING_WORK)
             await asyncio.sleep(row.lasts_s - row.seen_after_s)
             if row.fault != KILLED:
-                await told.engines[0].fail(WELL)
+                await fleet.engines[0].fail(WELL)
             await asyncio.gather(*asking)
-            assert became(told, clients[UNBEGUN]) == row.unbegun
-            assert became(told, clients[BEGUN]) == row.begun
+            assert became(fleet, clients[UNBEGUN]) == row.unbegun
+            assert became(fleet, clients[BEGUN]) == row.begun
             assert clients[1].whole
             assert clients[3].whole
             if row.fault != KILLED:
                 await asyncio.sleep(40.0)
-                assert shown(told)[0] in TAKING_WORK, "a fault that is over leaves nothing behind"
+                assert shown(fleet)[0] in TAKING_WORK, "a fault that is over leaves nothing behind"
 
     run_virtually(run())
 
@@ -112,17 +112,17 @@ def test_evidence_has_the_effect_that_the_table_says(kind: str, tmp_path: Path) 
 def test_the_total_time_ends_an_attempt_and_says_nothing_of_the_engine(tmp_path: Path) -> None:
     async def run() -> None:
         limits = EngineLimits(hang_limit_s=1000.0, answer_limit_s=50.0)
-        async with story(Random(1), 2, tmp_path, limits, TURNS) as told:
+        async with story(Random(1), 2, tmp_path, limits, TURNS) as fleet:
             endless = [
                 chat(0, answer_s=9000.0, max_tokens=1),
                 chat(1, stream=False, answer_s=9000.0, max_tokens=1),
                 chat(2, answer_s=200.0, max_tokens=4000),
             ]
-            await asyncio.gather(*(told.ask(client) for client in endless))
-            assert became(told, endless[0]) == BREAKS
-            assert (endless[1].status, len(told.runs(1))) == (504, 1)
+            await asyncio.gather(*(fleet.ask(client) for client in endless))
+            assert became(fleet, endless[0]) == BREAKS
+            assert (endless[1].status, len(fleet.runs(1))) == (504, 1)
             assert endless[2].whole, "it asked for many tokens"
-            assert all(run.cancelled for seed in (0, 1) for _, run in told.runs(seed))
-            assert {told.gateway.pool.accepts(name) for name in ("engine-0", "engine-1")} == {True}
+            assert all(run.cancelled for seed in (0, 1) for _, run in fleet.runs(seed))
+            assert {fleet.gateway.pool.accepts(name) for name in ("engine-0", "engine-1")} == {True}
 
     run_virtually(run())

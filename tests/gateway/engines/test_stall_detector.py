@@ -30,7 +30,7 @@ def busy(
 
 
 class Pool:
-    """Engines of which `still` bring nothing from second 0 on; looked at twice a second.
+    """Engines of which `still` bring nothing from second 0 on; judged twice a second.
 
     `facts` are those of the still ones; `others` what the rest does: a function of the tick.
     """
@@ -59,24 +59,24 @@ class Pool:
 
     def until(self, seconds: float, step_s: float = 0.5) -> dict[str, list[tuple[float, str]]]:
         """Return when which verdicts came for each engine."""
-        found: dict[str, list[tuple[float, str]]] = {}
+        verdicts: dict[str, list[tuple[float, str]]] = {}
         for tick in range(int(seconds / step_s) + 1):
             now = tick * step_s
             for name, since_s in list(self.suspected.items()):
                 if self.trial_s is not None and now - since_s >= self.trial_s:
                     del self.suspected[name]
             for stall in self.watch.look({name: self.seen(name, tick) for name in self.engines}, now):
-                found.setdefault(stall.engine_id, []).append((now, stall.verdict))
+                verdicts.setdefault(stall.engine_id, []).append((now, stall.verdict))
                 if stall.verdict == SUSPECTED:
                     self.suspected[stall.engine_id] = now
-        return found
+        return verdicts
 
     def first(self, verdict: str, seconds: float = 20.0) -> dict[str, float]:
         """Return when this verdict came first for each engine."""
         return {
-            name: next(at for at, each in verdicts if each == verdict)
-            for name, verdicts in self.until(seconds).items()
-            if verdict in [each for _, each in verdicts]
+            name: next(at for at, each in all_of if each == verdict)
+            for name, all_of in self.until(seconds).items()
+            if verdict in [each for _, each in all_of]
         }
 
 
@@ -119,8 +119,8 @@ def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(which: str)
 def test_counters_that_move_are_a_sign_of_work() -> None:
     pool = Pool("b")
     pool.counted = lambda _name, tick: float(tick // 4)
-    found = pool.until(10 * HANG_S).get("b", [])
-    assert {verdict for _, verdict in found} <= {LATE}, "a parser that holds tokens back looks so"
+    verdicts = pool.until(10 * HANG_S).get("b", [])
+    assert {verdict for _, verdict in verdicts} <= {LATE}, "as where a parser holds tokens back"
 
 
 def test_the_counters_of_an_engine_that_is_late_are_to_be_read() -> None:
@@ -144,19 +144,19 @@ def test_the_hang_limit_is_above_the_longest_start_that_the_engine_has_shown() -
 def test_an_engine_that_answers_a_trial_is_never_hung_and_suspected_ever_more_rarely() -> None:
     pool = Pool("b")
     pool.trial_s = 0.5
-    found = pool.until(10 * HANG_S)["b"]
-    suspicions = [at for at, verdict in found if verdict == SUSPECTED]
+    verdicts = pool.until(10 * HANG_S)["b"]
+    suspicions = [at for at, verdict in verdicts if verdict == SUSPECTED]
     pauses = [later - sooner for sooner, later in pairwise(suspicions)]
     assert pauses[:3] == [DISPROVED * STALL_S + 0.5, DISPROVED**2 * STALL_S + 0.5, HANG_S / 2 + 0.5]
-    assert {verdict for _, verdict in found} == {LATE, SUSPECTED}
+    assert {verdict for _, verdict in verdicts} == {LATE, SUSPECTED}
 
 
 @pytest.mark.parametrize(("counts", "hung"), [(None, {}), (5.0, {"b": HANG_S})])
 def test_answers_in_one_piece_are_judged_by_counters_alone(counts: float | None, hung: dict[str, float]) -> None:
     pool = Pool("b", streams=0, standing=3)
     pool.counted = lambda name, _tick: counts if name == "b" else None
-    found = pool.until(10 * HANG_S).get("b", [])
-    assert SUSPECTED not in {verdict for _, verdict in found}
+    verdicts = pool.until(10 * HANG_S).get("b", [])
+    assert SUSPECTED not in {verdict for _, verdict in verdicts}
     again = Pool("b", streams=0, standing=3)
     again.counted = pool.counted
     assert again.first(HUNG, 10 * HANG_S) == hung

@@ -15,6 +15,7 @@ from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.http.request_head import TaggedIds, tag_of
+from kvstore.keys.keyring import Keyring
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEYRING, MODEL, OTHER_KEY, ServedGateway, served
 from tests.patience import until
@@ -109,6 +110,27 @@ async def test_a_named_request_has_one_answer_at_all_gateways(two: Two) -> None:
     assert len(one.app.recent) + len(other.app.recent) == 1
     elsewhere = await other.post("/api/v1/route", ASKED, headers={"x-request-id": "job-1"}, key=OTHER_KEY)
     assert elsewhere[1]["decision_id"] != first["decision_id"]
+
+
+@pytest.mark.parametrize("step", range(3))
+@pytest.mark.parametrize("forth", [True, False])
+async def test_a_named_request_has_one_answer_before_and_after_each_step_of_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, forth: bool
+) -> None:
+    monkeypatch.setattr("gateway.peers.request_claims.CLAIM_WAIT_S", 20.0)
+    steps = (b"before", b""), (b"before", b"after"), (b"after", b"before"), (b"after", b"")
+    bus, held = InProcessBus(), [Keyring.of(*secrets) for secrets in steps[step : step + 2]]
+    async with AsyncExitStack() as stack:
+        urls = [(await stack.enter_async_context(ScriptedEngine())).url]
+        two = [
+            await stack.enter_async_context(served(urls, tmp_path / str(at), bus=bus, keyring=keyring))
+            for at, keyring in enumerate(held)
+        ]
+        one, other = two if forth else reversed(two)
+        named = {"x-request-id": "job-1"}
+        first = (await one.post("/api/v1/route", ASKED, headers=named))[1]
+        assert (await other.post("/api/v1/route", ASKED, headers=named))[1]["decision_id"] == first["decision_id"]
+        assert len(one.app.recent) + len(other.app.recent) == 1
 
 
 async def test_a_named_batch_has_one_answer_at_all_gateways(two: Two) -> None:

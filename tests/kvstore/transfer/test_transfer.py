@@ -341,6 +341,27 @@ def test_between_hosts_both_ends_show_a_certificate(tmp_path: Path) -> None:
         client.call(address(bare), Lookup([]))
 
 
+def test_changed_certificate_files_are_used_for_new_connections_and_broken_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, other = certificates(tmp_path / "own"), certificates(tmp_path / "other")
+    settings = TransferSettings(timeout_s=5.0)
+    with node(tls=files) as manager, a_client(tls=files, settings=settings) as old:
+        put(old, manager, "a")
+        files.certificate.write_bytes(other.certificate.read_bytes())
+        with a_client(tls=other, settings=settings) as client, pytest.raises(PeerError):
+            client.call(address(manager), Lookup([]))
+        assert "the changed certificate files are not used" in caplog.text
+        for kind in ("key", "authority"):
+            getattr(files, kind).write_bytes(getattr(other, kind).read_bytes())
+        with a_client(tls=other, settings=settings) as client:
+            assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
+        # The connection from before is the same, and so would be a new one of this client.
+        assert contents(old, [address(manager)], ["a"]) == [bytes(payload("a"))]
+        old._pool.close_idle()
+        put(old, manager, "b")
+
+
 def test_facts_without_a_checksum_are_not_taken() -> None:
     with node() as manager, a_client() as client:
         bare = BlockFacts(key("a"), 1000)

@@ -121,7 +121,7 @@ def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: 
 
 
 def slow_for(seconds: float, fault: FaultKind = "hang") -> FleetSimulation:
-    """Return a finished run of four engines of which one stands still for so long and goes on by itself."""
+    """Return a finished run of four engines of which one makes no progress for so long and goes on by itself."""
     simulation = fleet(rows([(4.0, 40.0)]), 4, faulty=True)
     FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE).attach(simulation)
     fault_at(simulation, 20.0, "e-002", fault)

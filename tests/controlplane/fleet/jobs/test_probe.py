@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from controlplane.fleet.jobs import probe as job
 from controlplane.platform.jobs.lease import acquire
@@ -31,6 +32,7 @@ class Prober:
         self.ended = threading.Event()
         self.probed: dict[int, tuple[int, int]] = {}
         """Fencing token and number of engines at the start, by shard."""
+        self.timeout_s = 0.0
 
     async def __call__(
         self,
@@ -38,10 +40,12 @@ class Prober:
         _bus: Bus,
         stop: asyncio.Event,
         *,
+        timeout_s: float,
         bearer: str,
         shard: int,
         fence: int,
     ) -> None:
+        self.timeout_s = timeout_s
         self.probed[shard] = fence, len(targets())
         self.started.set()
         await stop.wait()
@@ -93,9 +97,13 @@ def test_a_held_lease_makes_a_wake_up_return_at_once(bus: Bus, prober: Prober) -
     assert not prober.started.is_set()
 
 
-def test_the_holder_outlives_its_first_term_and_reports_progress(holding: Any, prober: Prober) -> None:
+def test_the_holder_outlives_its_first_term_and_reports_progress(
+    holding: Any, prober: Prober, settings: Settings
+) -> None:
+    settings.PROBE_TIMEOUT_S = 7
     start, _ = holding
     start("a")
+    assert prober.timeout_s == 7.0
     assert not prober.ended.wait(job.LEASE.total_seconds() * 1.5)
     run = JobRun.objects.get()
     assert run.progress == {"engines": 0, "reachable": 0, "shards": 1}

@@ -15,10 +15,11 @@ from kombu.transport.memory import Transport
 
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.wake import wake
+from controlplane.platform.jobs.wake import job_queues, wake
 from controlplane.project.celery import app as program
 from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery, MonotonicScheduler
 from gateway.bus.wake_up_age import TOPIC as WOKEN
+from tests.patience import wait_until
 
 WAIT_S = 10.0
 OUTAGE_S = 60.0
@@ -52,8 +53,8 @@ def app() -> Iterator[Celery]:
     app.conf.update(
         broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS,
         task_ignore_result=True,
-        task_default_queue="jobs",
-        task_routes={"long": {"queue": "probe"}},
+        task_default_queue=job_queues("jobs")[0],
+        task_routes={"long": {"queue": job_queues("probe")[0]}},
         worker_hijack_root_logger=False,
     )
     yield app
@@ -87,6 +88,26 @@ def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery)
     app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
     embedded.start()
     assert twice.wait(WAIT_S)
+
+
+@pytest.mark.parametrize(("woken_by", "woken"), [((b"a", b"b"), (b"b", b"a")), ((b"b", b"a"), (b"a", b"b"))])
+def test_a_schedule_wakes_the_jobs_of_a_worker_one_step_of_a_rotation_away(
+    app: Celery, settings: Any, woken_by: tuple[bytes, bytes], woken: tuple[bytes, bytes]
+) -> None:
+    settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken
+    jobs, done = EmbeddedCelery(app, (JOBS,)), threading.Event()
+    app.task(done.set, name="wake", shared=False)
+    jobs.start()
+    try:
+        wait_until(lambda: "celery-jobs" in threads())
+        # Its queues are those of its start; the schedule's process has others.
+        time.sleep(0.5)
+        settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = woken_by
+        app.send_task("wake", queue=job_queues("jobs")[0])
+        assert done.wait(WAIT_S)
+    finally:
+        jobs.stop()
+        stop_requested.clear()
 
 
 def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
@@ -144,7 +165,7 @@ def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> No
 
 def test_the_worker_hears_every_queue_that_jobs_use() -> None:
     routed = {route["queue"] for route in program.conf.task_routes.values()}
-    assert routed | {program.conf.task_default_queue} == set(QUEUES)
+    assert routed | {program.conf.task_default_queue} == {job_queues(name)[0] for name in QUEUES}
 
 
 def test_every_scheduled_job_exists() -> None:

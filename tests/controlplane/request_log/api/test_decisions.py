@@ -46,6 +46,15 @@ def ids(world: World, query: str = "", caller: str = "admin") -> list[str]:
     return [row["id"] for row in answer.json()["results"]]
 
 
+@pytest.mark.parametrize(("also", "found"), [(SECRET, [LATE]), (b"", [])])
+def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
+    recorded: World, also: bytes, found: list[str]
+) -> None:
+    with override_settings(FLEET_SECRET=b"the secret after this one", FLEET_SECRET_ALSO=also):
+        assert ids(recorded, "?session=s-1") == found
+        assert ids(recorded, "?session=s-1&session=s-2") == found
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [

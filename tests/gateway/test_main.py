@@ -1,0 +1,57 @@
+"""`python -m gateway`: what it reads from the environment, and what it rejects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway import __main__ as command
+from gateway.base.settings import EngineLimits
+
+LIMITS = ("SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[command.GatewayProcess]:
+    """Return the processes that the command would have run."""
+    processes: list[command.GatewayProcess] = []
+
+    def run(process: command.GatewayProcess) -> int:
+        processes.append(process)
+        return 0
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command.logging.config, "dictConfig", lambda _settings: None)
+    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "a fleet secret for tests only")
+    monkeypatch.setenv("REDIS_URL", "")
+    monkeypatch.setattr("sys.argv", ["gateway", "--state-dir", str(tmp_path)])
+    return processes
+
+
+def test_the_limits_of_engines_are_settings(
+    started: list[command.GatewayProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main() == 0
+    for name, value in zip(LIMITS, ("7", "900", "7200"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert command.main() == 0
+    assert [each.settings.limits for each in started] == [
+        EngineLimits(),
+        EngineLimits(probe_timeout_s=7.0, hang_limit_s=900.0, answer_limit_s=7200.0),
+    ]
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "1000000", "never"])
+def test_a_limit_that_ends_every_request_or_none_is_rejected(
+    started: list[command.GatewayProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert command.main() == 2
+    assert started == []
+    assert f"{name}={value!r} is no whole number from 1 to 999999." in capsys.readouterr().err
