@@ -41,7 +41,7 @@ class PoolTenants:
 
     def share(self, served_model: str) -> bool:
         """Return whether several tenants may use the pools of this model."""
-        return len(self._everywhere | self._granted[served_model]) > 1
+        return len(self._everywhere | self._granted.get(served_model, set())) > 1
 
 
 class KeyDirectory(Protocol):

@@ -47,7 +47,7 @@ class AdvisoryTokens:
         self._key_ids: dict[str, str] = {}
 
     def reference(self, key: ApiKeyEntry) -> str:
-        """Return what stands for the API key in its tokens."""
+        """Return the API key's digest, which is in all of its tokens."""
         return _reference(self._keys.used, key)
 
     def key_id(self, claims: TokenClaims, snapshot: Snapshot | None) -> str:

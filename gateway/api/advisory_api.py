@@ -106,6 +106,7 @@ class _Sender(msgspec.Struct, frozen=True):
     key: ApiKeyEntry
     claims: TokenClaims | None = None
     token: str = ""
+    """Its MAC, which names it."""
 
 
 class AdvisoryApi:
@@ -174,7 +175,7 @@ class AdvisoryApi:
         return AdvisoryAnswer(session_id=advisory.session_id, state=state)
 
     def _sees_moves(self, sender: _Sender, advisory: Advisory) -> bool:
-        """Return whether blocks that move tell the caller of no other tenant's prompts."""
+        """Return whether moves of blocks reveal no other tenant's prompts to the caller."""
         pool = self._gateway.pools.get(self._gateway.advisories.pool_of(advisory))
         return pool is None or may_see_load(sender.key, pool)
 
@@ -228,7 +229,7 @@ class AdvisoryApi:
             raise UnauthenticatedError("invalid_advisory_token", "This token is not valid, or its time is over.")
         if found.expires_at is not None and found.expires_at <= time():
             raise UnauthenticatedError("invalid_advisory_token", "The API key of this token has expired.")
-        return _Sender(found, claims, token)
+        return _Sender(found, claims, token.rpartition(".")[2])
 
     def _spend(self, sender: _Sender, advisory: Advisory) -> None:
         """Take one call of the sender; raises ApiError 429, having taken nothing of its key, over a token's share."""

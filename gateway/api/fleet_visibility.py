@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def may_see_load(caller: ApiKeyEntry, pool: LivePool) -> bool:
-    """Return whether an engine's wait tells the caller of no other tenant's prompts, or it is an operator.
+    """Return whether an engine's wait reveals no other tenant's prompts to the caller, or it is an operator.
 
     A wait contains the prefills of the caller's own reservations, which are shorter for what others have cached.
     """
@@ -20,7 +20,7 @@ def may_see_load(caller: ApiKeyEntry, pool: LivePool) -> bool:
 
 
 def may_see_hits(caller: ApiKeyEntry, pool: LivePool, *, salted: bool) -> bool:
-    """Return whether a prompt's hits tell the caller of its own tenant's prompts alone, or it is an operator.
+    """Return whether a prompt's hits reveal its own tenant's prompts alone to the caller, or it is an operator.
 
     `salted`: the prompt's blocks are the tenant's own whatever the pool does.
     """

@@ -73,18 +73,18 @@ def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXAC
     seen = [each for each in samples if not each.reported]
     enough = len(seen) >= LEAST_SAMPLES or len(seen) == len(samples)
     counted = seen if enough else samples
-    found = _verdict(counted, keys, before)
+    overall = _verdict(counted, keys, before)
     if enough and not keys.shared:
-        return found
+        return overall
     least = LEAST_OTHERS if enough else LEAST_SAMPLES
     tenants = sorted({each.tenant for each in counted if each.tenant})
     without = [_verdict([each for each in counted if each.tenant != who], keys, before, least) for who in tenants]
-    return _agreed(found, without)
+    return _agreed(overall, without)
 
 
-def _agreed(found: HitVerdict, without: Sequence[HitVerdict]) -> HitVerdict:
+def _agreed(overall: HitVerdict, without: Sequence[HitVerdict]) -> HitVerdict:
     """Return the verdict that costs least trust; its cause is named only if no tenant's requests alone suggest it."""
-    best = max([found, *without], key=lambda each: _GRADES.index(each.grade))
+    best = max([overall, *without], key=lambda each: _GRADES.index(each.grade))
     if all(each.cause == best.cause for each in without):
         return best
     return msgspec.structs.replace(best, cause="" if best.grade == EXACT else UNKNOWN)

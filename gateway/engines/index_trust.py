@@ -59,7 +59,7 @@ class HitWatch:
         samples = self._samples.get(source)
         if samples is None:
             if len(self._samples) >= MAX_SOURCES:
-                del self._samples[min(self._samples, key=self._newest_s)]
+                self._samples.pop(min(list(self._samples), key=self._newest_s, default=source), None)
             samples = self._samples[source] = deque(maxlen=MAX_SAMPLES)
         samples.append(sample)
         self._fresh = True
@@ -69,7 +69,7 @@ class HitWatch:
         return self._all()[-MAX_SAMPLES:]
 
     def _newest_s(self, source: tuple[bool, str]) -> float:
-        return max((each.at_s for each in list(self._samples[source])), default=float("-inf"))
+        return max((each.at_s for each in list(self._samples.get(source, ()))), default=float("-inf"))
 
     def _all(self) -> list[HitSample]:
         held = [each for samples in list(self._samples.values()) for each in list(samples)]

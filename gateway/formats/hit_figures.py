@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 UNTOLD = -1
-"""Instead of a number of cached tokens: the client is not told of any."""
+"""Instead of a number of cached tokens: the answer reveals none."""
 _PROMPT_DETAILS, _INPUT_DETAILS = "prompt_tokens_details", "input_tokens_details"
 _MESSAGES_COUNTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _REVEALING = frozenset((

@@ -20,6 +20,7 @@ PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
 """All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
 and rank are added where the engine is known (LiveEngine.addressed)."""
 
+_REMOVED_WHERE_HIDDEN = REMOVED | REVEALING
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LARGE_BODY = 1024 * 1024
 
@@ -115,7 +116,7 @@ def forwarded_request(
         theirs = options.items() if isinstance(options, dict) else ()
         others = {name: value for name, value in theirs if name != "continuous_usage_stats"}
         ours["stream_options"] = {**others, "include_usage": True}
-    removed = REMOVED if tells_hits else REMOVED | REVEALING
+    removed = REMOVED if tells_hits else _REMOVED_WHERE_HIDDEN
     if ours or not removed.isdisjoint(body):
         kept = {name: value for name, value in _fields(original).items() if name not in removed}
         original = msgspec.json.encode({**kept, **ours})

@@ -148,10 +148,10 @@ async def test_salts_that_engines_seem_to_omit_are_missed_only_for_requests_that
     try:
         async with ScriptedEngine() as engine:
             plain, bus = snapshot([engine.url], block_tokens=2), InProcessBus()
-            heard = msgspec.structs.replace(
+            watched = msgspec.structs.replace(
                 plain.engines[0], kv_events_endpoint=publisher.endpoint, kv_replay_endpoint=publisher.replay_endpoint
             )
-            bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, engines=(heard,))))
+            bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, engines=(watched,))))
             async with served([], tmp_path, bus=bus) as gateway:
                 await until(lambda: "engine-0" in gateway.pool.engines)
                 live = gateway.pool.engines["engine-0"]

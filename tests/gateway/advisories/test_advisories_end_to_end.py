@@ -109,7 +109,7 @@ async def test_a_tenant_never_touches_anothers_session(tmp_path: Path) -> None:
             assert len(fleet.gateway.gateway.advisories) == 1
 
 
-async def test_a_session_that_guesses_anothers_prompt_hears_of_no_move(tmp_path: Path) -> None:
+async def test_a_session_that_guesses_anothers_prompt_sees_no_move(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}, policy=policy("gated")) as fleet:
             await first_turn_on_engine_0(fleet)

@@ -69,7 +69,7 @@ def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) ->
 
 
 def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
-    """Reserve an engine for a prompt, and ask for others while it is reserved, of which nobody has sent any."""
+    """Reserve an engine for a prompt, and ask for others meanwhile, which no tenant has sent."""
     fresh = 10_000_000 + prompt * 1000
     answers = {
         "guess": _asked(gateway, key, prompt * 100),
@@ -79,11 +79,11 @@ def _probed(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
     for answer, _ in answers.values():
         gateway.pool.observe(FirstToken(answer["decision_id"]))
         gateway.pool.observe(Completed(answer["decision_id"], None))
-    return {f"{name}.{part}": value for name, (_, found) in answers.items() for part, value in found.items()}
+    return {f"{name}.{part}": value for name, (_, numbers) in answers.items() for part, value in numbers.items()}
 
 
 def _areas(gateway: ServedGateway, key: str, *, reports: bool = True) -> dict[str, float]:
-    """Return how well each figure tells tenant a's prompts from others, asked for with this key."""
+    """Return how well each figure separates tenant a's prompts from others, asked for with this key."""
     numbers = list(range(1, PROBES + 1))
     random.Random(7).shuffle(numbers)
     known = set(numbers[: PROBES // 2])
@@ -107,9 +107,7 @@ async def test_kept_apart_a_tenant_cannot_tell_anothers_prompts_from_any(tmp_pat
 
 
 @pytest.mark.parametrize("reports", [True, False])
-async def test_in_shared_pools_no_number_of_a_decision_tells_anothers_prompts_from_any(
-    tmp_path: Path, reports: bool
-) -> None:
+async def test_in_shared_pools_no_number_of_a_decision_reveals_anothers_prompts(tmp_path: Path, reports: bool) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, key_source="approximate") as gateway:
         areas = _areas(gateway, OTHER_KEY, reports=reports)
     assert max(area for name, area in areas.items() if not name.endswith("cpu_s")) <= 0.55

@@ -18,7 +18,7 @@ from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served
 
 PROBES = 24
-"""Of each kind. The clock stands still, so one answer that differs is enough for an area of more than 0.52."""
+"""Of each kind. The clock does not move, so one answer that differs is enough for an area of more than 0.52."""
 POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 CHANGING = ("date", "x-request-id", "x-switchyard-decision")
 """Headers that differ in every answer, and are no figures of a cache."""
@@ -60,25 +60,27 @@ async def answer_to(gateway: ServedGateway, path: str, body: Any, *, key: str = 
     """Return all numbers of an answer: in its JSON, its events, and its headers, its status and its length."""
     headers = {"authorization": f"Bearer {key}"}
     async with gateway.client.post(gateway.url + path, json=body, headers=headers) as response:
-        raw, told = await response.read(), response.headers
-    found: dict[str, float] = {"status": response.status, "bytes": len(raw)}
-    found |= {name: float(value) for name, value in told.items() if value.isdigit() and name.lower() not in CHANGING}
+        raw, headers = await response.read(), response.headers
+    numbers: dict[str, float] = {"status": response.status, "bytes": len(raw)}
+    numbers |= {
+        name: float(value) for name, value in headers.items() if value.isdigit() and name.lower() not in CHANGING
+    }
     for place, text in enumerate(raw.split(b"data: ") if raw.startswith((b"data: ", b"event: ")) else [raw]):
         if text.strip()[:1] == b"{":
             value = json.loads(text.partition(b"\n")[0])
-            found |= {f"{place}:{name}": each for name, each in numbers_in(value)}
-    return found
+            numbers |= {f"{place}:{name}": each for name, each in numbers_in(value)}
+    return numbers
 
 
 def worst(hits: Sequence[dict[str, float]], misses: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the area of every number by which hits can be told from misses; one that is missing counts as −1."""
+    """Return the area of every number that separates hits from misses; one that is missing counts as −1."""
     names = {name for each in (*hits, *misses) for name in each}
     areas = {name: told_apart([e.get(name, -1) for e in hits], [e.get(name, -1) for e in misses]) for name in names}
     return {name: area for name, area in areas.items() if area > 0.5}
 
 
 def guess(number: int, *, right: bool) -> str:
-    return f"{'secret' if right else 'nobody'} {number:04d} of tenant a " * 100
+    return f"{'secret' if right else 'random'} {number:04d} of tenant a " * 100
 
 
 async def learn(gateway: ServedGateway) -> None:
@@ -99,7 +101,7 @@ async def decided(gateway: ServedGateway, prompt: str, **fields: Any) -> tuple[s
 @pytest.mark.parametrize("wait", [True, False])
 async def test_decisions_batches_and_reports(gateway: ServedGateway, wait: bool) -> None:
     await learn(gateway)
-    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for number in range(PROBES):
         for right in (True, False):
             body = {"model": MODEL, "prompt": guess(number, right=right), "wait": wait}
@@ -109,15 +111,15 @@ async def test_decisions_batches_and_reports(gateway: ServedGateway, wait: bool)
                 answers[verb] = await answer_to(gateway, f"/api/v1/requests/{decision_id}/{verb}", {})
             explained, _ = await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY)
             assert explained == 403
-            found[right].append(
+            numbers[right].append(
                 {f"{name} {part}": value for name, each in answers.items() for part, value in each.items()}
             )
-    assert worst(found[True], found[False]) == {}
+    assert worst(numbers[True], numbers[False]) == {}
 
 
 async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> None:
     policy = RoutingPolicy(admission=AdmissionDocument(mode="early"))
-    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    numbers: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     async with served([engine.url], tmp_path, policy=policy, **POOL) as gateway:
         for key_id in ("ka", "kb"):
             gateway.app._route_api._reporting.told(key_id, 1000.0)
@@ -139,10 +141,10 @@ async def test_times_to_ask_again(engine: ScriptedEngine, tmp_path: Path) -> Non
                 impatient = {"model": MODEL, "block_hashes": [7], "prompt_tokens": 50_000, "ttft_slo_s": 0.1}
                 answers = await answer_to(gateway, "/api/v1/route", impatient)
                 assert answers["status"] == 429
-                found[right].append(answers)
+                numbers[right].append(answers)
                 for each in ids:
                     await gateway.post(f"/api/v1/requests/{each}/cancel", {}, key=OTHER_KEY)
-    assert worst(found[True], found[False]) == {}
+    assert worst(numbers[True], numbers[False]) == {}
 
 
 async def test_a_keys_slot_is_free_again_as_late_after_a_hit_as_after_a_miss(gateway: ServedGateway) -> None:
@@ -226,24 +228,24 @@ async def proxied(
     ("path", "streamed"), [*((each, False) for each in BODIES), *((each, True) for each in STREAMED)]
 )
 async def test_proxied_answers(engine: ScriptedEngine, gateway: ServedGateway, path: str, streamed: bool) -> None:
-    found = {
+    numbers = {
         hit: [await proxied(engine, gateway, path, streamed=streamed, hit=hit) for _ in range(3)]
         for hit in (True, False)
     }
-    assert found[True][0]["status"] == 200
-    assert worst(found[True], found[False]) == {}
+    assert numbers[True][0]["status"] == 200
+    assert worst(numbers[True], numbers[False]) == {}
     operators = [[await proxied(engine, gateway, path, streamed=streamed, hit=hit, key=KEY)] for hit in (True, False)]
     assert len(worst(*operators)) > 2, "an operator sees the engine's own figures"
 
 
 @pytest.mark.parametrize("status", [400, 404, 429])
 async def test_an_engines_errors(engine: ScriptedEngine, gateway: ServedGateway, status: int) -> None:
-    found = []
+    numbers = []
     for cached in (64, 0):
         engine.status, engine.error = status, {"message": "no", "cached_tokens": cached, "sglext": {"a": cached}}
-        found.append([await answer_to(gateway, "/v1/completions", {"model": MODEL, "prompt": "hello"})])
-        assert found[-1][0]["status"] == status
-    assert worst(*found) == {}
+        numbers.append([await answer_to(gateway, "/v1/completions", {"model": MODEL, "prompt": "hello"})])
+        assert numbers[-1][0]["status"] == status
+    assert worst(*numbers) == {}
 
 
 async def test_fields_that_ask_for_hits_reach_the_engine_for_those_alone_who_may_see_them(
