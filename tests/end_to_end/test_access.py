@@ -104,6 +104,7 @@ def test_an_ended_session_is_shut_out_of_its_open_page(
     admin.goto(f"{program.url}/access/people?new")
     admin.fill("#field-username", "watcher")
     admin.fill("#field-password", GOOD)
+    admin.get_by_label("All pools").check()
     admin.click(".drawer button[type=submit]")
     expect(admin.locator("#drawer-title")).to_have_text("watcher", timeout=PATIENCE_MS)
     theirs = signed_in(browser, program, trouble, "watcher", GOOD, "light")
