@@ -200,6 +200,7 @@ def test_a_client_that_does_not_take_its_blocks_is_closed_and_frees_them(tls: Tl
     with serving(clock, tls, slot_bytes=length, dram_slots=1) as server, proved(server, tls) as (connection, _):
         connection.send(Put([stored]), [data])
         assert connection.receive()[0] == Done(1, [])
+        clock.now += 1  # the deadline of the put must not pass for that of the answer
         for _ in range(8):
             connection.send(Get([stored.key], length))
         wait_until(lambda: list(server._connections.values()) == [True])
