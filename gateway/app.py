@@ -109,6 +109,7 @@ class GatewayApp:
             PoolAccounts(),
             RequestMetrics(gateway.metrics),
             WhenEnded(gateway.key_quotas.release),
+            gateway.health.ended_hits,
             gateway.requests,
             gateway.arm_results,
             *((gateway.regions,) if gateway.regions is not None else ()),

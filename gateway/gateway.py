@@ -132,7 +132,7 @@ class Gateway:
         self._saved = asyncio.Event()
         self._share()
         self._affinity = AffinitySampler(bus, self.pools.values)
-        self._health = HealthWatch(self.pools.values, self.lag, settings)
+        self.health = HealthWatch(self.pools.values, self.lag, settings)
         self._sampler = self._make_sampler(bus)
 
     def _share(self) -> None:
@@ -205,7 +205,7 @@ class Gateway:
         """Start what is looked at or told every interval."""
         settings, every = self.settings, background.every
         return [
-            every("engine health", settings.sample_interval_s, self._health.look, at_once=True),
+            every("engine health", settings.sample_interval_s, self.health.look, at_once=True),
             every("fleet samples", settings.sample_interval_s, self._sampler.publish, at_once=True),
             every("affinity", settings.affinity_interval_s, self._affinity.publish),
             every("key usage", settings.key_usage_interval_s, self.key_usage.tell),

@@ -14,7 +14,8 @@ from django.db import DatabaseError
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
-from controlplane.doctor.local_server import answer_of
+from controlplane.doctor.local_server import answer_of, rejecting_key
+from controlplane.fleet.engine_addressing import key_variable
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import block_size_problems, role_problems, with_shared_caches
@@ -27,6 +28,7 @@ from controlplane.platform.models.snapshot_version import SnapshotVersion
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.upgrade import baseline_note, reading_problem
 from controlplane.project.state_lock import holder
+from gateway.base.engine_api_keys import key_remedy
 from gateway.base.settings import GatewaySettings
 from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 from gateway.bus.wake_up_age import NAME
@@ -84,8 +86,18 @@ _FIRST = "Fix the database connection, then run `manage.py migrate`; `manage.py 
 
 
 def engines(installation: Installation) -> list[Finding]:
-    """Ask whether engines answer, and whether their roles fit together."""
-    return [*_answers_of_engines(installation), *_roles()]
+    """Ask whether engines answer and accept the gateway's key, and whether their roles fit together."""
+    return [*_answers_of_engines(installation), *_keys(installation), *_roles()]
+
+
+def _keys(installation: Installation) -> list[Finding]:
+    """Name the engines that reject the key of the gateway that runs here, whatever key this command has."""
+    rejecting = Engine.objects.filter(engine_id__in=rejecting_key(installation)).select_related("pool")
+    named = [f"{engine.engine_id} ({key_variable(engine) or 'none is sent'})" for engine in rejecting]
+    if not named:
+        return []
+    says = f"{count(len(named), 'engine rejects', 'engines reject')} the gateway's key: {some_names(named, _NAMED)}."
+    return [problem(says, key_remedy(key_variable(rejecting[0])))]
 
 
 def _roles() -> list[Finding]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import re
 
 from controlplane.doctor.installation import Installation
 
 _MOST_BYTES = 16 << 20
+_REJECTING = re.compile(r'^switchyard_engine_rejects_key\{engine="([^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
 
 
 def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes | None:
@@ -22,3 +24,8 @@ def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes 
         return None
     finally:
         connection.close()
+
+
+def rejecting_key(installation: Installation) -> set[str]:
+    """Return the engines that reject the key of the running gateway, by its metrics."""
+    return set(_REJECTING.findall((answer_of(installation, "/metrics") or b"").decode()))

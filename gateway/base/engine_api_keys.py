@@ -16,6 +16,8 @@ from gateway.base.event_log import log_event
 FLEET_KEY = "SWITCHYARD_ENGINE_API_KEY"
 OWN_KEY = r"^SWITCHYARD_ENGINE_KEY_[A-Z0-9_]{1,40}$"
 """Variables that a pool may name for a key of its own."""
+REJECTED_KEY = frozenset((401, 403))
+"""Statuses by which an engine rejects the gateway's key."""
 
 
 def engine_key(variable: str, fleet_key: str) -> str:
@@ -32,6 +34,16 @@ def engine_key(variable: str, fleet_key: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         log_event("engine_key_unreadable", level=logging.ERROR, variable=variable, error=type(error).__name__)
         return ""
+
+
+def key_remedy(variable: str) -> str:
+    """Return what to do where an engine rejects the key of this variable; empty: no key is sent to it."""
+    if variable:
+        return f"Set {variable} of the gateways to a key that the engines accept, and restart the gateways."
+    return (
+        "No key is sent to this engine: its address is no IP address in the pool's engine networks. Register it under "
+        "such an address, or name a variable for the pool's key."
+    )
 
 
 def key_in(variable: str) -> str:

@@ -303,6 +303,9 @@ class GatewayMetrics:
         self.engine_state = GaugeFamily(
             registry, "switchyard_engine_state", "1 for the engine's current state, else 0.", ("engine", "state")
         )
+        self.rejected_keys = GaugeFamily(
+            registry, "switchyard_engine_rejects_key", "1 while the engine rejects this gateway's key.", ("engine",)
+        )
         self.index_trust = GaugeFamily(
             registry,
             "switchyard_index_trust",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.base.engine_api_keys import key_remedy
 from gateway.engines.breaker import HALF_OPEN, OPEN, THROTTLED
 from gateway.engines.health_verdict import HEALTHY, QUARANTINED
 from gateway.engines.live_engine import LiveEngine
@@ -44,6 +45,8 @@ def _out_of_rotation(engine: LiveEngine, now: float) -> str:
 
 
 def _complaint(engine: LiveEngine, now: float) -> str:
+    if engine.key_rejected:
+        return f"it rejects the gateway's key. {key_remedy(engine.entry.key_variable)}"
     age_s = engine.report_age_s(now)
     reported = engine.report is not None and age_s is not None and age_s <= REPORT_COUNTS_S
     return engine.report.reason if reported and engine.report is not None else engine.late

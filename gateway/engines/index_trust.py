@@ -21,10 +21,7 @@ GAP_S = 10.0
 
 
 class HitWatch:
-    """One engine's samples and the verdict on them. Mutable state: all of it.
-
-    The loop's thread judges; samples come from the thread of the request log, which only appends.
-    """
+    """One engine's samples and the verdict on them. Mutable state: all of it, changed on the loop's thread."""
 
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import aiohttp
 
-from gateway.base.engine_api_keys import engine_key
+from gateway.base.engine_api_keys import REJECTED_KEY, engine_key
 from gateway.base.loop_lag import LoopLag
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
@@ -30,6 +30,8 @@ READY = "ready"
 
 COUNTED_S = 10.0
 """Counters that were read longer ago say nothing of whether they move."""
+KEY_CHECK_S = 60.0
+"""How often the engine is asked something that needs the gateway's key; /health and /metrics need none."""
 _SAME_PROCESS_S = 1.0
 """Two reported starts of a process closer than this are the same start."""
 _UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
@@ -83,6 +85,8 @@ class LiveEngine:
         """Set after the first direct probe, whatever it said."""
         self.late = ""
         """Why the gateway's own probe of it was late although it is alive, as a sentence; empty: it was not."""
+        self.key_rejected = False
+        """Whether the engine rejects this gateway's key."""
         self.lag = lag
         self._settings = settings
         self._incarnated_at = now
@@ -92,6 +96,7 @@ class LiveEngine:
         """Tokens that the engine has counted, and the monotonic second when that was read."""
         self._counters_wanted = False
         self._process_start: float | None = None
+        self._key_due_s = now
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
         self._bootstrap: tuple[int, int | None] | None = None
@@ -115,6 +120,11 @@ class LiveEngine:
     def look(self, *, counters: bool = False) -> None:
         """Probe it now: something was seen that may concern it; `counters`: read these, too."""
         self._counters_wanted = self._counters_wanted or counters
+        self._wake.set()
+
+    def doubt_key(self) -> None:
+        """Check the key now: a request was rejected for it."""
+        self._key_due_s = float("-inf")
         self._wake.set()
 
     def counted(self, now: float) -> float | None:
@@ -221,7 +231,8 @@ class LiveEngine:
     def _is_well(self, now: float) -> bool:
         age_s = self.report_age_s(now)
         reported = age_s is not None and age_s <= self._settings.report_stale_s
-        return reported and not self.breaker.suspect and not self._wake.is_set()
+        well = reported and not self.breaker.suspect and not self._wake.is_set()
+        return well and now < self._key_due_s
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -253,6 +264,21 @@ class LiveEngine:
                 await self._read_counters()
             if not self.breaker.stalled or await self._generates():
                 self.breaker.observe_probe(True, "", time.monotonic())
+            await self._check_key()
+
+    async def _check_key(self) -> None:
+        now = time.monotonic()
+        if now < self._key_due_s:
+            return
+        self._key_due_s = now + KEY_CHECK_S
+        try:
+            await self.adapter.models()
+        except EngineUnreachableError:
+            return
+        except EngineAnswerError as error:
+            self.key_rejected = error.status in REJECTED_KEY
+        else:
+            self.key_rejected = False
 
     async def _read_counters(self) -> None:
         self._counters_wanted = False

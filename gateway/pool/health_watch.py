@@ -10,6 +10,7 @@ from gateway.base.event_log import log_event
 from gateway.engines.health_verdict import PROBATION, sated
 from gateway.engines.hit_pattern import PoolKeys
 from gateway.engines.stall_detector import HUNG, SUSPECTED, Seen, StallWatch
+from gateway.pool.ended_hits import EndedHits
 
 if TYPE_CHECKING:
     from gateway.base.loop_lag import LoopLag
@@ -23,6 +24,7 @@ class HealthWatch:
 
     def __init__(self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, settings: GatewaySettings) -> None:
         self._pools = pools
+        self.ended_hits = EndedHits()
         self._lag = lag
         self._limits_s = settings.breaker.stall_s, settings.limits.hang_limit_s
         self._stalls: dict[LivePool, StallWatch] = {}
@@ -32,6 +34,9 @@ class HealthWatch:
         now, unix = time.monotonic(), time.time()
         stalls = self._stalls
         self._stalls = {}
+        for pool in self._pools():
+            note_events(pool, now)
+        self.ended_hits.take()
         for pool in self._pools():
             pool.rebalancing.look(unix)
             watch = self._stalls[pool] = stalls.get(pool) or StallWatch(*self._limits_s, self._lag.vouches)
@@ -77,13 +82,18 @@ def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
     pool.refresh()
 
 
+def note_events(pool: LivePool, now: float) -> None:
+    """Note which engines removed blocks or missed events, which explains hits that were not reported."""
+    for engine in pool.engines.values():
+        if engine.intake is not None:
+            engine.hits.note_events(engine.intake.ledger.counts, now)
+
+
 def judge_hits(pool: LivePool, now: float) -> None:
-    """Look at the engines' events and reported hits, and give the router new facts where trust changed."""
+    """Judge the engines' reported hits, and give the router new facts where trust changed."""
     keys = PoolKeys(pool.entry.isolated, pool.by_dispatches, pool.several_tenants)
     changed = False
     for engine_id, engine in pool.engines.items():
-        if engine.intake is not None:
-            engine.hits.note_events(engine.intake.ledger.counts, now)
         if engine.hits.judge(keys, now):
             changed = True
             verdict = engine.hits.verdict

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
-from gateway.base.engine_api_keys import FLEET_KEY
+from gateway.base.engine_api_keys import FLEET_KEY, REJECTED_KEY, key_remedy
 from gateway.base.event_log import log_event
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_FORWARDS = 2
-REJECTED_KEY = frozenset((401, 403))
 REJECTED_KEY_CODE = "engine_rejects_key"
 """An error of the fleet's configuration, which no client can mend."""
 
@@ -390,10 +389,9 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
     """Return the error of a request whose engines reject the gateway's own key: the client's never goes there."""
     engine = pool.engines.get(failure.engine_id)
     variable = engine.entry.key_variable if engine is not None else FLEET_KEY
-    message = (
-        f"The engines reject the gateway's key (status {failure.status}). Set {variable} of the gateways to a key that "
-        "the engines accept, and restart the gateways."
-    )
+    if engine is not None:
+        engine.doubt_key()
+    message = f"The engines reject the gateway's key (status {failure.status}). {key_remedy(variable)}"
     return ApiError(502, message, REJECTED_KEY_CODE)
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
-from gateway.contracts.key_source import COUNTED, PREFIX
 from gateway.contracts.stored_decision import RUNNING, Known, StoredDecision
+from gateway.pool.ended_hits import believed_tokens, hit_sample
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.pool.request_loads import saved_tokens, stored_load
+from gateway.pool.request_loads import stored_load
 from gateway.reports.traffic_rows import row_values
 from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost
@@ -143,52 +143,6 @@ def as_it_stands(record: DecisionRecord) -> StoredDecision:
         outcome=record.outcome or RUNNING,
         late=record.misses_objective(),
     )
-
-
-def hit_sample(record: DecisionRecord) -> HitSample | None:
-    """Return predicted and reported hit side by side.
-
-    None where the engine is gone or reported none, where it loaded and did not report how much, where the prompt was
-    known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
-    those of its cached blocks.
-    """
-    decision, reported = record.decision, record.cached_tokens
-    engine = record.pool.engines.get(decision.engine_id)
-    if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
-        return None
-    if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
-        return None
-    watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    # The index says what the engine held; what it loaded came from elsewhere.
-    reported = max(0, reported - saved_tokens(record))
-    counted = record.key_source in COUNTED
-    return HitSample(
-        decision.decided_s,
-        decision.prompt_tokens,
-        believed_tokens(decision, block_tokens),
-        reported,
-        block_tokens,
-        record.engine_prompt_tokens if counted else None,
-        watch.gap_near(decision.decided_s, record.finished_s),
-        watch.removed_between(decision.decided_s, record.finished_s),
-        record.witness,
-        bool(record.reporter),
-    )
-
-
-def believed_tokens(decision: Decision, block_tokens: int) -> int:
-    """Return the prompt's tokens that the engine held by the index when it was dispatched, whatever the trust."""
-    if not decision.candidates:
-        return decision.hit_tokens
-    chosen = decision.candidates[0]
-    held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
-    if decision.fetch is not None and decision.fetch.node:
-        # The expected hit is what a node has.
-        return held
-    if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
-        return held if chosen.blocks else decision.hit_tokens
-    # Dispatches estimate anew; the trust in between is that of the choice.
-    return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
 
 
 def _decoder_name(pool: LivePool, decision: Decision) -> str:

@@ -247,6 +247,11 @@ class FleetSampler:
             metrics.queued_requests.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
+            for engine_id, each in live.engines.items():
+                if each.key_rejected:
+                    metrics.rejected_keys.set(engine_id, value=1.0)
+                else:
+                    metrics.rejected_keys.remove(engine_id)
             metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
         metrics.gateway_late.set(sample.lateness is not None)
         metrics.snapshot_version.set(sample.snapshot_version)
@@ -269,6 +274,7 @@ class FleetSampler:
             self._event_counters.forget(engine_id)
             metrics.outstanding_tokens.remove(engine_id)
             metrics.index_trust.remove(engine_id)
+            metrics.rejected_keys.remove(engine_id)
             for state in STATES:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:

@@ -1,10 +1,10 @@
 """Sends ended requests to the request log: the shape of each, and the decisions of some in full.
 
 A request's row is packed when the request ends, while its record is still in the CPU cache. Every interval takes the
-ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), adds their
-hits (index_trust), and puts rows and decisions on the bus. Everything that can be computed later is computed by the
-receiver: regret, index rows, statistics. Likewise what begins is taken from the recent decisions once per interval:
-listening to each dispatch would cost a tenth more.
+ended requests, adds their parts of TTFT, builds the decisions that are stored in full (decision_recorder), and puts
+rows and decisions on the bus. Everything that can be computed later is computed by the receiver: regret, index rows,
+statistics. Likewise what begins is taken from the recent decisions once per interval: listening to each dispatch would
+cost a tenth more.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import DIGESTS, StoredDecision
+from gateway.pool.ended_hits import hit_sample
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.pool.request_listener import RequestListener
-from gateway.reports.decision_recorder import DecisionRecorder, hit_sample
+from gateway.reports.decision_recorder import DecisionRecorder
 from gateway.reports.overtaken import Overtaken
 from gateway.reports.traffic_rows import left, traffic_row
 from kvstore.keys.keyring import SecretKey
@@ -168,7 +169,7 @@ class RequestOutbox(RequestListener):
             self._bus.append(TOPIC, encode_batch(request_batch(name, few, full)))
 
     def _decisions(self, chosen: Sequence[Kept]) -> list[StoredDecision]:
-        """Return the records of these; what their hits came to is noted of their engines."""
+        """Return the records of these."""
         snapshot = self._snapshot()
         version = snapshot.version if snapshot is not None else 0
         age_s = max(0.0, time.time() - snapshot.published_at) if snapshot is not None else None
@@ -177,11 +178,8 @@ class RequestOutbox(RequestListener):
         recorder, stored = self._recorder, list[StoredDecision]()
         recorder.begin(age_s)
         for record, share in chosen:
-            sample, engine = hit_sample(record), record.pool.engines.get(record.decision.engine_id)
-            if engine is not None and sample is not None:
-                engine.hits.take(sample)
             overtaken_s = self._overtaken.seconds(record)
-            stored.append(recorder.stored(record, sample, share=share, overtaken_s=overtaken_s))
+            stored.append(recorder.stored(record, hit_sample(record), share=share, overtaken_s=overtaken_s))
         return stored
 
 

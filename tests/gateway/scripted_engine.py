@@ -47,6 +47,7 @@ class ScriptedEngine:
         self.handoff_status = 200
         """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
+        self.models_status = 200
         self.on_request: Callable[[], object] = lambda: None
         self.on_disconnect: Callable[[], object] = lambda: None
         self.disconnected = asyncio.Event()
@@ -64,6 +65,7 @@ class ScriptedEngine:
         app.router.add_get("/load", self._load)
         app.router.add_get("/is_paused", self._is_paused)
         app.router.add_get("/server_info", self._server_info)
+        app.router.add_get("/v1/models", self._models)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
@@ -98,6 +100,9 @@ class ScriptedEngine:
 
     async def _server_info(self, _: web.Request) -> web.Response:
         return web.json_response(self.server_info or {}, status=200 if self.server_info else 404)
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": []}, status=self.models_status)
 
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})

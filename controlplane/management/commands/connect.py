@@ -20,11 +20,12 @@ from typing_extensions import override
 
 from controlplane.access.api_keys import create_api_key
 from controlplane.doctor.installation import Installation
-from controlplane.doctor.local_server import answer_of
+from controlplane.doctor.local_server import answer_of, rejecting_key
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
 from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.connect.words import fact_lines, made_words
+from controlplane.fleet.engine_addressing import key_variable
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.preflight.job import preflight
@@ -33,9 +34,11 @@ from controlplane.fleet.preflight.steps import FAILED, PENDING, SKIPPED
 from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.format import some_names
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.one_line import one_line
 from controlplane.project.checks import OURS
+from gateway.base.engine_api_keys import key_remedy
 
 ACTOR = command("connect")
 LOOK_S = 0.2
@@ -155,13 +158,20 @@ _LOOK_S = 0.3
 _KEY = "$SWITCHYARD_API_KEY"
 
 
-def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> None:
-    """Tell whether the gateway serves the engines, make the first API key where there is none, and print a request."""
+def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bool:
+    """Say whether the gateway serves the engines, make the first API key where there is none, and print a request.
+
+    Returns False if the running gateway's key is not the engines'; this command's own key was asked before.
+    """
     here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
     missing = _missing(here, {engine.engine_id for engine in engines})
     out.write("")
     if missing is None:
         out.write(f"Switchyard does not answer on port {port}. Start it with `make up`, or name its port with --port.")
+    elif rejecting := [engine for engine in engines if engine.engine_id in rejecting_key(here)]:
+        out.write(f"✗ Engines reject the running gateway's key: {some_names([each.engine_id for each in rejecting])}.")
+        out.write(f"→ {key_remedy(key_variable(rejecting[0]))}")
+        return False
     elif missing:
         out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Topology page.")
     key = _first_key()
@@ -175,14 +185,18 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> No
     out.write(f"  curl -i http://127.0.0.1:{port}/v1/chat/completions \\\n    -H 'Content-Type: application/json' \\")
     bearer = f"'Authorization: Bearer {key}'" if key else f'"Authorization: Bearer {_KEY}"'
     out.write(f"    -H {bearer} \\\n    -d {quote(json.dumps(body))}")
+    return True
 
 
 def _missing(here: Installation, wanted: set[str]) -> set[str] | None:
-    """Wait until the gateway's metrics show all engines serving; returns those that do not, None without a gateway."""
+    """Wait until the gateway serves all engines or one rejects its key; None without a gateway.
+
+    Returns the engines that its metrics do not show as serving.
+    """
     until_s = time.monotonic() + SERVED_S
     while (text := answer_of(here, "/metrics")) is not None:
         missing = wanted - _serving(text.decode())
-        if not missing or time.monotonic() > until_s:
+        if not missing or missing & rejecting_key(here) or time.monotonic() > until_s:
             return missing
         time.sleep(_LOOK_S)
     return None
@@ -240,7 +254,7 @@ class Command(BaseCommand):
         connecting = Connecting(self.stdout, yes=options["yes"], options=options)
         failed = [url for url in dict.fromkeys(options["urls"]) if not self._connected(connecting, url)]
         if connecting.engines:
-            ready_to_ask(self.stdout, connecting.engines, options["port"])
+            failed += [] if ready_to_ask(self.stdout, connecting.engines, options["port"]) else ["the gateway's key"]
         if failed:
             sys.exit(1)
 

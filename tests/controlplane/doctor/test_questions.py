@@ -345,6 +345,19 @@ def test_engines(here: Installation, pool: Pool) -> None:
         assert "no decode engine" in fleet.engines(here)[-1].says
 
 
+def test_engines_that_reject_the_running_gateways_key_are_named(here: Installation, pool: Pool) -> None:
+    told = b'switchyard_engine_rejects_key{engine="e"} 1.0\nswitchyard_engine_rejects_key{engine="gone"} 1.0\n'
+    with answering(200) as engine, answering(200, told) as gateway:
+        address = f"http://127.0.0.1:{engine}"
+        Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
+        Pool.objects.update(engine_api_key_env="SWITCHYARD_ENGINE_KEY_A")
+        assert only(fleet.engines(here)).state is State.OK
+        sound, wrong = fleet.engines(at(here, port=gateway))
+    assert (sound.state, wrong.state) == (State.OK, State.PROBLEM)
+    assert wrong.says == "1 engine rejects the gateway's key: e (SWITCHYARD_ENGINE_KEY_A)."
+    assert "Set SWITCHYARD_ENGINE_KEY_A of the gateways" in wrong.do
+
+
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
     told = b'vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size="32"} 1\n'
     with answering(200, told) as engine:

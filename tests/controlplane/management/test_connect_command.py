@@ -44,7 +44,7 @@ def connect(*urls: str, **options: object) -> tuple[int, str]:
     """Run the command; return its exit status and what it printed."""
     said = StringIO()
     try:
-        call_command("connect", *urls, stdout=said, port=free_ports(1)[0], **options)
+        call_command("connect", *urls, stdout=said, **{"port": free_ports(1)[0], **options})
     except SystemExit as end:
         return int(end.code or 0), said.getvalue()
     return 0, said.getvalue()
@@ -117,6 +117,23 @@ def test_a_failed_preflight_says_what_to_do_and_the_engine_gets_no_work(start: S
     status, said = connect(other.url)
     assert (status, "✗ Its context length is" in said, "→ Start it with --max-model-len" in said) == (1, True, True)
     assert Engine.objects.get(url=other.url).desired_state == "maintenance"
+
+
+def test_it_tests_the_key_of_the_running_gateway_and_not_its_own(start: Start, settings: Settings) -> None:
+    settings.ENGINE_API_KEY = "engine-secret"
+    engine = start(extra=("--api-key", "engine-secret"))
+
+    def answer(_method: str, _path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
+        (name,) = Engine.objects.values_list("engine_id", flat=True)
+        states = f'switchyard_engine_state{{engine="{name}",state="degraded"}} 1.0\n'
+        return 200, (states + f'switchyard_engine_rejects_key{{engine="{name}"}} 1.0\n').encode()
+
+    with http_server(answer) as (url, _):
+        status, said = connect(engine.url, port=int(url.rsplit(":", 1)[1]))
+    assert status == 1
+    assert "reject the running gateway's key" in said
+    assert "→ Set SWITCHYARD_ENGINE_API_KEY of the gateways" in said
+    assert "Ask:" not in said
 
 
 def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> None:

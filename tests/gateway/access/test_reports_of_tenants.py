@@ -54,7 +54,7 @@ async def _told(gateway: ServedGateway, text: str, verb: str, body: dict[str, in
 
 
 async def _judged(gateway: ServedGateway) -> str:
-    await gateway.gateway.requests.flush()
+    gateway.gateway.health.ended_hits.take()
     engine = gateway.pool.engines["engine-0"]
     engine.hits._judged_s = float("-inf")
     judge_hits(gateway.pool, time.monotonic())

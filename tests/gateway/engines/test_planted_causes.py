@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from controlplane.request_log.hindsight import Hindsight
@@ -22,6 +23,7 @@ from gateway.traffic.past_moments import PastMoments
 from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
+from tests.patience import until
 
 SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
 BLOCK = 16
@@ -66,6 +68,7 @@ async def sent(gateway: ServedGateway) -> list[StoredDecision]:
     batches: list[bytes] = []
     unsubscribe = gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: batches.append(value))
     await gateway.gateway.requests.flush()
+    gateway.gateway.health.ended_hits.take()
     judge_hits(gateway.pool, time.monotonic())
     unsubscribe()
     return [decision for value in batches for decision in decode_decisions(decode_batch(value).decisions)]
@@ -103,6 +106,19 @@ async def test_an_engine_that_counts_otherwise_is_named_and_no_longer_believed(
     (after,) = await sent(gateway)
     assert (after.decision.hit_tokens, after.mismatch) == (0, cause)
     assert after.believed_tokens == len(tokens) - BLOCK
+
+
+async def test_every_ended_request_judges_the_index_whatever_the_request_log_keeps(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SLOW, decisions_kept_per_s=0.0, sample_interval_s=0.05)
+    async with ScriptedEngine() as one, served([one.url], tmp_path, gateway_settings=settings) as gateway:
+        trust_events(gateway)
+        (engine,) = gateway.pool.engines.values()
+        for tokens in prompts():
+            known(gateway, tokens)
+            await asked(gateway, tokens, {"cached_tokens": 0, "prompt_tokens": len(tokens) + 7})
+        await until(lambda: engine.hits.verdict.grade == "blind")
+        assert engine.hits.verdict.cause == TEMPLATE
+        assert await sent(gateway) == []
 
 
 async def test_another_salt_is_named_where_the_pool_isolates(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.engines import live_engine
 from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
+from gateway.engines.engine_state import health_state
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.proxy.test_handoff import serving
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -93,6 +96,38 @@ async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(t
         assert breaker(gateway, 0).accepts
         assert breaker(gateway, 1).accepts
         assert len(gateway.pool.router.reservations) == 0
+
+
+async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after_a_request_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedEngine() as good, ScriptedEngine() as bad:
+        bad.models_status = 403
+        async with served([good.url, bad.url], tmp_path, policy=ROUND_ROBIN) as gateway:
+            engines = gateway.pool.engines
+
+            def state(name: str) -> tuple[str, str]:
+                return health_state(engines[name], time.monotonic(), accepts=True)
+
+            await until(lambda: engines["engine-1"].key_rejected)
+            assert state("engine-0") == ("serving", "")
+            assert state("engine-1")[0] == "degraded"
+            assert "Set SWITCHYARD_ENGINE_API_KEY of the gateways" in state("engine-1")[1]
+            gateway.gateway._sampler.publish()
+            assert 'switchyard_engine_rejects_key{engine="engine-1"} 1' in await gateway.metrics()
+
+            bad.models_status = 200
+            good.models_status = good.status = bad.status = 401
+            assert (await gateway.post(CHAT, BODY))[1]["error"]["code"] == "engine_rejects_key"
+            await until(lambda: engines["engine-0"].key_rejected or not engines["engine-1"].key_rejected)
+
+            good.models_status = 200
+            monkeypatch.setattr(live_engine, "KEY_CHECK_S", 0.0)
+            for engine in engines.values():
+                engine.doubt_key()
+            await until(lambda: not any(engine.key_rejected for engine in engines.values()))
+            gateway.gateway._sampler.publish()
+            assert "switchyard_engine_rejects_key{" not in await gateway.metrics()
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -38,6 +38,7 @@ async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
 async def told(gateway: ServedGateway) -> AffinitySample:
     """Return the sample of now."""
     await gateway.gateway.requests.flush()
+    gateway.gateway.health.ended_hits.take()
     judge_hits(gateway.pool, time.monotonic())
     sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
     return await sampler.sample(time.monotonic(), time.time())

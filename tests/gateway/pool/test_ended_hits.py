@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from gateway.engines.index_trust import HitWatch
+from gateway.pool.ended_hits import hit_sample
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.reports.decision_recorder import hit_sample
 from routing.values.decision import OTHER_KEYS, Candidate, Decision, Fetch
 
 

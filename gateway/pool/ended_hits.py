@@ -1,0 +1,90 @@
+"""Samples the hits of ended requests for the trust in indexes.
+
+Every ended request counts, whatever the request log keeps of it. Sampling waits for the next judgement: events of
+blocks that the engine removed while the request ran may arrive after the answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gateway.contracts.hit_sample import HitSample
+from gateway.contracts.key_source import COUNTED, PREFIX
+from gateway.pool.request_listener import RequestListener
+from gateway.pool.request_loads import saved_tokens
+
+if TYPE_CHECKING:
+    from gateway.pool.recent_decisions import DecisionRecord
+    from routing.values.decision import Decision
+
+MAX_ENDED = 10_000
+"""Ended requests that wait for the next judgement, twice a second; of more, the oldest are not sampled."""
+
+
+class EndedHits(RequestListener):
+    """Holds ended requests whose engine reported hits until `take`. Mutable state: these."""
+
+    def __init__(self) -> None:
+        self._ended: deque[DecisionRecord] = deque(maxlen=MAX_ENDED)
+
+    @override
+    def ended(self, record: DecisionRecord, now: float) -> None:
+        if record.cached_tokens is not None:
+            self._ended.append(record)
+
+    def take(self) -> None:
+        """Give each engine the samples of what it answered since the last call."""
+        ended, self._ended = self._ended, deque(maxlen=MAX_ENDED)
+        for record in ended:
+            sample = hit_sample(record)
+            if sample is not None:
+                record.pool.engines[record.decision.engine_id].hits.take(sample)
+
+
+def hit_sample(record: DecisionRecord) -> HitSample | None:
+    """Return predicted and reported hit side by side.
+
+    None where the engine is gone or reported none, where it loaded and did not report how much, where the prompt was
+    known in part only, where its blocks were unknown to the gateway that decided, and where the request's hits are not
+    those of its cached blocks.
+    """
+    decision, reported = record.decision, record.cached_tokens
+    engine = record.pool.engines.get(decision.engine_id)
+    if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
+        return None
+    if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
+        return None
+    watch, block_tokens = engine.hits, record.pool.entry.block_tokens
+    # The index says what the engine held; what it loaded came from elsewhere.
+    reported = max(0, reported - saved_tokens(record))
+    counted = record.key_source in COUNTED
+    return HitSample(
+        decision.decided_s,
+        decision.prompt_tokens,
+        believed_tokens(decision, block_tokens),
+        reported,
+        block_tokens,
+        record.engine_prompt_tokens if counted else None,
+        watch.gap_near(decision.decided_s, record.finished_s),
+        watch.removed_between(decision.decided_s, record.finished_s),
+        record.witness,
+        bool(record.reporter),
+    )
+
+
+def believed_tokens(decision: Decision, block_tokens: int) -> int:
+    """Return the prompt's tokens that the engine held by the index when it was dispatched, whatever the trust."""
+    if not decision.candidates:
+        return decision.hit_tokens
+    chosen = decision.candidates[0]
+    held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
+    if decision.fetch is not None and decision.fetch.node:
+        # The expected hit is what a node has.
+        return held
+    if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
+        return held if chosen.blocks else decision.hit_tokens
+    # Dispatches estimate anew; the trust in between is that of the choice.
+    return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
