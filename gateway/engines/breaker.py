@@ -60,6 +60,8 @@ class Breaker:
         self.trips = 0
         self.refusals = 0
         """Requests in a row that the engine rejected and another might have taken."""
+        self.unsure = False
+        """Whether its last error was that of all engines that were asked, so that it may be the request's own."""
         self.contradicted = False
         """Whether another engine took a request that this one rejected, since it last took one itself."""
         self.on_change: Callable[[], None] | None = None
@@ -108,7 +110,7 @@ class Breaker:
     @property
     def doubted(self) -> bool:
         """Whether its last answers were errors, so that a retry goes elsewhere first."""
-        return self.refusals > 0 or self.outlier
+        return self.refusals > 0 or self.unsure or self.outlier
 
     @property
     def suspect(self) -> bool:
@@ -148,7 +150,11 @@ class Breaker:
             self._hold_until = now + pause_s
 
     def forgive(self, kind: str, now: float) -> None:
-        """Take one error back, because all engines that were asked gave the same answer."""
+        """Take one error back, because all engines that were asked gave the same answer.
+
+        Retries avoid it until it works. If it is broken, errors of requests that another engine answers count.
+        """
+        self.unsure = True
         if kind == HTTP_5XX:
             self._counts[HTTP_5XX] = max(0, self._counts[HTTP_5XX] - 1)
         else:
@@ -267,6 +273,7 @@ class Breaker:
 
     def _reset_counts(self) -> None:
         self.refusals = 0
+        self.unsure = False
         for kind in self._counts:
             self._counts[kind] = 0
 

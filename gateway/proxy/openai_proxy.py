@@ -359,7 +359,7 @@ class Proxy:
             self._lifecycle.failed(record, now, REJECTED_KEY_CODE if rejects_key else f"http_{failure.status}")
         else:
             self._lifecycle.client_error(record, now, failure.status)
-        if all_tried:
+        if all_tried or failure.kind != THROTTLED:
             record.pool.refusals.forgive([each.engine_id for each in failures], failure.kind, now)
         if rejects_key:
             record.pool.progress.engine(failure.engine_id).forgive()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.engines import live_engine
-from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
+from gateway.engines.breaker import CLOSED, HALF_OPEN, HTTP_4XX, OPEN, THROTTLED
 from gateway.engines.engine_state import health_state
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.proxy.test_handoff import serving
@@ -182,6 +183,26 @@ async def test_of_several_rejecting_engines_none_keeps_drawing_requests(tmp_path
             bad.status = 401
         seen = [(await gateway.post(CHAT, {**BODY, "user": str(turn)}))[0] for turn in range(30)]
         assert seen.count(200) >= 29, "one request may meet all three before anything is known of them"
+
+
+@pytest.mark.parametrize("status", [500, 404])
+async def test_a_request_that_fails_everywhere_takes_no_engine_out_of_a_large_pool(tmp_path: Path, status: int) -> None:
+    def answer(engine: ScriptedEngine) -> None:
+        engine.status = status if "poison" in str(engine.bodies[-1]) else 200
+
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
+        for engine in engines:
+            engine.on_request = partial(answer, engine)
+        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path, policy=ROUND_ROBIN))
+        poison = {**BODY, "messages": [{"role": "user", "content": "poison"}]}
+        for _ in range(40):
+            got, answered, _ = await gateway.post(CHAT, poison)
+            assert (got, answered["error"]["message"]) == (status, "engine says no")
+        assert {breaker(gateway, number).state for number in range(8)} <= {CLOSED, HALF_OPEN}
+        seen = [(await gateway.post(CHAT, {**BODY, "user": str(turn)}))[0] for turn in range(16)]
+        assert seen == [200] * 16
+        assert all(breaker(gateway, number).accepts for number in range(8))
 
 
 async def test_rejections_take_from_the_retry_budget(tmp_path: Path) -> None:
