@@ -88,7 +88,8 @@ class Node:
         return _Connected(self.server.port)
 
     def tried(self, stack: ExitStack) -> tuple[socket.socket, bytes]:
-        """Return a new connection and the nonce of its challenge."""
+        """Return a new connection and the nonce of its challenge, once no earlier one is counted any more."""
+        wait_until(lambda: self.server._threads == 0)
         return stack.enter_context(self._connect())
 
     def answer_to(self, sock: socket.socket, sent: bytes) -> bytes:

@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[command.Gat
 
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command.logging.config, "dictConfig", lambda _settings: None)
-    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "a fleet secret for tests only")
+    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv")
     monkeypatch.setenv("REDIS_URL", "")
     monkeypatch.setattr("sys.argv", ["gateway", "--state-dir", str(tmp_path)])
     return processes

@@ -81,7 +81,7 @@ class TreeCopy:
         seconds = round(time.monotonic() - begin_s, 1)
         passed, failed = _cases(report, {name for _, name in tests})
         if code is None:
-            return Run(HUNG, f"longer than {limit_s:.0f} s", seconds, passed)
+            return Run(HUNG, f"longer than {limit_s:.0f} s", seconds, ())
         if code == 0:
             return Run(PASSED, "", seconds, passed)
         if not failed:

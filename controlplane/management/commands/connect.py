@@ -169,7 +169,9 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
     if missing is None:
         out.write(f"Switchyard does not answer on port {port}. Start it with `make up`, or name its port with --port.")
     elif rejecting := [engine for engine in engines if engine.engine_id in rejecting_key(here)]:
-        out.write(f"✗ Engines reject the running gateway's key: {some_names([each.engine_id for each in rejecting])}.")
+        out.write(
+            f"✗ Engines reject the running gateway's key: {some_names([each.engine_id for each in rejecting], 5)}."
+        )
         out.write(f"→ {key_remedy(key_variable(rejecting[0]))}")
         return False
     elif missing:

@@ -94,7 +94,15 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask all processes, and take the step."""
         # That it connects to the bus is of no interest here.
-        logging.getLogger("gateway").setLevel(logging.WARNING)
+        logger = logging.getLogger("gateway")
+        before = logger.level
+        logger.setLevel(logging.WARNING)
+        try:
+            self._take(options)
+        finally:
+            logger.setLevel(before)
+
+    def _take(self, options: dict[str, Any]) -> None:
         own = _first_run()
         holders, kinds = _asked(own)
         step, forced = options["step"], options["force"]

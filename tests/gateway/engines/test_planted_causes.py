@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from controlplane.request_log.hindsight import Hindsight
@@ -69,6 +69,8 @@ async def sent(gateway: ServedGateway) -> list[StoredDecision]:
     unsubscribe = gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: batches.append(value))
     await gateway.gateway.requests.flush()
     gateway.gateway.health.ended_hits.take()
+    for engine in gateway.pool.engines.values():
+        engine.hits._judged_s = float("-inf")
     judge_hits(gateway.pool, time.monotonic())
     unsubscribe()
     return [decision for value in batches for decision in decode_decisions(decode_batch(value).decisions)]
@@ -109,7 +111,7 @@ async def test_an_engine_that_counts_otherwise_is_named_and_no_longer_believed(
 
 
 async def test_every_ended_request_judges_the_index_whatever_the_request_log_keeps(tmp_path: Path) -> None:
-    settings = msgspec.structs.replace(SLOW, decisions_kept_per_s=0.0, sample_interval_s=0.05)
+    settings = replace(SLOW, decisions_kept_per_s=0.0, sample_interval_s=0.05)
     async with ScriptedEngine() as one, served([one.url], tmp_path, gateway_settings=settings) as gateway:
         trust_events(gateway)
         (engine,) = gateway.pool.engines.values()
