@@ -109,11 +109,7 @@ class GatewayApp:
             PoolAccounts(),
             RequestMetrics(gateway.metrics),
             WhenEnded(gateway.key_quotas.release),
-            gateway.health.ended_hits,
-            gateway.requests,
-            gateway.arm_results,
-            *((gateway.regions,) if gateway.regions is not None else ()),
-            *gateway.advisory_listeners(),
+            *gateway.listeners(),
         )
         lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()

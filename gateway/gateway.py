@@ -168,10 +168,12 @@ class Gateway:
         """Version of the snapshot in force; 0: none yet."""
         return self.snapshot.version if self.snapshot is not None else 0
 
-    def advisory_listeners(self) -> tuple[RequestListener, ...]:
-        """Return who hears of requests for the sake of advisories, in their order."""
+    def listeners(self) -> tuple[RequestListener, ...]:
+        """Return the gateway's parts that follow requests, in their order."""
         graph = self.settings.call_graph
-        return (self.advisories,) if graph is None else (self.advisories, AgentAdvisor(graph, self.advisory_exchange))
+        regions = () if self.regions is None else (self.regions,)
+        advisors = () if graph is None else (AgentAdvisor(graph, self.advisory_exchange),)
+        return (self.health.ended_hits, self.requests, self.arm_results, *regions, self.advisories, *advisors)
 
     async def start(self) -> None:
         """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
