@@ -36,6 +36,10 @@ def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
     config = body.get("output_config")
     if isinstance(config, dict):
         fields["reasoning_effort"] = config.get("effort")
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
+        # An engine whose template ignores this renders a low effort instead; that is its own finding.
+        fields["reasoning_effort"] = "none"
     return fields
 
 

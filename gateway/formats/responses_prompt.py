@@ -14,8 +14,8 @@ _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 _UNFINISHED = ("in_progress", "incomplete")
 _WHOLE = "disabled"
-_AS_IN_A_CHAT = ("chat_template_kwargs", "mm_processor_kwargs")
-_EARLIER = ("previous_response_id", "previous_input_messages", "previous_response")
+_AS_IN_A_CHAT = ("chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs")
+_EARLIER = ("previous_response_id", "previous_input_messages")
 """What the engine puts before the input."""
 
 

@@ -93,7 +93,7 @@ def test_a_response_has_the_variables_of_its_own_fields_alone(fields: dict[str, 
     assert responses_chat({"input": "hi", **fields}).template == template
 
 
-@pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages", "previous_response"])
+@pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages"])
 def test_a_response_to_one_that_the_engine_remembers_is_looked_for_in_no_cache(name: str) -> None:
     prompt = responses_prompt({"input": "x" * 400, name: "resp_1"})
     assert isinstance(prompt, UnmatchedPrompt)
@@ -119,6 +119,10 @@ def test_a_response_may_be_truncated_to_what_its_output_leaves(fields: dict[str,
             {"chat_template_kwargs": {"reasoning_effort": "low", "enable_thinking": True}},
         ),
         ({"chat_template_kwargs": {"verbose": 1}}, {"chat_template_kwargs": {"verbose": 1}}),
+        (
+            {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}},
+            {"chat_template_kwargs": {"reasoning_effort": "none", "enable_thinking": False}},
+        ),
         ({"thinking": {"type": "enabled"}, "tool_choice": {"type": "any"}, "output_config": {}}, {}),
         ({"chat_template": "x", "documents": [{"text": "x"}], "reasoning_effort": "high"}, {}),
     ],

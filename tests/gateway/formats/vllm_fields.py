@@ -92,7 +92,14 @@ _BOTH: Mapping[str, Field] = {
     "ec_transfer_params": Field({}),
     "vllm_xargs": Field({"mine": 1}),
     "repetition_detection": Field({"max_pattern_size": 5, "min_count": 3}),
-    "thinking_token_budget": Field(None),
+    "thinking_token_budget": Field(-1),
+    "watermarking": Field(False),
+    "logprob_token_ids": Field([5, 6], SAME, {"logprobs": True}),
+    "routed_experts_prompt_start": Field(1),
+    "return_token_offsets": Field(True),
+    "return_mm_kwargs": Field(False),
+    "mm_payload": Field("none"),
+    "stream_interval": Field(2, SAME, {"stream": True}),
 }
 _OF_CHATS: Mapping[str, Field] = {
     "messages": Field(_ANSWERED, OTHER),
@@ -103,6 +110,7 @@ _OF_CHATS: Mapping[str, Field] = {
     "tool_choice": Field("none", SAME, {"tools": [TOOL]}),
     "reasoning_effort": Field("high", OTHER),
     "include_reasoning": Field(False),
+    "return_prompt_text": Field(True),
     "parallel_tool_calls": Field(False, SAME, {"tools": [TOOL]}),
     "echo": Field(True),
     "add_generation_prompt": Field(False, OTHER),
@@ -111,11 +119,11 @@ _OF_CHATS: Mapping[str, Field] = {
     "documents": Field([{"title": "Routing", "text": TEXT}], OTHER),
     "chat_template": Field("{{ messages[-1].content }}", OTHER),
     "chat_template_kwargs": Field({"verbose": "very"}, OTHER),
-    "media_io_kwargs": Field({"image": {}}),
+    "media_io_kwargs": Field({"video": {"num_frames": 4}}),
     "mm_processor_kwargs": Field({}),
 }
 _OF_COMPLETIONS: Mapping[str, Field] = {
-    "prompt": Field(TEXT, OTHER),
+    "prompt": Field(f"Why? {TEXT} {TEXT}", OTHER),
     "echo": Field(True),
     "logprobs": Field(1),
     "suffix": Field(None),

@@ -90,7 +90,7 @@ WHOLE: list[tuple[object, int | None]] = [
     *((value, 16) for value in (16, 16.0, "16", " 16\n", "+16", "016", "16.0", "16.000", "1_6")),
     *((True, 1), (False, 0), (-3.0, -3), ("-3", -3), ("0", 0), (2**53 + 1, 2**53 + 1)),
     *((value, None) for value in (None, 16.5, float("inf"), float("nan"), "", "16.5", "1e1", "0x10", "_16", "many")),
-    *((value, None) for value in ("1__6", "١٦", "- 3", "--3", "16.0.0", ".0")),
+    *((value, None) for value in ("1__6", "١٦", "- 3", "--3", "16.0.0", "16.", ".0")),
 ]
 
 
