@@ -45,8 +45,8 @@ def responses_chat(body: dict[str, Any]) -> ChatPrompt:
 
 
 def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what else the template reads, in the fields of a chat."""
-    fields = {name: body[name] for name in _AS_IN_A_CHAT if name in body}
+    """Return what else the engine makes tokens of, in the fields of a chat, which differs in its special tokens."""
+    fields = {"add_special_tokens": True, **{name: body[name] for name in _AS_IN_A_CHAT if name in body}}
     if tools := _tools(body.get("tools")):
         fields["tools"] = tools
     reasoning = body.get("reasoning")

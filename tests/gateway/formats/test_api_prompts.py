@@ -26,7 +26,7 @@ PARAMETERS = {"type": "object", "properties": {}}
 def test_a_response_to_a_text_is_a_chat_of_instructions_and_user() -> None:
     prompt = responses_chat({"input": "hi", "instructions": "Be brief.", "chat_template_kwargs": {"x": 1}})
     assert prompt.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    assert prompt.template == {"chat_template_kwargs": {"x": 1}}
+    assert prompt.template == {"add_special_tokens": True, "chat_template_kwargs": {"x": 1}}
 
 
 def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
@@ -52,9 +52,10 @@ def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
 def test_tools_of_a_response_are_those_of_a_chat() -> None:
     tools = [{"type": "function", "name": "look", "parameters": PARAMETERS}, {"type": "web_search"}]
     assert responses_chat({"input": "hi", "tools": tools}).template == {
-        "tools": [{"type": "function", "function": {"name": "look", "parameters": PARAMETERS}}]
+        "add_special_tokens": True,
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": PARAMETERS}}],
     }
-    assert responses_chat({"input": "hi", "tools": []}).template == {}
+    assert responses_chat({"input": "hi", "tools": []}).template == {"add_special_tokens": True}
 
 
 def test_messages_are_a_chat_with_results_before_the_rest_of_their_turn() -> None:

@@ -90,7 +90,7 @@ def test_fields_that_become_variables_go_before_those_of_the_same_name(fields: d
     ],
 )
 def test_a_response_has_the_variables_of_its_own_fields_alone(fields: dict[str, Any], template: Any) -> None:
-    assert responses_chat({"input": "hi", **fields}).template == template
+    assert responses_chat({"input": "hi", **fields}).template == {"add_special_tokens": True, **template}
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "previous_input_messages"])
