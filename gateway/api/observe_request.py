@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from xxhash import xxh3_64_intdigest
 
-from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, reject_nul_names
+from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, laxly_read, prompt_of, reject_nul_names
 from gateway.formats.prompt import Prompt
 from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
 
@@ -92,6 +92,8 @@ async def read_observation(line: bytes) -> Observation:
     value = await decode_value_in_turns(line)
     if not isinstance(value, dict):
         raise BadBodyError("not_an_object", "Each line must be a JSON object.")
+    if isinstance(request := value.get("request"), dict):
+        value["request"] = laxly_read(request)
     observed = typed(value, Observation)
     reject_nul_names(observed.request)
     return observed
@@ -103,7 +105,7 @@ def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prom
     Raises BadBodyError where the prompt is given in two ways, or not even its length is given.
     """
     asked = observed.request
-    given = (asked.messages, asked.prompt, asked.token_ids, asked.block_hashes)
+    given = (asked.messages, asked.prompt, asked.prompt_embeds, asked.token_ids, asked.block_hashes)
     if any(each is not None for each in given):
         return prompt_of(asked)
     if asked.prompt_tokens is None:

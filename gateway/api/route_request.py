@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -12,12 +12,23 @@ from typing_extensions import override
 
 from gateway.formats.endpoints import BY_PATH, Endpoint
 from gateway.formats.owned_fields import is_comparable, reject_owned
-from gateway.formats.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
+from gateway.formats.prompt import (
+    TEMPLATE_FIELDS,
+    TEMPLATE_VARIABLES,
+    HashedPrompt,
+    Prompt,
+    TokenPrompt,
+    chat_prompt,
+    completion_of,
+    kept_tokens,
+)
 from gateway.http.json_body import (
     BadBodyError,
     decode_object,
     decode_object_in_turns,
     decode_value_in_turns,
+    lax_flag,
+    lax_int,
     reject_nul_name,
     typed,
 )
@@ -41,11 +52,19 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     model: Name
     messages: list[Any] | None = None
     prompt: str | list[Any] | None = None
+    prompt_embeds: str | list[str] | None = None
+    """Embeddings as base64, with or without a prompt: routed by load."""
     tools: list[Any] | None = None
+    documents: list[Any] | None = None
+    reasoning_effort: str | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    media_io_kwargs: dict[str, Any] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    truncate_prompt_tokens: int | None = None
     token_ids: list[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]] | None = None
     block_hashes: Annotated[list[Annotated[int, Meta(ge=-(2**63))]], Meta(max_length=MAX_HASHES)] | None = None
     prompt_tokens: Tokens | None = None
@@ -89,7 +108,19 @@ class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
 
 
 _WAIT = b'"wait"'
-_PROMPT_FIELDS = frozenset(("messages", "prompt", "tools", "token_ids", "block_hashes", "prompt_tokens"))
+_PROMPT_FIELDS = frozenset((
+    "messages", "prompt", "prompt_embeds", "token_ids", "block_hashes", "prompt_tokens", "truncate_prompt_tokens",
+    *TEMPLATE_FIELDS, *TEMPLATE_VARIABLES,
+))  # fmt: skip
+_NOT_FLAT = (
+    "messages", "prompt", "prompt_embeds", "truncate_prompt_tokens", "media_io_kwargs", "mm_processor_kwargs",
+)  # fmt: skip
+"""Known fields that have more to be read."""
+_LAX: Mapping[str, Callable[[object], int | None]] = {
+    **dict.fromkeys(("max_tokens", "priority", "prompt_tokens", "truncate_prompt_tokens"), lax_int),
+    **dict.fromkeys(("add_generation_prompt", "continue_final_message", "add_special_tokens"), lax_flag),
+}
+"""How engines read fields that are also theirs."""
 _decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
 
 
@@ -104,7 +135,7 @@ def read_flat(body: bytes) -> RouteRequest | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     flat = (asked.block_hashes is not None or asked.token_ids is not None) and b"\\" not in body
-    return asked if flat and asked.messages is None and asked.prompt is None else None
+    return asked if flat and all(getattr(asked, name) is None for name in _NOT_FLAT) else None
 
 
 def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: bool) -> RouteRequest | None:
@@ -139,8 +170,9 @@ async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:
 def _of_endpoint(body: dict[str, Any], endpoint: Endpoint) -> EndpointRequest:
     prompt = endpoint.prompt(body)
     asked = _typed({name: value for name, value in body.items() if name not in _PROMPT_FIELDS})
-    limit = next((each for name in endpoint.limits if type(each := body.get(name)) is int), None)
-    fields = msgspec.structs.asdict(asked) | {"max_tokens": limit}
+    limit = next((each for name in endpoint.limits if (each := lax_int(body.get(name))) is not None), None)
+    comparable = asked.comparable and is_comparable(body)
+    fields = msgspec.structs.asdict(asked) | {"max_tokens": limit, "comparable": comparable}
     return EndpointRequest(**fields, read_prompt=prompt, generates=endpoint.generates)
 
 
@@ -149,7 +181,7 @@ def _typed(value: object) -> RouteRequest:
         raise BadBodyError("not_an_object", "A request must be a JSON object.")
     reject_owned(value)
     arrays = {name: held for name, held in value.items() if isinstance(held, array)}
-    asked = typed({**value, **{name: [] for name in arrays}}, RouteRequest)
+    asked = typed({**laxly_read(value), **{name: [] for name in arrays}}, RouteRequest)
     asked.comparable = asked.comparable and is_comparable(value)
     for name, held in arrays.items():
         if name in ("prompt", "token_ids"):
@@ -160,6 +192,12 @@ def _typed(value: object) -> RouteRequest:
             return _typed(value)
     reject_nul_names(asked)
     return asked
+
+
+def laxly_read(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a request's fields with those in loose JSON (`"16"`, 16.0, 1 for true) as engines read them."""
+    read = {name: number for name, kind in _LAX.items() if (number := kind(value.get(name))) is not None}
+    return {**value, **read}
 
 
 def reject_nul_names(asked: RouteRequest) -> None:
@@ -175,7 +213,7 @@ def prompt_of(asked: RouteRequest) -> Prompt:
         return asked.read_prompt
     forms = (
         (asked.messages is not None)
-        + (asked.prompt is not None)
+        + (asked.prompt is not None or asked.prompt_embeds is not None)
         + (asked.token_ids is not None)
         + (asked.block_hashes is not None)
     )
@@ -184,10 +222,10 @@ def prompt_of(asked: RouteRequest) -> Prompt:
     if asked.block_hashes is not None:
         return HashedPrompt(asked.block_hashes, asked.prompt_tokens)
     if asked.token_ids is not None:
-        return TokenPrompt(asked.token_ids)
-    if asked.prompt is not None:
-        return completion_prompt(asked.prompt)
-    return chat_prompt({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
+        truncated = asked.truncate_prompt_tokens is not None
+        return TokenPrompt(asked.token_ids, keeps=kept_tokens(msgspec.structs.asdict(asked)) if truncated else None)
+    body = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    return completion_of(body) if asked.messages is None else chat_prompt(body)
 
 
 async def read_batch(body: bytes) -> list[RouteRequest]:

@@ -14,7 +14,7 @@ from gateway.formats.handoff_bodies import ONE_TOKEN
 from gateway.formats.media import without_media
 from gateway.formats.messages_prompt import messages_prompt
 from gateway.formats.pairs_prompt import input_lengths, pairs_prompt
-from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_prompt
+from gateway.formats.prompt import Prompt, UnmatchedPrompt, chat_prompt, completion_of
 from gateway.formats.responses_prompt import responses_prompt
 from gateway.http.engine_paths import CLASSIFY, DETOKENIZE, POOLING, RERANK, RERANK_2, SCORE, TOKENIZE
 from gateway.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPONSES, ErrorFormat
@@ -58,14 +58,10 @@ def _unread(body: dict[str, Any]) -> Prompt:
     return UnmatchedPrompt(0)
 
 
-def _prompt(body: dict[str, Any]) -> Prompt:
-    return completion_prompt(body.get("prompt"))
-
-
 def _input(body: dict[str, Any]) -> Prompt:
     """Read the text, the token ids or the messages to embed."""
     if "messages" not in body:
-        return completion_prompt(body.get("input"), "input")
+        return completion_of(body, "input")
     return chat_prompt({"add_generation_prompt": False, **body})
 
 
@@ -77,7 +73,7 @@ ENDPOINTS = (
     Endpoint(
         COMPLETIONS,
         "OpenAI's completions.",
-        _prompt,
+        completion_of,
         _LIMITS,
         asks_for_usage=True,
         operation="text_completion",

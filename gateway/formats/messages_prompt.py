@@ -25,7 +25,22 @@ def messages_prompt(body: dict[str, Any]) -> ChatPrompt:
         messages.append({"role": "system", "content": system})
     for message in asked:
         messages.extend(_chat(message))
-    return chat_of(messages, body, tools=_tools(body.get("tools")))
+    return chat_of(messages, _chat_fields(body))
+
+
+def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what else the template reads, in the fields of a chat."""
+    fields = {name: body[name] for name in ("chat_template_kwargs",) if name in body}
+    if tools := _tools(body.get("tools")):
+        fields["tools"] = tools
+    config = body.get("output_config")
+    if isinstance(config, dict):
+        fields["reasoning_effort"] = config.get("effort")
+    thinking = body.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") == "disabled":
+        # An engine whose template ignores this renders a low effort instead; that is its own finding.
+        fields["reasoning_effort"] = "none"
+    return fields
 
 
 def _system(system: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gateway.http.json_body import BadBodyError
+from gateway.http.json_body import BadBodyError, lax_flag
 
 _VLLM, _SGLANG, _BOTH = "vLLM", "SGLang", "vLLM and SGLang"
 
@@ -56,8 +56,6 @@ _INCOMPARABLE = (
     "prompt_logprobs",
     "prompt_embeds",
     "truncate_prompt_tokens",
-    "add_special_tokens",
-    "documents",
     "media_io_kwargs",
     "mm_processor_kwargs",
     "previous_response_id",
@@ -84,7 +82,7 @@ def is_comparable(body: Mapping[str, Any]) -> bool:
 
     For an echo engines compute the whole prompt, as for prompt_logprobs.
     """
-    return not body.get("echo") and all(body.get(name) is None for name in _INCOMPARABLE)
+    return lax_flag(body.get("echo")) is not True and all(body.get(name) is None for name in _INCOMPARABLE)
 
 
 def _rejection(name: str, param: str, remedy: str) -> BadBodyError:

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from gateway.formats.media import without_media
-from gateway.http.json_body import BadBodyError
+from gateway.http.json_body import BadBodyError, lax_flag, lax_int
 from routing.values.prepared_struct import prepared
 
-_TEMPLATE_FIELDS = ("tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
+TEMPLATE_FIELDS = (
+    "tools",
+    "chat_template",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "add_special_tokens",
+    "media_io_kwargs",
+    "mm_processor_kwargs",
+)
+"""Fields of a chat that an engine's /tokenize takes as they are."""
+TEMPLATE_VARIABLES = ("documents", "reasoning_effort")
+"""Fields of a chat that /tokenize takes only as what an engine makes of them: `chat_template_kwargs`."""
+_UNSET = (None, "auto")
+"""Values of such a field that an engine leaves out."""
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_EMBEDS_BYTES = 8192
+"""Assumed base64 of one token's embedding: about 3,000 numbers of two bytes. The engine alone knows how many it has."""
+_UNCOUNTED_TOKEN_BYTES = 4
 _TokenIds = list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]
 
 
@@ -24,6 +42,9 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     template: dict[str, Any]
     media_tokens: int = 0
     """Assumed length of the media."""
+    keeps: int | None = None
+    """How many tokens the engine keeps of it; None: all. Below 0: what the model's context has room for beside
+    `-1 - keeps` tokens of output."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -31,6 +52,10 @@ class TextPrompt(msgspec.Struct, frozen=True):
 
     text: str
     further_bytes: int = 0
+    special_tokens: bool = True
+    """The engine adds those that the tokenizer begins or ends a text with."""
+    keeps: int | None = None
+    """As in ChatPrompt."""
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):
@@ -38,6 +63,8 @@ class TokenPrompt(msgspec.Struct, frozen=True):
 
     token_ids: Sequence[int]
     further_tokens: int = 0
+    keeps: int | None = None
+    """As in ChatPrompt."""
 
 
 class HashedPrompt(msgspec.Struct, frozen=True):
@@ -62,18 +89,74 @@ def chat_prompt(body: dict[str, Any]) -> ChatPrompt:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
-    return chat_of(messages, body)
+    return chat_of([_with_reasoning(message) for message in messages], body)
 
 
-def chat_of(messages: list[Any], body: dict[str, Any], *, tools: list[Any] | None = None) -> ChatPrompt:
-    """Return the prompt of these messages with what else the template reads in the body; `tools` replaces its tools."""
-    template = {name: body[name] for name in _TEMPLATE_FIELDS if name in body}
-    if tools is not None:
-        template.pop("tools", None)
-        if tools:
-            template["tools"] = tools
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with its reasoning under vLLM's name, which only vLLM's chats know by its older name, too."""
+    told = message.get("reasoning_content")
+    return message if told is None or message.get("reasoning") is not None else {**message, "reasoning": told}
+
+
+def chat_of(messages: list[Any], body: Mapping[str, Any]) -> ChatPrompt:
+    """Return the prompt of these messages with what else the template reads in the body, as in one of a chat."""
+    template = {name: body[name] for name in TEMPLATE_FIELDS if name in body}
+    if variables := _variables(body):
+        template["chat_template_kwargs"] = variables
     plain, media_tokens = without_media(messages)
-    return ChatPrompt(plain, template, media_tokens)
+    return ChatPrompt(plain, template, media_tokens, kept_tokens(body))
+
+
+def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template's variables where fields set some: these go before the request's own `chat_template_kwargs`.
+
+    An effort also turns thinking on or off, for templates that know no more (vLLM 0.32 was read for this).
+    """
+    given = {name: value for name in TEMPLATE_VARIABLES if (value := body.get(name)) not in _UNSET}
+    own = body.get("chat_template_kwargs") or {}
+    if not given or not isinstance(own, dict):
+        return {}
+    if "reasoning_effort" in given and "enable_thinking" not in own:
+        given["enable_thinking"] = given["reasoning_effort"] != "none"
+    return {**own, **given}
+
+
+def kept_tokens(body: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the body lets the engine keep of its prompt, as in ChatPrompt."""
+    kept = lax_int(body.get("truncate_prompt_tokens"))
+    if kept is None or kept >= 0:
+        return kept
+    return -1 - next((limit for name in _LIMITS if (limit := lax_int(body.get(name)))), 0)
+
+
+def completion_of(body: Mapping[str, Any], param: str = "prompt") -> TextPrompt | TokenPrompt | UnmatchedPrompt:
+    """Read the prompt of a completion and what else changes its tokens; raises BadBodyError."""
+    if param == "prompt" and body.get("prompt_embeds") is not None:
+        return _embedded(body)
+    prompt, keeps = completion_prompt(body.get(param), param), kept_tokens(body)
+    if isinstance(prompt, TextPrompt):
+        special_tokens = lax_flag(body.get("add_special_tokens")) is not False
+        return msgspec.structs.replace(prompt, special_tokens=special_tokens, keeps=keeps)
+    return prompt if keeps is None else msgspec.structs.replace(prompt, keeps=keeps)
+
+
+def _embedded(body: Mapping[str, Any]) -> UnmatchedPrompt:
+    """Return the length of a prompt given as embeddings, which no text stands for; a `prompt` beside it adds to it."""
+    given = body["prompt_embeds"]
+    embeds = given if isinstance(given, list) else [given]
+    if not embeds or not all(isinstance(each, str) for each in embeds):
+        raise BadBodyError(
+            "bad_field", "Send prompt_embeds as a base64 string, or a list of them.", param="prompt_embeds"
+        )
+    tokens = sum(max(1, len(each) // _EMBEDS_BYTES) for each in embeds)
+    size = tokens * _UNCOUNTED_TOKEN_BYTES
+    if body.get("prompt") is not None:
+        beside = completion_prompt(body["prompt"])
+        if isinstance(beside, TextPrompt):
+            size += len(beside.text.encode()) + beside.further_bytes
+        else:
+            size += (len(beside.token_ids) + beside.further_tokens) * _UNCOUNTED_TOKEN_BYTES
+    return UnmatchedPrompt(0, size)
 
 
 def completion_prompt(prompt: object, param: str = "prompt") -> TextPrompt | TokenPrompt:

@@ -6,19 +6,29 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.prompt import ChatPrompt, chat_of
+from gateway.formats.prompt import ChatPrompt, UnmatchedPrompt, chat_of
 from gateway.http.json_body import BadBodyError
 
 _TEXTS = ("input_text", "output_text")
 _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
+_UNFINISHED = ("in_progress", "incomplete")
+_WHOLE = "disabled"
+_AS_IN_A_CHAT = ("chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs")
+_EARLIER = ("previous_response_id", "previous_input_messages")
+"""What the engine puts before the input."""
 
 
-def responses_prompt(body: dict[str, Any]) -> ChatPrompt:
-    """Read `instructions`, `input` and `tools`; raises BadBodyError.
+def responses_prompt(body: dict[str, Any]) -> ChatPrompt | UnmatchedPrompt:
+    """Read `instructions`, `input` and `tools`; raises BadBodyError. What an engine remembers is not seen here."""
+    chat = responses_chat(body)
+    if all(body.get(name) is None for name in _EARLIER):
+        return chat
+    return UnmatchedPrompt(len(msgspec.json.encode(chat.messages)))
 
-    What an engine remembers of an earlier response (`previous_response_id`) is not seen here.
-    """
+
+def responses_chat(body: dict[str, Any]) -> ChatPrompt:
+    """Return the chat that an engine makes of a response without earlier ones; raises BadBodyError."""
     messages: list[dict[str, Any]] = []
     instructions = body.get("instructions")
     if instructions and isinstance(instructions, str):
@@ -31,7 +41,28 @@ def responses_prompt(body: dict[str, Any]) -> ChatPrompt:
             _append(messages, item)
     else:
         raise BadBodyError("bad_field", "Send input as a string or a non-empty list of objects.", param="input")
-    return chat_of(messages, body, tools=_tools(body.get("tools")))
+    return chat_of(messages, _chat_fields(body))
+
+
+def _chat_fields(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what else the engine makes tokens of, in the fields of a chat, which differs in its special tokens."""
+    fields = {"add_special_tokens": True, **{name: body[name] for name in _AS_IN_A_CHAT if name in body}}
+    if tools := _tools(body.get("tools")):
+        fields["tools"] = tools
+    reasoning = body.get("reasoning")
+    if isinstance(reasoning, dict):
+        fields["reasoning_effort"] = reasoning.get("effort")
+    if _continues(body["input"]):
+        fields |= {"add_generation_prompt": False, "continue_final_message": True}
+    if body.get("truncation", _WHOLE) != _WHOLE:
+        fields |= {"truncate_prompt_tokens": -1, "max_output_tokens": body.get("max_output_tokens")}
+    return fields
+
+
+def _continues(asked: object) -> bool:
+    """Return whether the engine goes on with the last item, which is an unfinished one of the assistant."""
+    last = asked[-1] if isinstance(asked, list) else {}
+    return last.get("type", "message") in ("message", "reasoning") and last.get("status") in _UNFINISHED
 
 
 def _append(messages: list[dict[str, Any]], item: dict[str, Any]) -> None:

@@ -31,6 +31,13 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _PLACE = re.compile(r"\(byte (\d+)\)")
 _NEAR_BYTES = 64 * 1024
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_FLAGS = {
+    **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
+    **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
+}
+_WHOLE = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
+_MOST_DIGITS = 64
+"""No field that the gateway reads has a longer number."""
 
 T = TypeVar("T")
 
@@ -133,6 +140,23 @@ def typed(value: dict[str, Any], kind: Callable[..., T]) -> T:
         message, _, path = str(error).partition(" - at ")
         param = path.strip("`").removeprefix("$.") or None
         raise BadBodyError("bad_field", f"{message} (field {param or 'of the body'}).", param=param) from None
+
+
+def lax_flag(value: object) -> bool | None:
+    """Return the boolean that an engine reads in `value`, None where it rejects it: pydantic's lax mode."""
+    if isinstance(value, str):
+        return _FLAGS.get(value.lower())
+    return value == 1 if isinstance(value, int | float) and value in (0, 1) else None
+
+
+def lax_int(value: object) -> int | None:
+    """Return the whole number that an engine reads in `value`, None where it rejects it: pydantic's lax mode."""
+    if isinstance(value, str):
+        whole = _WHOLE.fullmatch(value) if len(value) <= _MOST_DIGITS else None
+        return int(whole[1]) if whole else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return int(value) if isinstance(value, int) else None
 
 
 _TOO_DEEP = f"The body is nested too deeply; at most {MAX_DEPTH} levels are allowed."

@@ -12,6 +12,7 @@ from gateway.formats.endpoints import Endpoint
 from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
 from gateway.formats.hit_figures import UNTOLD
 from gateway.formats.owned_fields import REMOVED, REVEALING
+from gateway.http.json_body import lax_flag
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
 
@@ -108,9 +109,11 @@ def forwarded_request(
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
         ours["priority"] = priority
-    streams = endpoint.generates and body.get("stream") is True
+    streams = endpoint.generates and lax_flag(body.get("stream")) is True
     options = body.get("stream_options")
-    asked = not endpoint.asks_for_usage or (isinstance(options, dict) and options.get("include_usage") is True)
+    asked = not endpoint.asks_for_usage or (
+        isinstance(options, dict) and lax_flag(options.get("include_usage")) is True
+    )
     if streams and not asked:
         # Without include_usage an engine sends no usage at all, so one for each chunk was not asked for either.
         theirs = options.items() if isinstance(options, dict) else ()

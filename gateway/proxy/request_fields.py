@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.api.fleet_visibility import witness_of
 from gateway.contracts.hop import Hop
 from gateway.formats.owned_fields import is_comparable
-from gateway.http.json_body import BadBodyError, reject_nul_name
+from gateway.http.json_body import BadBodyError, lax_int, reject_nul_name
 from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
@@ -70,7 +70,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
 
 def _sequences(body: dict[str, Any]) -> int:
     """Return how many answers are decoded for the prompt; what no engine takes for a number counts as one."""
-    asked = [value for name in ("n", "best_of") if isinstance(value := body.get(name), int)]
+    asked = [number for name in ("n", "best_of") if (number := lax_int(body.get(name))) is not None]
     return min(MAX_SEQUENCES, max(1, *asked)) if asked else 1
 
 
@@ -88,6 +88,7 @@ def _whole_number(body: dict[str, Any], name: str) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+    number = lax_int(value)
+    if number is None or not -(2**31) <= number < 2**31:
         raise BadBodyError("bad_field", f"Send {name} as a whole number.", param=name)
-    return value
+    return number

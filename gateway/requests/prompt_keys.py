@@ -89,7 +89,7 @@ class PromptKeys:
     def at_once(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt | None:
         """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None."""
         keyed = _keyed_here(pool, pool.seed(domain), prompt)
-        return None if keyed is None else _completed(keyed, domain, prompt)
+        return None if keyed is None else _completed(pool, keyed, domain, prompt)
 
     async def keys(self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "") -> KeyedPrompt:
         """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one.
@@ -97,7 +97,7 @@ class PromptKeys:
         Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
         """
         name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
-        return _completed(await self._keys(pool, name, pool.seed(domain), prompt), domain, prompt)
+        return _completed(pool, await self._keys(pool, name, pool.seed(domain), prompt), domain, prompt)
 
     async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
@@ -193,6 +193,8 @@ class PromptKeys:
 
 def least_tokens(entry: PoolEntry, prompt: Prompt) -> int:
     """Return how long the prompt is at least, as far as that is known before its keys are made."""
+    if not isinstance(prompt, HashedPrompt | UnmatchedPrompt) and prompt.keeps is not None:
+        return 0
     if isinstance(prompt, TokenPrompt):
         return len(prompt.token_ids)
     if isinstance(prompt, HashedPrompt):
@@ -209,11 +211,13 @@ def names_blocks(keyed: KeyedPrompt) -> bool:
 
 
 def _named(pool: LivePool, prompt: Prompt, tenant_id: str) -> bytes:
-    return f"{pool.entry.pool_id}\0{tenant_id}\0{pool.entry.block_tokens}\0{type(prompt).__name__}".encode()
+    plain = "plain" if isinstance(prompt, TextPrompt) and not prompt.special_tokens else ""
+    return f"{pool.entry.pool_id}\0{tenant_id}\0{pool.entry.block_tokens}\0{type(prompt).__name__}{plain}".encode()
 
 
-def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
-    """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
+def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
+    """Add what the way to the keys does not know: salt, truncation, and the work of the request's further prompts."""
+    keyed = _truncated(pool.entry, keyed, prompt)
     tokens, further, source = keyed.prompt_tokens, 0, keyed.source
     if isinstance(prompt, TokenPrompt):
         further = prompt.further_tokens
@@ -227,6 +231,15 @@ def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
     if domain == SHARED and not further:
         return keyed
     return KeyedPrompt(keyed.keys, tokens + further, source, domain != SHARED, further)
+
+
+def _truncated(entry: PoolEntry, keyed: KeyedPrompt, prompt: Prompt) -> KeyedPrompt:
+    """Return no keys for a prompt that the engine truncates: from which end is its tokenizer's matter."""
+    keeps = None if isinstance(prompt, HashedPrompt | UnmatchedPrompt) else prompt.keeps
+    if keeps is None:
+        return keyed
+    kept = keeps if keeps >= 0 else max(1, entry.max_prompt_tokens + 1 + keeps)
+    return keyed if keyed.prompt_tokens <= kept else KeyedPrompt((), kept, UNMATCHED)
 
 
 def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
@@ -298,5 +311,6 @@ async def _ask(engine: LiveEngine, prompt: Prompt) -> array[int]:
     if isinstance(prompt, ChatPrompt):
         return await engine.adapter.tokenize(prompt.messages, extra=prompt.template)
     if isinstance(prompt, TextPrompt):
-        return await engine.adapter.tokenize(prompt.text)
+        extra = None if prompt.special_tokens else {"add_special_tokens": False}
+        return await engine.adapter.tokenize(prompt.text, extra=extra)
     raise TypeError(f"{type(prompt).__name__} needs no tokenizer")

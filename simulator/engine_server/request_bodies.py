@@ -177,9 +177,9 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:
-    """Read a JSON body; raises ApiError 400 that names the field at fault."""
+    """Read a JSON body, as loosely as vLLM; raises ApiError 400 that names the field at fault."""
     try:
-        return msgspec.json.decode(data, type=prepared(kind))
+        return msgspec.json.decode(data, type=prepared(kind), strict=False)
     except msgspec.ValidationError as error:
         raise ApiError(400, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,9 +1,15 @@
-"""Which bodies the synchronous fast path reads."""
+"""Which bodies the synchronous fast path reads, and how loosely all of them are read."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from gateway.api.route_request import read_at_once
-from gateway.formats.endpoints import BY_PATH, CHAT
+from gateway.api.observe_request import read_observation
+from gateway.api.route_request import prompt_of, read, read_at_once, read_flat
+from gateway.formats.endpoints import BY_PATH, CHAT, COMPLETIONS, Endpoint
+from gateway.formats.prompt import TokenPrompt
+from gateway.http.json_body import BadBodyError
 
 FLAT = b'{"model": "m", "token_ids": [1, 2, 3], "wait": false}'
 TEXT = b'{"model": "m", "prompt": "one two", "wait": false}'
@@ -28,3 +34,51 @@ def test_texts_are_read_only_where_a_pool_keys_them_without_a_tokenizer() -> Non
 def test_a_request_that_may_be_queued_is_not_read() -> None:
     assert read_at_once(CHAT_BODY, BY_PATH[CHAT], waits=True, texts=True) is None
     assert read_at_once(FLAT.replace(b"false", b"true"), None, waits=True, texts=True) is None
+
+
+LOOSE = {"max_tokens": "16", "priority": 1.0, "add_generation_prompt": 1, "continue_final_message": "no"}
+STRICT = {"max_tokens": 16, "priority": 1, "add_generation_prompt": True, "continue_final_message": False}
+
+
+@pytest.mark.parametrize("endpoint", [None, BY_PATH[CHAT]])
+async def test_loose_json_is_read_as_strict_json_is(endpoint: Endpoint | None) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "one two"}], "wait": False}
+    asked = [await read(msgspec.json.encode({**chat, **fields}), endpoint) for fields in (LOOSE, STRICT)]
+    assert [(each.max_tokens, each.priority) for each in asked] == [(16, 1)] * 2
+    for each in (LOOSE, STRICT):
+        at_once = read_at_once(msgspec.json.encode({**chat, **each}), endpoint, waits=True, texts=True)
+        assert at_once is not None
+        assert (at_once.max_tokens, at_once.priority) == (16, 1)
+
+
+@pytest.mark.parametrize("field", [{"max_tokens": "many"}, {"max_tokens": 16.5}, {"priority": "first"}])
+async def test_what_no_engine_takes_for_a_number_is_rejected(field: dict[str, Any]) -> None:
+    with pytest.raises(BadBodyError) as caught:
+        await read(msgspec.json.encode({"model": "m", "prompt": "one two", **field}))
+    assert caught.value.param == next(iter(field))
+
+
+async def test_an_observation_is_read_as_loosely() -> None:
+    request = {"model": "m", "prompt_tokens": "64", "max_tokens": 16.0}
+    line = {"request": request, "engine": "e", "started_at": 1.0, "total_s": 1.0}
+    observed = await read_observation(msgspec.json.encode(line))
+    assert (observed.request.prompt_tokens, observed.request.max_tokens) == (64, 16)
+
+
+@pytest.mark.parametrize("endpoint", [None, BY_PATH[COMPLETIONS]])
+@pytest.mark.parametrize("fields", [{"truncate_prompt_tokens": 4}, {"prompt_embeds": "AAAA"}, {"echo": "true"}])
+async def test_hits_of_a_prompt_that_the_engine_changes_are_not_compared(
+    fields: dict[str, Any], endpoint: Endpoint | None
+) -> None:
+    asked = await read(msgspec.json.encode({"model": "m", "prompt": "one two", **fields}), endpoint)
+    assert not asked.comparable
+    plain = await read(msgspec.json.encode({"model": "m", "prompt": "one two", "echo": "false"}), endpoint)
+    assert plain.comparable
+
+
+async def test_token_ids_that_an_engine_truncates_are_no_flat_question() -> None:
+    body = FLAT.replace(b"}", b', "truncate_prompt_tokens": 2}')
+    assert read_flat(body) is None
+    asked = await read(body)
+    assert prompt_of(asked) == TokenPrompt([1, 2, 3], keeps=2)
+    assert not asked.comparable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.formats.messages_prompt import messages_prompt
 from gateway.formats.pairs_prompt import pairs_prompt
 from gateway.formats.prompt import UnmatchedPrompt
-from gateway.formats.responses_prompt import responses_prompt
+from gateway.formats.responses_prompt import responses_chat, responses_prompt
 from gateway.http.json_body import BadBodyError
 
 WORDS = ("type", "role", "content", "text", "input", "tool_use", "tool_result", "function_call", "message", "reasoning")
@@ -24,9 +24,9 @@ PARAMETERS = {"type": "object", "properties": {}}
 
 
 def test_a_response_to_a_text_is_a_chat_of_instructions_and_user() -> None:
-    prompt = responses_prompt({"input": "hi", "instructions": "Be brief.", "chat_template_kwargs": {"x": 1}})
+    prompt = responses_chat({"input": "hi", "instructions": "Be brief.", "chat_template_kwargs": {"x": 1}})
     assert prompt.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    assert prompt.template == {"chat_template_kwargs": {"x": 1}}
+    assert prompt.template == {"add_special_tokens": True, "chat_template_kwargs": {"x": 1}}
 
 
 def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
@@ -41,7 +41,7 @@ def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
         {"type": "of_tomorrow"},
     ]
     calls = [{"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}} for name in ("c", "d")]
-    assert responses_prompt({"input": items}).messages == [
+    assert responses_chat({"input": items}).messages == [
         {"role": "user", "content": [{"type": "text", "text": "weather?"}]},
         {"role": "assistant", "reasoning": "hm", "content": "I look.", "tool_calls": calls},
         {"role": "tool", "content": "rain", "tool_call_id": "c"},
@@ -51,10 +51,11 @@ def test_items_of_one_turn_of_the_assistant_are_one_message() -> None:
 
 def test_tools_of_a_response_are_those_of_a_chat() -> None:
     tools = [{"type": "function", "name": "look", "parameters": PARAMETERS}, {"type": "web_search"}]
-    assert responses_prompt({"input": "hi", "tools": tools}).template == {
-        "tools": [{"type": "function", "function": {"name": "look", "parameters": PARAMETERS}}]
+    assert responses_chat({"input": "hi", "tools": tools}).template == {
+        "add_special_tokens": True,
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": PARAMETERS}}],
     }
-    assert responses_prompt({"input": "hi", "tools": []}).template == {}
+    assert responses_chat({"input": "hi", "tools": []}).template == {"add_special_tokens": True}
 
 
 def test_messages_are_a_chat_with_results_before_the_rest_of_their_turn() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.json_body import MAX_DEPTH, BadBodyError, decode_object, reject_nul, typed
+from gateway.http.json_body import MAX_DEPTH, BadBodyError, decode_object, lax_flag, lax_int, reject_nul, typed
 from tests.gateway.loop_time import turn_limit_s
 
 MIB = 1 << 20
@@ -78,6 +79,44 @@ def _time_of(body: bytes) -> float:
 )
 def test_it_reads_what_is_odd_but_right(body: bytes, value: object) -> None:
     assert decode_object(body) == value
+
+
+FLAGS: list[tuple[object, bool | None]] = [
+    *((value, True) for value in (True, 1, 1.0, "1", "on", "ON", "t", "true", "True", "y", "yes")),
+    *((value, False) for value in (False, 0, 0.0, "0", "off", "f", "false", "FALSE", "n", "no")),
+    *((value, None) for value in (None, 2, -1, 0.5, float("nan"), "", " true", "maybe", "01", "1.0")),
+]
+WHOLE: list[tuple[object, int | None]] = [
+    *((value, 16) for value in (16, 16.0, "16", " 16\n", "+16", "016", "16.0", "16.000", "1_6")),
+    *((True, 1), (False, 0), (-3.0, -3), ("-3", -3), ("0", 0), (2**53 + 1, 2**53 + 1)),
+    *((value, None) for value in (None, 16.5, float("inf"), float("nan"), "", "16.5", "1e1", "0x10", "_16", "many")),
+    *((value, None) for value in ("1__6", "١٦", "- 3", "--3", "16.0.0", "16.", ".0")),
+]
+
+
+@pytest.mark.parametrize(("value", "flag"), FLAGS)
+def test_a_flag_is_read_as_engines_read_it(value: object, flag: bool | None) -> None:
+    assert lax_flag(value) is flag
+    assert _in_pydantic(bool, value) is flag
+
+
+@pytest.mark.parametrize(("value", "number"), WHOLE)
+def test_a_whole_number_is_read_as_engines_read_it(value: object, number: int | None) -> None:
+    assert (lax_int(value), type(lax_int(value))) == (number, type(number))
+    assert _in_pydantic(int, value) == number
+
+
+@pytest.mark.parametrize("value", [[], {}, [1], {"a": 1}])
+def test_what_is_no_scalar_is_neither_flag_nor_number(value: object) -> None:
+    assert (lax_flag(value), lax_int(value)) == (None, None)
+
+
+def _in_pydantic(kind: type, value: object) -> Any:
+    """Return what the library reads that engines read their bodies with."""
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(value)
+    except pydantic.ValidationError:
+        return None
 
 
 @pytest.mark.parametrize("body", [b'{"a":"x\\u0000"}', b'{"a":"\\\\\\u0000"}'])

@@ -288,9 +288,12 @@ async def test_a_prompt_that_is_none_is_rejected_by_name(
     assert (status, answer["error"]["param"], engine.bodies) == (400, param, [])
 
 
-async def test_several_answers_are_several_decodes(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+@pytest.mark.parametrize("asked", [{"n": 2, "best_of": 3}, {"n": "2", "best_of": 3.0}, {"n": "3"}])
+async def test_several_answers_are_several_decodes(
+    gateway: ServedGateway, engine: ScriptedEngine, asked: dict[str, Any]
+) -> None:
     engine.pause_s = 5.0
-    body = {"model": MODEL, **BODIES["/v1/completions"], "stream": True, "n": 2, "best_of": 3}
+    body = {"model": MODEL, **BODIES["/v1/completions"], "stream": True, **asked}
     asking = asyncio.create_task(gateway.post("/v1/completions", body))
     await until(lambda: gateway.pool.router.reservations.dispatched(0) == 3)
     gateway.pool.router.check()

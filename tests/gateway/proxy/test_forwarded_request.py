@@ -42,6 +42,9 @@ def test_a_salt_replaces_the_clients() -> None:
         ({"include_usage": False}, {"include_usage": True}, True),
         ({"x": 1}, {"x": 1, "include_usage": True}, True),
         ({"include_usage": True, "x": 1}, {"include_usage": True, "x": 1}, False),
+        ({"include_usage": 1}, {"include_usage": 1}, False),
+        ({"include_usage": "yes"}, {"include_usage": "yes"}, False),
+        ({"include_usage": "no"}, {"include_usage": True}, True),
     ],
 )
 def test_streams_always_report_usage(options: Any, sent: Any, strip: bool) -> None:
@@ -51,10 +54,17 @@ def test_streams_always_report_usage(options: Any, sent: Any, strip: bool) -> No
     assert (forwarded.streams, forwarded.strip_usage) == (True, strip)
 
 
-@pytest.mark.parametrize("stream", [False, None, "true", 1])
-def test_only_true_streams(stream: Any) -> None:
+@pytest.mark.parametrize("stream", [False, None, 0, "false", "Off", "n", "maybe", 2, []])
+def test_what_an_engine_takes_for_no_stream_is_none(stream: Any) -> None:
     forwarded = _forward({**BODY, "stream": stream})
     assert (forwarded.streams, forwarded.strip_usage) == (False, False)
+
+
+@pytest.mark.parametrize("stream", [True, 1, 1.0, "true", "Yes", "ON", "1", "t", "y"])
+def test_what_an_engine_takes_for_a_stream_is_one_and_goes_on_as_it_came(stream: Any) -> None:
+    forwarded = _forward({**BODY, "stream": stream})
+    assert (forwarded.streams, forwarded.strip_usage) == (True, True)
+    assert repr(json.loads(forwarded.body)["stream"]) == repr(stream)
 
 
 def test_credentials_stay_here() -> None:

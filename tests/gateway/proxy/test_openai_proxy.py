@@ -109,6 +109,22 @@ async def test_usage_asked_for_by_the_gateway_is_read_and_stripped(
     assert 'switchyard_ttft_seconds_count{pool="pool"} 1.0' in text
 
 
+LOOSE: dict[str, Any] = {"stream": 1, "max_tokens": "16", "n": 1.0, "stream_options": {"include_usage": "yes"}}
+STRICT: dict[str, Any] = {"stream": True, "max_tokens": 16, "n": 1, "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize("fields", [LOOSE, STRICT])
+async def test_loose_json_goes_on_as_it_came_and_counts_as_strict_json_does(
+    gateway: ServedGateway, engine: ScriptedEngine, fields: dict[str, Any]
+) -> None:
+    chunks, headers = await _stream(gateway, {**BODY, **fields})
+    assert repr(engine.bodies[0]) == repr({**BODY, **fields})
+    assert b'"cached_tokens": 64' in b"".join(chunks)
+    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    assert (record.output_tokens, record.cached_tokens) == (2, 64)
+    assert 'switchyard_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
+
+
 async def test_usage_asked_for_by_the_client_stays(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = {**STREAM, "stream_options": {"include_usage": True, "other": 1}}
     chunks, _ = await _stream(gateway, body)
