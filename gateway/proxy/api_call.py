@@ -9,6 +9,7 @@ import msgspec
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
+from gateway.http.large_body import Held
 
 if TYPE_CHECKING:
     from gateway.proxy.request_spans import RequestSpans
@@ -23,6 +24,8 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     decision_id: str
     original: bytes
     """The body as it came."""
+    held: Held | None = None
+    """Its media, where they are held apart: `body` has their names."""
     body: dict[str, Any]
     arrived_s: float
     """Monotonic time of the first contact."""

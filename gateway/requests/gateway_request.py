@@ -42,6 +42,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     workflow_id: str = ""
     hop: Hop | None = None
     """It came from the region of its first contact, or goes on in a pool of another region."""
+    client_request_id: str = ""
+    """The client's X-Request-Id, which names nothing here: clients may choose alike."""
 
     @property
     def reporter(self) -> str:
@@ -75,6 +77,7 @@ def gateway_request(
     workflow_id: str = "",
     sequences: int = 1,
     hop: Hop | None = None,
+    client_request_id: str = "",
 ) -> GatewayRequest:
     """Return a request as this pool takes it. `keyed` None: its prompt is not read yet.
 
@@ -113,6 +116,7 @@ def gateway_request(
         agent,
         workflow_id,
         hop,
+        client_request_id,
     )
 
 
