@@ -76,6 +76,7 @@ _NUMBERS = {
     _IDLE: (CLIENT_IDLE_S, 1, _MOST),
 }
 """Each with its default, its least and its largest value."""
+_SAYS_WHAT_TO_DO = (CallGraphError, NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -154,12 +155,10 @@ def main() -> int:
     level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
     if level not in _LEVELS:
         return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
-    numbers: dict[str, int] = {}
-    for name, (default, least, most) in _NUMBERS.items():
-        given = os.environ.get(name, "") or str(default)
-        if not given.isascii() or not given.isdecimal() or len(given) > 9 or not least <= int(given) <= most:
-            return _reject(f"{name}={given!r} is no whole number from {least} to {most}.")
-        numbers[name] = int(given)
+    try:
+        numbers, origins = _whole_numbers(), read_origins(os.environ.get(_CORS, "").split(","), _CORS)
+    except ValueError as error:
+        return _reject(f"{error}.")
     source = f"{FLEET_KEY}_FILE"
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
@@ -171,14 +170,9 @@ def main() -> int:
         peers = peer_settings(os.environ)
         EngineTls.of(os.environ)
     except (OSError, ValueError) as error:
-        told = isinstance(
-            error, CallGraphError | NoSecretError | IncompleteTlsError | PeerSettingsError | EngineTlsError
+        return _reject(
+            str(error) if isinstance(error, _SAYS_WHAT_TO_DO) else f"A file of {source} cannot be read: {error}."
         )
-        return _reject(str(error) if told else f"A file of {source} cannot be read: {error}.")
-    try:
-        origins = read_origins(os.environ.get(_CORS, "").split(","))
-    except ValueError as error:
-        return _reject(f"{_CORS}: {error}.")
     edge = EdgeSettings(proxy_body_limit=numbers[_BODY], cors_origins=origins)
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
@@ -214,6 +208,17 @@ def main() -> int:
             client_idle_s=numbers[_IDLE],
         )
     )
+
+
+def _whole_numbers() -> dict[str, int]:
+    """Return the numbers of _NUMBERS by name; raises ValueError that says which is wrong."""
+    numbers: dict[str, int] = {}
+    for name, (default, least, most) in _NUMBERS.items():
+        given = os.environ.get(name, "") or str(default)
+        if not given.isascii() or not given.isdecimal() or len(given) > 9 or not least <= int(given) <= most:
+            raise ValueError(f"{name}={given!r} is no whole number from {least} to {most}")
+        numbers[name] = int(given)
+    return numbers
 
 
 def _named(settings: GatewaySettings, name: str) -> GatewaySettings:

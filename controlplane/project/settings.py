@@ -32,9 +32,9 @@ ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "loc
 LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
 CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 try:
-    CORS_ORIGINS = read_origins(env.words("SWITCHYARD_CORS_ORIGINS"))
+    CORS_ORIGINS = read_origins(env.words("SWITCHYARD_CORS_ORIGINS"), "SWITCHYARD_CORS_ORIGINS")
 except ValueError as error:
-    raise ImproperlyConfigured(f"SWITCHYARD_CORS_ORIGINS: {error}") from error
+    raise ImproperlyConfigured(str(error)) from error
 MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
 _LEAST_BYTES, _MOST_BYTES = gateway_settings.PROXY_BODY_RANGE
 PROXY_BODY_BYTES = env.whole_number(

@@ -23,8 +23,9 @@ MAX_OPEN_FILES = 65_536
 class Idle(Protocol):
     """A connection that may be idle."""
 
-    used_s: float
-    """When it was used last."""
+    @property
+    def used_s(self) -> float:
+        """When it was used last."""
 
     def close_idle(self) -> None:
         """Close it, and leave the limit at once."""

@@ -19,12 +19,12 @@ _EXPOSED: Header = (b"access-control-expose-headers", b"x-request-id, x-switchya
 _VARY: Header = (b"vary", b"Origin")
 
 
-def read_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Return the origins as browsers send them; raises ValueError for a text that is no origin."""
+def read_origins(origins: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the origins as browsers send them; raises ValueError, with the setting's name, for what is no origin."""
     read = tuple(origin.strip().lower().removesuffix("/") for origin in origins if origin.strip())
     for origin in read:
         if origin != ANY and not _ORIGIN(origin):
-            raise ValueError(f"{origin!r} is no origin; write https://host, https://host:port, or * for any")
+            raise ValueError(f"{name}: {origin!r} is no origin; write https://host, https://host:port, or * for any")
     return read
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.formats.audio_form import read_form
 from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
+from gateway.http.json_body import read_object_in_turns
 from gateway.http.large_body import Held
 
 if TYPE_CHECKING:
@@ -30,3 +32,10 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     arrived_s: float
     """Monotonic time of the first contact."""
     spans: RequestSpans | None = None
+
+
+async def read_body(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], Held | None]:
+    """Return the fields of a body, and the media that are held apart from them; raises BadBodyError."""
+    if endpoint.is_form:
+        return await read_form(body, exchange.head.headers.get(b"content-type", b"")), None
+    return await read_object_in_turns(body)

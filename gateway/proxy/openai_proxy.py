@@ -17,20 +17,18 @@ from gateway.base.event_log import log_event
 from gateway.contracts.hop import Hop
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
-from gateway.formats.audio_form import read_form
-from gateway.formats.endpoints import BY_PATH, Endpoint
+from gateway.formats.endpoints import BY_PATH
 from gateway.formats.owned_fields import reject_owned
 from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
-from gateway.http.json_body import BadBodyError, read_object_in_turns, reject_nul_name
-from gateway.http.large_body import Held
+from gateway.http.json_body import BadBodyError, reject_nul_name
 from gateway.http.openai_error import ApiError
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
-from gateway.proxy.api_call import ApiCall
+from gateway.proxy.api_call import ApiCall, read_body
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
@@ -101,7 +99,7 @@ class Proxy:
         arrived_s = monotonic() - (forwarded.age_s if forwarded is not None else 0.0)
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
-        body, held = await _read(endpoint, original, exchange)
+        body, held = await read_body(endpoint, original, exchange)
         reject_owned(body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
@@ -166,9 +164,7 @@ class Proxy:
         domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
         if domain and call.endpoint.is_form:
             # Engines take no salt in a form, and some keep the audio's blocks by its content.
-            text = (
-                "This pool isolates its tenants' caches, which engines cannot do for forms. Serve audio in another one."
-            )
+            text = "This pool isolates its tenants' caches, which engines cannot do for forms; use another pool."
             raise ApiError(501, text, "isolated_pool")
         request = forwarded_request(
             call.endpoint,
@@ -396,13 +392,6 @@ class Proxy:
         error: ApiError = failure.as_error()
         self._lifecycle.failed(record, monotonic(), error.code)
         raise error
-
-
-async def _read(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], Held | None]:
-    """Return the fields of a body, and the media that are held apart from them; raises BadBodyError."""
-    if endpoint.is_form:
-        return await read_form(body, exchange.head.headers.get(b"content-type", b"")), None
-    return await read_object_in_turns(body)
 
 
 def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:

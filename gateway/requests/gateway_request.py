@@ -79,15 +79,13 @@ def gateway_request(
     hop: Hop | None = None,
     client_request_id: str = "",
 ) -> GatewayRequest:
-    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet.
+    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet. `key_class` is its API key's.
 
-    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks; `key_class`, its API
-    key's, holds in the pools that have it.
+    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks.
     """
     _check_length(entry, keyed)
     policy = entry.policy
-    if not slo_class and key_class in policy.slo_classes:
-        slo_class = key_class
+    slo_class = slo_class or (key_class if key_class in policy.slo_classes else "")
     named = _named(slo_class, policy) if slo_class else _NO_CLASS
     # By position, in the order of the fields: this is on the way of each decision.
     return GatewayRequest(

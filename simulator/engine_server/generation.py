@@ -35,7 +35,6 @@ from simulator.engine_server.asgi import (
     send_bytes,
     while_connected,
 )
-from simulator.engine_server.audio_bodies import audio_body, audio_tokens
 from simulator.engine_server.chat_conversion import messages_chat, responses_chat
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer import KvTransfer
@@ -46,6 +45,8 @@ from simulator.engine_server.request_bodies import (
     GenerationBody,
     MessagesBody,
     ResponsesBody,
+    audio_body,
+    audio_tokens,
     chat_tokens,
     completion_tokens,
     parse_body,

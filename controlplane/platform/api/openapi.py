@@ -21,9 +21,10 @@ from gateway.api.feedback_api import Completion
 from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
-from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.app import BATCH, OBSERVE
 from gateway.contracts.explanation import Explanation
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
+from gateway.http.engine_paths import ROUTE
 from gateway.proxy import openai_proxy
 
 Operation = dict[str, Any]

@@ -92,11 +92,11 @@ async def test_by_default_no_origin_may_call(tmp_path: Path) -> None:
 
 
 def test_origins_are_read_as_browsers_send_them() -> None:
-    assert read_origins(["https://App.example.com/", " http://localhost:3000", "*", ""]) == (
+    assert read_origins(["https://App.example.com/", " http://localhost:3000", "*", ""], "X") == (
         "https://app.example.com",
         "http://localhost:3000",
         "*",
     )
     for wrong in ("app.example.com", "https://app.example.com/path", "https://", "https://a b"):
         with pytest.raises(ValueError, match="is no origin"):
-            read_origins([wrong])
+            read_origins([wrong], "X")
