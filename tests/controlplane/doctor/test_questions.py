@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import socket
 import threading
@@ -29,6 +30,7 @@ from controlplane.project.state_lock import hold_state
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import Snapshot
 from kvstore.node.disk_space import DiskSpace
+from tests.certificates import certificates, tls_engine
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.platform.outage.unwritable_database import unwritable
 from tests.private_redis import private_redis
@@ -346,6 +348,12 @@ def test_engines(here: Installation, pool: Pool) -> None:
         assert only(fleet.engines(here)).state is State.OK
         Engine.objects.filter(engine_id="e1").update(role="prefill")
         assert "no decode engine" in fleet.engines(here)[-1].says
+
+
+async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
+    async with tls_engine(certificates(tmp_path)) as url:
+        why = await asyncio.to_thread(fleet._why_not, url)
+    assert why == "certificate not trusted; SWITCHYARD_ENGINE_CA names further authorities"
 
 
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from gateway.engines.engine_session import MAX_INTERIM, engine_session
 from gateway.engines.engine_tls import AUTHORITY, CERTIFICATE, UNTRUSTED, EngineTls, EngineTlsError, engine_tls
 from gateway.engines.health_probe import EngineUnreachableError
 from gateway.engines.vllm_adapter import VllmAdapter
 from kvstore.transfer.tls import TlsFiles
-from tests.certificates import certificates
-from tests.gateway.ports import listen
+from tests.certificates import certificates, tls_engine
 from tests.patience import PATIENCE_S
 
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -110,36 +107,13 @@ def both(files: TlsFiles, folder: Path) -> Path:
     return path
 
 
-@asynccontextmanager
-async def engine(files: TlsFiles, *, asks: bool = False) -> AsyncIterator[str]:
-    """Serve /health over TLS; with `asks`, to clients of the authority only."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
-    if asks:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(files.authority)
-
-    async def health(_: web.Request) -> web.Response:
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get("/health", health)
-    runner, listener = web.AppRunner(app), listen()
-    await runner.setup()
-    await web.SockSite(runner, listener, ssl_context=context).start()
-    try:
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        await runner.cleanup()
-
-
 async def ask(url: str) -> None:
     async with engine_session(keepalive_s=1.0) as session:
         await VllmAdapter(session, url).health()
 
 
 async def test_a_private_authority_is_trusted_once_it_is_set(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with engine(files) as url:
+    async with tls_engine(files) as url:
         with pytest.raises(EngineUnreachableError, match=UNTRUSTED):
             await ask(url)
         engine_tls.cache_clear()
@@ -149,7 +123,7 @@ async def test_a_private_authority_is_trusted_once_it_is_set(files: TlsFiles, mo
 
 async def test_openssl_s_own_variable_goes_on_to_count(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(files.authority))
-    async with engine(files) as url:
+    async with tls_engine(files) as url:
         await ask(url)
 
 
@@ -157,7 +131,7 @@ async def test_an_engine_that_asks_gets_the_certificate(
     files: TlsFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(AUTHORITY, str(files.authority))
-    async with engine(files, asks=True) as url:
+    async with tls_engine(files, asks=True) as url:
         with pytest.raises(EngineUnreachableError):
             await ask(url)
         engine_tls.cache_clear()
@@ -171,7 +145,7 @@ async def test_changed_files_count_for_new_connections(
     authority = tmp_path / "authority.pem"
     authority.write_bytes(others.authority.read_bytes())
     monkeypatch.setenv(AUTHORITY, str(authority))
-    async with engine(files) as url:
+    async with tls_engine(files) as url:
         with pytest.raises(EngineUnreachableError, match=UNTRUSTED):
             await ask(url)
         authority.write_bytes(files.authority.read_bytes() + b"\n")
