@@ -92,7 +92,8 @@ def _inference(endpoint: Endpoint) -> Operation:
     operation = _operation(_name(endpoint.path), endpoint.summary, _OPENAI, _OPENAI)
     if endpoint.is_form:
         operation["requestBody"] = {"required": True, **_content(_AUDIO, "multipart/form-data")}
-        operation["responses"]["200"]["content"]["text/plain"] = {"schema": {"type": "string"}}
+        content = operation["responses"]["200"]["content"]
+        content |= {"text/plain": {"schema": {"type": "string"}}, "text/event-stream": {"schema": {}}}
     return operation
 
 
