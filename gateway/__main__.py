@@ -28,10 +28,13 @@ from gateway.base.peer_settings import TLS as PEER_TLS
 from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from gateway.base.settings import (
     ANSWER_LIMIT_S,
+    CLIENT_IDLE_S,
     FLEET_SECRET,
     FLEET_SECRET_ALSO,
     HANG_LIMIT_S,
     PROBE_TIMEOUT_S,
+    PROXY_BODY_LIMIT,
+    PROXY_BODY_RANGE,
     EngineLimits,
     GatewaySettings,
 )
@@ -40,9 +43,11 @@ from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.bus.secret_answers import SecretAnswers
 from gateway.bus.wake_up_age import WakeUpAge
+from gateway.engines.engine_tls import EngineTls, EngineTlsError
 from gateway.http.connection_limit import allow_open_files
+from gateway.http.cors import read_origins
 from gateway.http.edge import Edge, EdgeSettings
-from gateway.http.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
+from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.http.pages_relay import PagesRelay
 from gateway.process.draining_server import CUT_OFF_S, DrainingServer
 from gateway.process.garbage_collection import settle_heap
@@ -57,17 +62,21 @@ from kvstore.transfer.tls import IncompleteTlsError
 
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
 _PROBE, _HANG, _ANSWER = "SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S"
-_COMMENT = "SWITCHYARD_STREAM_COMMENT_S"
+_COMMENT, _BODY, _IDLE = "SWITCHYARD_STREAM_COMMENT_S", "SWITCHYARD_PROXY_BODY_BYTES", "SWITCHYARD_CLIENT_IDLE_S"
+_CORS = "SWITCHYARD_CORS_ORIGINS"
+_MOST = 999_999
 _NUMBERS = {
-    _DECISIONS: 50,
-    _DRAIN: DRAIN_S,
-    _PROBE: PROBE_TIMEOUT_S,
-    _HANG: HANG_LIMIT_S,
-    _ANSWER: ANSWER_LIMIT_S,
-    _COMMENT: 0,
+    _DECISIONS: (50, 0, _MOST),
+    _DRAIN: (DRAIN_S, 0, _MOST),
+    _PROBE: (PROBE_TIMEOUT_S, 1, _MOST),
+    _HANG: (HANG_LIMIT_S, 1, _MOST),
+    _ANSWER: (ANSWER_LIMIT_S, 1, _MOST),
+    _COMMENT: (0, 0, _MOST),
+    _BODY: (PROXY_BODY_LIMIT, *PROXY_BODY_RANGE),
+    _IDLE: (CLIENT_IDLE_S, 1, _MOST),
 }
-_FROM_ONE = (_PROBE, _HANG, _ANSWER)
-"""Of these, 0 would end every request."""
+"""Each with its default, its least and its largest value."""
+_SAYS_WHAT_TO_DO = (CallGraphError, NoSecretError, IncompleteTlsError, PeerSettingsError, EngineTlsError)
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -90,6 +99,8 @@ class GatewayProcess:
     """A socket that listens already, in the place of host and port."""
     pages: PagesRelay | None = None
     drain_s: float = DRAIN_S
+    client_idle_s: int = CLIENT_IDLE_S
+    """Connections on which nothing was asked for this long are closed."""
 
 
 def run(process: GatewayProcess) -> int:
@@ -123,7 +134,7 @@ def run(process: GatewayProcess) -> int:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=process.client_idle_s,
         timeout_graceful_shutdown=CUT_OFF_S,
         log_config=None,
         log_level="warning",
@@ -144,11 +155,10 @@ def main() -> int:
     level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
     if level not in _LEVELS:
         return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
-    numbers = {name: os.environ.get(name, "") or str(default) for name, default in _NUMBERS.items()}
-    for name, given in numbers.items():
-        least = int(name in _FROM_ONE)
-        if not given.isascii() or not given.isdecimal() or len(given) > 6 or int(given) < least:
-            return _reject(f"{name}={given!r} is no whole number from {least} to 999999.")
+    try:
+        numbers, origins = _whole_numbers(), read_origins(os.environ.get(_CORS, "").split(","), _CORS)
+    except ValueError as error:
+        return _reject(f"{error}.")
     source = f"{FLEET_KEY}_FILE"
     try:
         call_graph, fleet_key = read_call_graph(os.environ.get(CALL_GRAPH, "")), key_in(FLEET_KEY)
@@ -158,9 +168,12 @@ def main() -> int:
         nodes = readable(node_access(os.environ, time.time))
         source = " or ".join(PEER_TLS)
         peers = peer_settings(os.environ)
+        EngineTls.of(os.environ)
     except (OSError, ValueError) as error:
-        told = isinstance(error, CallGraphError | NoSecretError | IncompleteTlsError | PeerSettingsError)
-        return _reject(str(error) if told else f"A file of {source} cannot be read: {error}.")
+        return _reject(
+            str(error) if isinstance(error, _SAYS_WHAT_TO_DO) else f"A file of {source} cannot be read: {error}."
+        )
+    edge = EdgeSettings(proxy_body_limit=numbers[_BODY], cors_origins=origins)
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
@@ -188,12 +201,24 @@ def main() -> int:
                     answer_limit_s=float(numbers[_ANSWER]),
                 ),
             ),
-            edge=EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None,
+            edge=replace(edge, allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else edge,
             host=options.host,
             port=options.port,
             drain_s=float(numbers[_DRAIN]),
+            client_idle_s=numbers[_IDLE],
         )
     )
+
+
+def _whole_numbers() -> dict[str, int]:
+    """Return the numbers of _NUMBERS by name; raises ValueError that says which is wrong."""
+    numbers: dict[str, int] = {}
+    for name, (default, least, most) in _NUMBERS.items():
+        given = os.environ.get(name, "") or str(default)
+        if not given.isascii() or not given.isdecimal() or len(given) > 9 or not least <= int(given) <= most:
+            raise ValueError(f"{name}={given!r} is no whole number from {least} to {most}")
+        numbers[name] = int(given)
+    return numbers
 
 
 def _named(settings: GatewaySettings, name: str) -> GatewaySettings:

@@ -37,6 +37,7 @@ from gateway.base.event_log import log_event
 from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.formats.endpoints import BY_PATH
+from gateway.http.engine_paths import ROUTE
 from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import RejectedAtEdgeError
 from gateway.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
@@ -61,9 +62,14 @@ if TYPE_CHECKING:
     from gateway.gateway import Gateway
     from gateway.proxy.request_spans import Tracing
 
-ROUTE = "/api/v1/route"
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
+NOTHING_HERE = (
+    f"Nothing is at this path. Models are called at {', '.join(BY_PATH)}, and listed at {proxy.MODELS}. "
+    "docs/requests.md describes each."
+)
+_ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/encode")
+"""Where paths of engines begin, whether they are served here or not: no page of the console is there."""
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 """Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
@@ -161,7 +167,7 @@ class GatewayApp:
             path in self._exact
             or path in self._open
             or path in self._own_keys
-            or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
+            or path.startswith((*_ENGINES_OWN, feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
         )
 
     def admit(self, target: bytes, head: RequestHead) -> Admission | None:
@@ -243,7 +249,7 @@ class GatewayApp:
         if handler is None:
             opened = self._open.get(path)
             if opened is None:
-                raise ApiError(404, "Nothing at this path.", "not_found")
+                raise ApiError(404, NOTHING_HERE, "not_found")
             if exchange.method not in ("GET", "HEAD"):
                 raise ApiError(405, "Use GET here.", "method_not_allowed")
             await opened(exchange)
@@ -259,7 +265,7 @@ class GatewayApp:
         """Serve a request that the gateway of another region has checked."""
         endpoint = BY_PATH.get(exchange.path)
         if endpoint is None or not endpoint.routed:
-            raise ApiError(404, "Nothing at this path.", "not_found")
+            raise ApiError(404, NOTHING_HERE, "not_found")
         if self.drain.begun:
             raise ShuttingDownError
         await self.proxy.serve(exchange, forwarded.caller, forwarded)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from aiohttp import web
+
 from kvstore.transfer.tls import TlsFiles
+from tests.gateway.ports import listen
 
 
 def certificates(directory: Path, host: str = "IP:127.0.0.1") -> TlsFiles:
@@ -22,3 +28,26 @@ def certificates(directory: Path, host: str = "IP:127.0.0.1") -> TlsFiles:
         "-addext", f"subjectAltName={host}",
     )  # fmt: skip
     return TlsFiles(certificate=directory / "node.pem", key=directory / "node.key", authority=directory / "ca.pem")
+
+
+@asynccontextmanager
+async def tls_engine(files: TlsFiles, *, asks: bool = False) -> AsyncIterator[str]:
+    """Serve /health over TLS; with `asks`, to clients of the authority only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(files.authority)
+
+    async def health(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/health", health)
+    runner, listener = web.AppRunner(app), listen()
+    await runner.setup()
+    await web.SockSite(runner, listener, ssl_context=context).start()
+    try:
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        await runner.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 from gateway.bus.wake_up_age import NAME
 from gateway.contracts.fleet_sample import FleetSample, PoolRole
 from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
+from gateway.engines.engine_tls import AUTHORITY, UNTRUSTED, engine_tls
 from routing.values.counted import count
 
 _BASELINE_REMEDY = "Publish a version with another placement; compare with the baseline in a what-if."
@@ -160,6 +162,8 @@ def _why_not(url: str) -> str:
         return "" if status == 200 else f"health check answers {status}"
     except TimeoutError:
         return f"no answer within {_TIMEOUT_S:.0f} s"
+    except ssl.SSLCertVerificationError:
+        return f"{UNTRUSTED}; {AUTHORITY} names further authorities"
     except (OSError, http.client.HTTPException) as error:
         return getattr(error, "strerror", None) or type(error).__name__
 
@@ -174,8 +178,12 @@ def _block_tokens(url: str) -> int | None:
 
 def _get(url: str, path: str) -> tuple[int, bytes]:
     address = urlsplit(url)
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = kind(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+    host, port = address.hostname or "", address.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=engine_tls().context())
+        if address.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    )
     try:
         connection.request("GET", f"{address.path.rstrip('/')}{path}")
         answer = connection.getresponse()

@@ -31,5 +31,6 @@ def edge_settings() -> EdgeSettings:
     return EdgeSettings(
         allowed_hosts=tuple(settings.ALLOWED_HOSTS),
         body_limit=settings.MAX_BODY_BYTES,
+        proxy_body_limit=settings.PROXY_BODY_BYTES,
         long_bodies=settings.LONG_BODIES,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging.config
+import os
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -18,6 +19,8 @@ from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_o
 from controlplane.project.json_log import logging_settings
 from gateway.advisories.agent_advisor import CallGraphError, read_call_graph
 from gateway.base import settings as gateway_settings
+from gateway.engines.engine_tls import EngineTls, EngineTlsError
+from gateway.http.cors import read_origins
 from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
 STATE_DIR = state_directory()
@@ -28,7 +31,15 @@ DEBUG = env.flag("SWITCHYARD_DEBUG", default=False)
 ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
 CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
+try:
+    CORS_ORIGINS = read_origins(env.words("SWITCHYARD_CORS_ORIGINS"), "SWITCHYARD_CORS_ORIGINS")
+except ValueError as error:
+    raise ImproperlyConfigured(str(error)) from error
 MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
+_LEAST_BYTES, _MOST_BYTES = gateway_settings.PROXY_BODY_RANGE
+PROXY_BODY_BYTES = env.whole_number(
+    "SWITCHYARD_PROXY_BODY_BYTES", default=gateway_settings.PROXY_BODY_LIMIT, at_least=_LEAST_BYTES, at_most=_MOST_BYTES
+)
 # Where whole traces are uploaded, bodies may be as long as the proxy's.
 LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
 SCRAPE_TOKEN = env.text("SWITCHYARD_SCRAPE_TOKEN")
@@ -43,6 +54,7 @@ PROBE_TIMEOUT_S = env.whole_number("SWITCHYARD_PROBE_TIMEOUT_S", default=gateway
 HANG_LIMIT_S = env.whole_number("SWITCHYARD_HANG_LIMIT_S", default=gateway_settings.HANG_LIMIT_S, **_LIMIT_S)
 ANSWER_LIMIT_S = env.whole_number("SWITCHYARD_ANSWER_LIMIT_S", default=gateway_settings.ANSWER_LIMIT_S, **_LIMIT_S)
 STREAM_COMMENT_S = env.whole_number("SWITCHYARD_STREAM_COMMENT_S", default=0, at_least=0, at_most=999_999)
+CLIENT_IDLE_S = env.whole_number("SWITCHYARD_CLIENT_IDLE_S", default=gateway_settings.CLIENT_IDLE_S, **_LIMIT_S)
 DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------
@@ -171,6 +183,11 @@ try:
     # Read by gateways; a wrong file is told before they start.
     read_call_graph(env.text("SWITCHYARD_CALL_GRAPH"))
 except CallGraphError as error:
+    raise ImproperlyConfigured(str(error)) from error
+try:
+    # Read where engines are called; files that cannot be used are reported here, before anything starts.
+    EngineTls.of(os.environ)
+except EngineTlsError as error:
     raise ImproperlyConfigured(str(error)) from error
 ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
 DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)

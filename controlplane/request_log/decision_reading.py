@@ -8,14 +8,14 @@ from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.decision_search import visible_decisions
+from controlplane.request_log.decision_search import sent_as, visible_decisions
 from controlplane.request_log.hindsight import Hindsight
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.recent_decisions import recent_decisions
 from controlplane.request_log.store.segments import RecordGoneError, read_decision
 from gateway.contracts.stored_decision import StoredDecision
 
-MAX_ID = 64
+MAX_ID = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,22 @@ class FoundDecision:
 
 
 def find_decision(actor: Actor, decision_id: str) -> FoundDecision | None:
-    """Return the decision of this id, if it is known and the actor may see its pool."""
+    """Return the decision of this id, or the newest whose client sent this X-Request-Id, if the actor sees its pool."""
     if not decision_id or len(decision_id) > MAX_ID or "\x00" in decision_id:
         return None
-    row = visible_decisions(actor).filter(decision_id=decision_id).first()
+    visible = visible_decisions(actor)
+    row = visible.filter(decision_id=decision_id).first()
     if row is None:
         live = _live(actor, decision_id)
-        return FoundDecision(live, None) if live is not None else None
+        if live is not None:
+            return FoundDecision(live, None)
+        row = visible.filter(sent_as(decision_id)).order_by("-at_ms", "-pk").first()
+    if row is None:
+        return None
     try:
         return FoundDecision(read_decision(row), row)
     except RecordGoneError as error:
-        return FoundDecision(_live(actor, decision_id), row, str(error))
+        return FoundDecision(_live(actor, row.decision_id), row, str(error))
 
 
 def _live(actor: Actor, decision_id: str) -> StoredDecision | None:

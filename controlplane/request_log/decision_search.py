@@ -26,7 +26,7 @@ class DecisionFilter(SearchFilter):
     """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
 
     id: str = ""
-    """The beginning of a decision's id."""
+    """The beginning of a decision's id, or the X-Request-Id that a client sent."""
     pool: str = ""
     engine: str = ""
     """Name or id."""
@@ -62,7 +62,7 @@ def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
             # A database takes an index without the empty ones only where it is told that none of them is wanted.
             found = found.exclude(**{name: ""})
     if wanted.id:
-        found = found.filter(decision_id__startswith=wanted.id)
+        found = found.filter(Q(decision_id__startswith=wanted.id) | sent_as(wanted.id))
     if wanted.engine:
         found = found.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
     if wanted.since:
@@ -91,6 +91,12 @@ def digests_of(session: str) -> list[str]:
     if _DIGEST.fullmatch(session):
         return [session]
     return [session_digest(key, session) for key in fleet_keyring().keys(DIGESTS).every]
+
+
+def sent_as(name: str) -> Q:
+    """Return the condition that a client sent its request under this name; clients may choose alike."""
+    # The second one lets a database take the index without the empty names.
+    return Q(client_request_id=name) & ~Q(client_request_id="")
 
 
 def narrowed(rows: QuerySet[DecisionIndex], begin_ms: int, end_ms: int) -> QuerySet[DecisionIndex]:

@@ -19,6 +19,7 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
+from gateway.http.request_head import RequestHead
 from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pool.recent_decisions import DecisionRecord
@@ -124,20 +125,18 @@ class RouteApi:
         asked = await read_batch(await exchange.body())
         self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
         head = exchange.head
-        made = [
-            self._entry(caller, each, arrived_s, head.given, f"{head.request_id}/{n}") for n, each in enumerate(asked)
-        ]
+        made = [self._entry(caller, each, arrived_s, head, f"{head.request_id}/{n}") for n, each in enumerate(asked)]
         answers = await while_connected(exchange, _together(made), self._undo_all)
         await exchange.answer(200, _encode({"decisions": answers}))
 
     async def _entry(
-        self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, named: bool, name: str
+        self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, head: RequestHead, name: str
     ) -> RouteAnswer | msgspec.Raw:
         def make() -> Coroutine[Any, Any, RouteAnswer]:
-            return self._decide(caller, asked, self._gateway.new_id(), arrived_s)
+            return self._decide(caller, asked, self._gateway.new_id(), arrived_s, head.client_request_id)
 
         try:
-            return await (self._once(caller, name, make) if named else make())
+            return await (self._once(caller, name, make) if head.given else make())
         except ApiError as error:
             return msgspec.Raw(error.body)
 
@@ -162,19 +161,19 @@ class RouteApi:
         self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
     ) -> RouteAnswer:
         exchange.decision_id = decision_id
-        work = self._decide(caller, asked, decision_id, arrived_s)
+        work = self._decide(caller, asked, decision_id, arrived_s, exchange.head.client_request_id)
         if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
             return await work
         return await while_connected(exchange, work, self._undo)
 
     async def _decide(
-        self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+        self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float, client_request_id: str
     ) -> RouteAnswer:
         pool = self._pool(caller, asked, arrived_s)
         if pool is None:
             raise unknown_model()
         reject_if_observing(pool)
-        request = self._request(pool, caller, asked, decision_id, arrived_s)
+        request = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
         self._lifecycle.reject_if_late(pool, request)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked), caller.tenant_id)
@@ -226,6 +225,7 @@ class RouteApi:
         decision_id: str,
         arrived_s: float,
         keyed: KeyedPrompt | None = None,
+        client_request_id: str = "",
     ) -> GatewayRequest:
         # By position, and asked only where it matters: this is on the way of each decision.
         return gateway_request(
@@ -248,6 +248,8 @@ class RouteApi:
             asked.agent,
             asked.workflow_id,
             asked.sequences,
+            None,
+            client_request_id,
         )
 
     def _answer(

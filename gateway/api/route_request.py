@@ -154,8 +154,14 @@ def read_at_once(body: bytes, endpoint: Endpoint | None, *, waits: bool, texts: 
 
 
 def endpoint_of(original_path: bytes) -> Endpoint | None:
-    """Return the endpoint that the proxy's client asked; None where the proxy does not say, or names no such path."""
-    return BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
+    """Return the endpoint that the proxy's client asked; None where the proxy does not say, or names no such path.
+
+    Raises BadBodyError for forms, which the proxy sends to the gateway as they are.
+    """
+    endpoint = BY_PATH.get(original_path.partition(b"?")[0].decode("latin-1")) if original_path else None
+    if endpoint is not None and endpoint.is_form:
+        raise BadBodyError("is_a_form", f"Forms are not decided; send them to {endpoint.path} of this gateway.")
+    return endpoint
 
 
 async def read(body: bytes, endpoint: Endpoint | None = None) -> RouteRequest:

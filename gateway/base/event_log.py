@@ -1,7 +1,7 @@
 """One JSON line per notable event, in the `gateway` logger.
 
-Values are ids, codes and numbers that this program made; text that came from a client never goes in.
-Lines are ASCII, so that no value can break out of its line.
+Values are ids, codes and numbers that this program made, and a client's X-Request-Id, which is short and visible ASCII;
+other text of a client never goes in. Lines are ASCII, so that no value can break out of its line.
 """
 
 from __future__ import annotations

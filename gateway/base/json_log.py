@@ -79,6 +79,8 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
         "loggers": {
             "asyncio": {"level": "WARNING" if level == "INFO" else level},
             "uvicorn.error": {"filters": ["cut_off"]},
+            # It warns of each form that cannot be read, which clients are told.
+            "python_multipart": {"level": "CRITICAL"},
         },
     }
 

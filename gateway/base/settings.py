@@ -13,6 +13,12 @@ PROBE_TIMEOUT_S, HANG_LIMIT_S, ANSWER_LIMIT_S = 5, 300, 3600
 what takes an hour without many tokens to generate will not end by itself."""
 
 
+PROXY_BODY_LIMIT, PROXY_BODY_RANGE = 64 << 20, (1 << 10, 256 << 20)
+"""Bytes of a body with a prompt: a dozen images of a phone, or an hour of compressed speech; and what the limit may be
+set to, no more than other regions take."""
+CLIENT_IDLE_S = 3900
+"""Idle connections stay open longer than clients and proxies keep them, so that no request meets a closing connection:
+Envoy for an hour, OkHttp for 5 minutes, Go and hyper for 90 s, nginx for 60 s."""
 FLEET_SECRET = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 FLEET_SECRET_ALSO = "SWITCHYARD_FLEET_SECRET_ALSO"  # noqa: S105 - as above
 

@@ -105,6 +105,8 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     """Admission may have kept the request back before its engine was chosen."""
     overtaken_s: float = 0.0
     """Estimated prefills of requests that came later and were dispatched to its engine before it."""
+    client_request_id: str = ""
+    """The client's X-Request-Id; empty: it sent none."""
 
     @property
     def decided_at(self) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from functools import partial
 from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from typing_extensions import override
+
+from gateway.engines.engine_tls import engine_tls
 
 MAX_INTERIM = 16
 """Interim answers (1xx) before an answer; engines send none, because none is asked for."""
@@ -18,10 +21,10 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds and times: an answer may take many minutes without a byte, and devices between drop idle connections."""
 
 
-def engine_session(*, keepalive_s: float, connect_s: float | None = None) -> aiohttp.ClientSession:
-    """Return a session without limit of connections, cookies, proxies of the environment or decompression."""
+def engine_session(*, keepalive_s: float, connect_s: float | None = None, limit: int = 0) -> aiohttp.ClientSession:
+    """Return a session without cookies, proxies of the environment or decompression; `limit` 0: of no connections."""
     return aiohttp.ClientSession(
-        connector=_EngineConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=keepalive_s),
+        connector=_EngineConnector(limit=limit, ttl_dns_cache=60, keepalive_timeout=keepalive_s),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
@@ -30,12 +33,16 @@ def engine_session(*, keepalive_s: float, connect_s: float | None = None) -> aio
 
 
 class _EngineConnector(aiohttp.TCPConnector):
-    """Makes connections that count interim answers."""
+    """Makes connections that count interim answers and use the TLS settings of engines."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         connection: type[ResponseHandler] = _EngineConnection
         self._factory = partial(connection, loop=asyncio.get_running_loop())
+
+    @override
+    def _get_ssl_context(self, req: aiohttp.ClientRequest) -> ssl.SSLContext | None:
+        return engine_tls().context() if req.is_ssl() else None
 
 
 class _EngineConnection(ResponseHandler):

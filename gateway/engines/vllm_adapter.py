@@ -26,6 +26,7 @@ from gateway.engines.engine_metrics import (
     parse_engine_metrics,
     scan_load,
 )
+from gateway.engines.engine_tls import UNTRUSTED
 from gateway.engines.health_probe import (
     EngineAnswerError,
     EnginePausedError,
@@ -398,6 +399,8 @@ def _unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError
     cause: BaseException | None = getattr(error, "os_error", None) or error
     if isinstance(cause, ConnectionRefusedError):
         return EngineUnreachableError("connection refused", refused=True)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return EngineUnreachableError(UNTRUSTED)
     if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
         return EngineUnreachableError("connection lost")
     return EngineUnreachableError(f"connection failed: {type(cause).__name__}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.formats.audio_form import audio_prompt
 from gateway.formats.handoff_bodies import ONE_TOKEN
 from gateway.formats.media import without_media
 from gateway.formats.messages_prompt import messages_prompt
@@ -21,6 +22,7 @@ from gateway.http.error_formats import ANTHROPIC, MESSAGES, OPENAI, RESPONSES, E
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+AUDIO = "/v1/audio/"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Whether a stream tells its usage only if `stream_options` asks for it."""
     answers_json: bool = True
     """False: an answer may be plain text."""
+    is_form: bool = False
+    """Its body is a form (gateway.formats.audio_form) instead of JSON."""
     routed: bool = True
     """False: any engine will do, and no decision is made."""
     operation: str = "chat"
@@ -104,6 +108,21 @@ ENDPOINTS = (
     Endpoint(RERANK_2, "Rerank documents, in Cohere's second version.", pairs_prompt, operation="rerank"),
     Endpoint(POOLING, "Pool the hidden states of inputs.", input_lengths, operation="pooling"),
     Endpoint(CLASSIFY, "Classify inputs.", input_lengths, operation="classify"),
+    *(
+        Endpoint(
+            AUDIO + path,
+            summary,
+            audio_prompt,
+            ("max_completion_tokens",),
+            answers_json=False,
+            is_form=True,
+            operation=path,
+        )
+        for path, summary in (
+            ("transcriptions", "OpenAI's transcriptions of audio."),
+            ("translations", "OpenAI's translations of audio into English."),
+        )
+    ),
     Endpoint(TOKENIZE, "Turn a prompt into token ids.", _unread, routed=False, operation="tokenize"),
     Endpoint(DETOKENIZE, "Turn token ids into text.", _unread, routed=False, operation="detokenize"),
     Endpoint(

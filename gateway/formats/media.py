@@ -12,6 +12,7 @@ from typing import Any
 from xxhash import xxh3_128
 
 from gateway.http.json_body import BadBodyError
+from gateway.http.large_body import held_text
 
 _KINDS = frozenset(
     (
@@ -97,14 +98,19 @@ def check_media(part: dict[str, Any]) -> None:
 def _opaque(part: dict[str, Any]) -> tuple[dict[str, str], int]:
     digest, size = xxh3_128(), 0
     for text in _strings(part):
-        data = text.encode()
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-        size += len(data)
+        own, length = held_text(text) or _digest(text)
+        digest.update(b"%d:" % length)
+        digest.update(own)
+        size += length
     tokens = LINKED_TOKENS
     if size > _INLINE_BYTES:
         tokens = min(MOST_TOKENS, max(LEAST_TOKENS, size // _BYTES_PER_TOKEN))
     return {"type": "text", "text": f"[media {digest.hexdigest()}]"}, tokens
+
+
+def _digest(text: str) -> tuple[bytes, int]:
+    data = text.encode()
+    return xxh3_128(data).digest(), len(data)
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.formats.media import check_media, is_media
 from gateway.formats.prompt import UnmatchedPrompt
 from gateway.http.json_body import BadBodyError
+from gateway.http.large_body import held_text
 
 _FIRST = ("query", "queries", "text_1", "data_1")
 _TOKEN_BYTES = 4
@@ -47,7 +48,8 @@ def _sizes(body: dict[str, Any], names: tuple[str, ...]) -> list[int]:
 def _bytes(value: Any) -> int:
     """Return the bytes of the texts in a value, whatever holds them; a token id is taken for four."""
     if isinstance(value, str):
-        return len(value.encode())
+        held = held_text(value)
+        return held[1] if held else len(value.encode())
     if isinstance(value, int):
         return _TOKEN_BYTES
     if isinstance(value, dict):

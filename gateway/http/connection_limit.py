@@ -1,11 +1,16 @@
-"""How many clients may be connected to this process at once: in all, and from one address."""
+"""How many clients may be connected to this process at once: in all, and from one address.
+
+An idle connection keeps its place only until another client needs it: the longest idle one is closed first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import resource
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from gateway.base.event_log import log_event
@@ -15,22 +20,38 @@ MOST = 16_384
 MAX_OPEN_FILES = 65_536
 
 
+class Idle(Protocol):
+    """A connection that may be idle."""
+
+    @property
+    def used_s(self) -> float:
+        """When it was used last."""
+
+    def close_idle(self) -> None:
+        """Close it, and leave the limit at once."""
+
+
 class ConnectionLimit:
     """Admits up to `most` connections, half of them at most from one address or, of IPv6, one /64 network.
 
-    Loopback counts only towards the whole: a proxy on this machine brings everybody's connections. Mutable;
-    belongs to one event loop's thread.
+    Loopback counts only towards the whole: a proxy on this machine brings everybody's connections. Mutable: counts, and
+    the idle connections in the order in which they became idle; belongs to one event loop's thread.
     """
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
+        self._idle: defaultdict[str, dict[Idle, float]] = defaultdict(dict)
+        """By source, each with its `used_s` when it was noted."""
         self._rejects = False
 
     def enter(self, address: str, connected: int) -> str | None:
-        """Return the source to `leave` later; None where it, or `connected` in all, is over the limit."""
+        """Return the source to `leave` later; None where it, or `connected` in all, is too much and none is idle."""
         source = source_of(address)
-        admitted = connected <= self.most and (not source or self._open[source] < self.most // 2)
+        if source and self._open[source] >= self.most // 2:
+            admitted = self._displace((source,))
+        else:
+            admitted = connected <= self.most or self._displace(tuple(self._idle))
         if admitted:
             self._open[source] += 1
         elif not self._rejects:
@@ -43,6 +64,37 @@ class ConnectionLimit:
         self._open[source] -= 1
         if not self._open[source]:
             del self._open[source]
+
+    def idle(self, source: str, connection: Idle) -> None:
+        """Note that a connection waits for its next request."""
+        self._idle[source][connection] = connection.used_s
+
+    def busy(self, source: str, connection: Idle) -> None:
+        """Note that it has ended, or a request has begun."""
+        waiting = self._idle.get(source)
+        if waiting is not None and waiting.pop(connection, None) is not None and not waiting:
+            del self._idle[source]
+
+    def _displace(self, sources: Sequence[str]) -> bool:
+        """Close the connection of these sources that has been idle for longest; False where none is idle."""
+        firsts = [(first[0].used_s, source, first[0]) for source in sources if (first := self._first(source))]
+        if not firsts:
+            return False
+        _, source, connection = min(firsts, key=lambda each: each[0])
+        self.busy(source, connection)
+        connection.close_idle()
+        return True
+
+    def _first(self, source: str) -> tuple[Idle] | None:
+        """Return the one that has been idle for longest; those that were used past the parser since move back."""
+        waiting = self._idle.get(source)
+        while waiting:
+            connection, noted_s = next(iter(waiting.items()))
+            if connection.used_s == noted_s:
+                return (connection,)
+            del waiting[connection]
+            waiting[connection] = connection.used_s
+        return None
 
 
 def limit_of(loop: asyncio.AbstractEventLoop) -> ConnectionLimit:

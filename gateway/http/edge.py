@@ -1,8 +1,8 @@
 """The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
 
-It checks the Host header, gives every request its id, rejects encoded, oversized and stalling bodies
-before anybody spools them, and says so in the shape of the path's API. Time and size of a request's *head* are
-the protocol's job (gateway.http.http_protocol).
+It checks the Host header, gives every request its id, decodes bodies, rejects oversized and stalling ones before
+anything spools them, answers browsers' preflights, and says so in the shape of the path's API. Time and size of a
+request's *head* are the protocol's job (gateway.http.http_protocol).
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
+from gateway.base.settings import PROXY_BODY_LIMIT
+from gateway.http.cors import Cors
+from gateway.http.encoded_body import DecodedReceive, is_encoded
 from gateway.http.engine_paths import takes_prompts
 from gateway.http.error_formats import format_of
-from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
-from gateway.http.http_exchange import JSON, NOSNIFF
+from gateway.http.guarded_receive import BodyRoom, BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
+from gateway.http.http_exchange import JSON, NOSNIFF, Header
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Admission, Headers, InnerLane
 
+BODIES_IN_MEMORY = 8
+"""Bodies of the largest size that requests under way may hold together."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MAX_KNOWN_HOSTS = 256
 LINGER_S = 2.0
 LINGER_BYTES = 32 * 1024 * 1024
+_OF_ENCODED = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,12 @@ class EdgeSettings:
 
     allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
     body_limit: int = 1024 * 1024
-    proxy_body_limit: int = 16 * 1024 * 1024
+    proxy_body_limit: int = PROXY_BODY_LIMIT
+    """Of a body with a prompt, decoded."""
     long_bodies: tuple[str, ...] = ()
     """Paths beside the proxy's that take bodies of its size."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the inference API; "*": any."""
     stall_s: float = 10.0
     min_bytes_per_s: float = 16 * 1024.0
 
@@ -62,6 +71,8 @@ class Edge:
         self._new_id = fast_lane.new_id if fast_lane is not None else new_id
         self._known_hosts: set[bytes] = set()
         self._watch = BodyWatch(self._settings.stall_s, self._settings.min_bytes_per_s)
+        self._room = BodyRoom(BODIES_IN_MEMORY * self._settings.proxy_body_limit)
+        self._cors = Cors(self._settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -76,7 +87,7 @@ class Edge:
     def _check_head(self, headers: Headers) -> RequestHead | None:
         """Return the head where it passes the edge as it is, and is not named."""
         head = RequestHead(headers, self._new_id)
-        if head.given:
+        if head.given or b"origin" in head.headers or is_encoded(head.headers.get(b"content-encoding")):
             # A named request may be a repetition, which may have to wait for the first one's answer.
             return None
         try:
@@ -88,25 +99,38 @@ class Edge:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = scope[SCOPE_KEY] = RequestHead(scope["headers"], self._new_id)
         id_header = (b"x-request-id", head.request_id.encode())
+        settings, path = self._settings, scope["path"]
+        added = (id_header, *self._cors.headers(path, head))
         started = False
 
         def send_with_id(message: Message) -> Awaitable[None]:
             nonlocal started
             if not started:
                 started = True
-                message["headers"] = [*message.get("headers", ()), id_header]
+                message["headers"] = [*message.get("headers", ()), *added]
             return send(message)
 
-        settings, path = self._settings, scope["path"]
         is_long = takes_prompts(path) or path in settings.long_bodies
         limit = settings.proxy_body_limit if is_long else settings.body_limit
+        read = GuardedReceive(receive, limit, self._watch, self._room)
         try:
             self._check(head, limit)
-            await self._app(scope, GuardedReceive(receive, limit, self._watch), send_with_id)
+            allowed = self._cors.preflight(path, scope["method"], head)
+            if allowed is not None:
+                await _answer_preflight(allowed, send_with_id)
+                return
+            encoding = head.headers.get(b"content-encoding")
+            body: Receive = read
+            if encoding is not None and is_encoded(encoding):
+                body = DecodedReceive(read, encoding, limit)
+                _forget_encoding(scope, head)
+            await self._app(scope, body, send_with_id)
         except RejectedAtEdgeError as error:
             if started:
                 raise
             await self._reject(path, error, receive, send_with_id)
+        finally:
+            read.release()
 
     def _check(self, head: RequestHead, limit: int) -> None:
         if head.repeats:
@@ -122,11 +146,6 @@ class Edge:
         length = headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length[:20]) > limit):
             raise too_large(limit)
-        encoding = headers.get(b"content-encoding")
-        if encoding is not None and encoding.strip().lower() != b"identity":
-            raise RejectedAtEdgeError(
-                415, "Encoded bodies are not accepted; send the body without Content-Encoding.", "encoded_body"
-            )
 
     def _allows(self, host: bytes) -> bool:
         name = _host_name(host)
@@ -156,6 +175,7 @@ class Edge:
         headers = [
             JSON,
             NOSNIFF,
+            *error.headers,
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
         ]
@@ -178,6 +198,24 @@ class _CheckedLane:
     def admit(self, target: bytes, headers: Headers) -> Admission | None:
         head = self._check(headers)
         return None if head is None else self._inner.admit(target, head)
+
+
+async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
+    """Answer a browser's question; nothing allowed: its origin may not call."""
+    if not allowed:
+        text = "Pages of this origin may not call this API; add it to SWITCHYARD_CORS_ORIGINS."
+        raise RejectedAtEdgeError(403, text, "origin_not_allowed")
+    await send({"type": "http.response.start", "status": 204, "headers": list(allowed)})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _forget_encoding(scope: Scope, head: RequestHead) -> None:
+    """Leave out what the head says of the encoded body: length and encoding."""
+    kept = [field for field in scope["headers"] if field[0] not in _OF_ENCODED]
+    # Whatever reads the body next must not take the missing length for a missing body.
+    scope["headers"] = [*kept, (b"transfer-encoding", b"chunked")]
+    for name in _OF_ENCODED:
+        head.headers.pop(name, None)
 
 
 async def _linger(receive: Receive) -> None:

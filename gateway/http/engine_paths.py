@@ -1,7 +1,8 @@
-"""Paths outside `/v1/` that are passed on to engines."""
+"""Paths whose bodies are prompts: those that are passed on to engines, and those of decisions."""
 
 from __future__ import annotations
 
+ROUTE = "/api/v1/route"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 SCORE, RERANK = "/score", "/rerank"
 RERANK_2, POOLING, CLASSIFY = "/v2/rerank", "/pooling", "/classify"
@@ -10,4 +11,4 @@ ENGINE_PATHS = frozenset((TOKENIZE, DETOKENIZE, SCORE, RERANK, RERANK_2, POOLING
 
 def takes_prompts(path: str) -> bool:
     """Return whether bodies at this path are prompts, which may be long."""
-    return path.startswith("/v1/") or path in ENGINE_PATHS
+    return path.startswith(("/v1/", ROUTE)) or path in ENGINE_PATHS

@@ -9,6 +9,7 @@ from gateway.base.asgi_types import Message, Receive
 from gateway.http.openai_error import ApiError
 
 SWEEP_S = 0.5
+FREE_BYTES = 256 * 1024
 
 
 class RejectedAtEdgeError(ApiError):
@@ -50,20 +51,46 @@ class BodyWatch:
                 read.expire()
 
 
+class BodyRoom:
+    """Memory for the bodies of requests under way. Mutable: how much is taken; belongs to one event loop's thread.
+
+    Only what a body has beyond FREE_BYTES counts: connections, which are limited, bound the rest.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, size: int) -> None:
+        """Take so many bytes; raises RejectedAtEdgeError where fewer are left."""
+        if size > self._left:
+            text = "Requests under way hold as much as fits in this gateway's memory; retry."
+            raise RejectedAtEdgeError(503, text, "bodies_full", retry_after_s=1.0)
+        self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """Give them back."""
+        self._left += size
+
+
 class GuardedReceive:
-    """An ASGI `receive` that counts body bytes and raises RejectedAtEdgeError (413, or 408 through the watch)."""
+    """An ASGI `receive` that counts body bytes and raises RejectedAtEdgeError (413, or 408 through the watch).
+
+    With a `room`, 503 where the body finds none; `release` it when the request ends.
+    """
 
     received = 0
+    taken = 0
     done = False
     expired = False
     _task: asyncio.Task[object] | None = None
     _first_seen: float | None = None
     _last_seen: float | None = None
 
-    def __init__(self, receive: Receive, limit: int, watch: BodyWatch) -> None:
+    def __init__(self, receive: Receive, limit: int, watch: BodyWatch, room: BodyRoom | None = None) -> None:
         self._receive = receive
         self._limit = limit
         self._watch = watch
+        self._room = room
 
     def __call__(self) -> Awaitable[Message]:
         """Return the next ASGI message, once awaited."""
@@ -89,7 +116,21 @@ class GuardedReceive:
         self.received += len(message.get("body", b""))
         if self.received > self._limit:
             raise too_large(self._limit)
+        self.hold(self.received)
         return message
+
+    def hold(self, size: int) -> None:
+        """Take room for a body that has grown to this size."""
+        more = size - FREE_BYTES - self.taken
+        if more > 0 and self._room is not None:
+            self._room.take(more)
+            self.taken += more
+
+    def release(self) -> None:
+        """Give the room back: the request has ended."""
+        if self._room is not None:
+            self._room.give_back(self.taken)
+            self.taken = 0
 
     def deadline(self, now: float) -> float:
         """Return the loop time at which this read has taken too long, counted from the first sweep that saw it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -63,13 +64,15 @@ class Exchange:
         first: bytes = message.get("body", b"")
         if not message.get("more_body", False):
             return first
-        parts = [first]
+        # Its value is what was written, uncopied: to join the parts of a large body would hold the event loop.
+        whole = io.BytesIO()
+        whole.write(first)
         while message.get("more_body", False):
             message = await self._receive()
             if message["type"] != "http.request":
                 raise ClientGoneError
-            parts.append(message.get("body", b""))
-        return b"".join(parts)
+            whole.write(message.get("body", b""))
+        return whole.getvalue()
 
     async def disconnected(self) -> None:
         """Return when the client has closed the connection; call it after `body`."""

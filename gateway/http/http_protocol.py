@@ -26,9 +26,6 @@ from gateway.http.connection_limit import limit_of
 from gateway.http.response_batch import batch_of
 from gateway.http.sync_fast_path import MAX_BODY_BYTES, TARGETS, Admission, Lane, LaneAnswer, header_lines, lane_of
 
-KEEP_ALIVE_S = 75
-"""Idle connections stay open longer than clients and proxies keep them (nginx 60 s), so that no request
-meets a closing connection."""
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
 """A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
@@ -63,6 +60,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     answered last, so that the timer of idle connections need not start anew each time; whether such an answer may
     still be held, which has to go out before anything else is written here.
     Where the connection counts towards the limit of connections, and whether it has become a websocket.
+    When it was used last, as far as the limit has to know.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -79,6 +77,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _lane_body: bytes | None = None
     _chunk = b""
     _answered_s = 0.0
+    _idle_s = 0.0
     _holds = False
     _source: str | None = None
     _upgraded = False
@@ -108,6 +107,16 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         else:
             self._arm()
 
+    @property
+    def used_s(self) -> float:
+        """When it became idle, or was used last past the parser."""
+        return max(self._idle_s, self._answered_s)
+
+    def close_idle(self) -> None:
+        """Close it without an answer, as a server may close an idle connection at any time."""
+        self._leave()
+        self.transport.close()
+
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -124,6 +133,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         if self._source is not None:
+            self._limit.busy(self._source, self)
             self._limit.leave(self._source)
             self._source = None
 
@@ -188,6 +198,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._gathered_bytes = -self._fed_bytes
         self._trailer_bytes = 0
         self._whole = False
+        if self._source is not None:
+            self._limit.busy(self._source, self)
         if self._lane is None:
             super().on_message_begin()
             return
@@ -251,6 +263,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     @override
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._source is not None and self._idle and self.timeout_keep_alive_task is not None:
+            self._idle_s = self.loop.time()
+            self._limit.idle(self._source, self)
         if not self._whole and not self.transport.is_closing():
             self._rest_timer = self.loop.call_later(self.rest_timeout_s, self.transport.close)
 

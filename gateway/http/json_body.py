@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.http.large_body import SMALL_BYTES, TooManyPartsError, surveyed, surveyed_at_once
+from gateway.http.large_body import SMALL_BYTES, Held, TooManyPartsError, surveyed, surveyed_at_once
 from gateway.http.openai_error import ApiError
 from routing.values.prepared_struct import prepared
 
@@ -67,21 +67,31 @@ async def decode_object_in_turns(body: bytes) -> dict[str, Any]:
 
     A long list of token ids comes as an array of them.
     """
-    return _object(await decode_value_in_turns(body, takes_lists=True))
+    return (await read_object_in_turns(body))[0]
 
 
-async def decode_value_in_turns(body: bytes, *, takes_lists: bool = False) -> Any:
+async def read_object_in_turns(body: bytes) -> tuple[dict[str, Any], Held | None]:
+    """Return the same, and the media that are held apart from it: their names are in their places."""
+    value, held = await _read_in_turns(body, takes_lists=True)
+    return _object(value), held
+
+
+async def decode_value_in_turns(body: bytes) -> Any:
     """Return the same as `decode_value` where the body may be large."""
+    return (await _read_in_turns(body))[0]
+
+
+async def _read_in_turns(body: bytes, *, takes_lists: bool = False) -> tuple[Any, Held | None]:
     if len(body) <= SMALL_BYTES:
-        return decode_value(body)
+        return decode_value(body), None
     with _parts_counted():
         survey = await surveyed(body, takes_lists=takes_lists)
     _check_brackets(survey.outside)
     value = _decoded(survey.rest)
     await asyncio.sleep(0)
     if not survey.fill(value):
-        return await decode_value_in_turns(body)
-    return value
+        return await _read_in_turns(body)
+    return value, survey.held
 
 
 @contextmanager

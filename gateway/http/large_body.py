@@ -2,19 +2,21 @@
 
 The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
 Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
-lock.
+lock. Of a body over MAX_TEXT_BYTES, long media in base64 are held apart (`Held`): no one copies or decodes them whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from array import array
 from codecs import getincrementaldecoder
-from collections.abc import Generator, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from xxhash import xxh3_128
 
 SMALL_BYTES = 256 * 1024
 """The decoder takes no body of this size longer than a few milliseconds."""
@@ -25,6 +27,10 @@ The colon of a field counts three times: a field name goes into a hash table.
 """
 MAX_NUMBER_BYTES = 64
 """The digits of one number in a long list, with the blanks around it; the decoder takes long over long ones."""
+MAX_TEXT_BYTES = 16 * 1024 * 1024
+"""Of a body without the media that are held apart: millions of tokens."""
+HELD_BYTES = 1024 * 1024
+"""A text of this length without blanks and escapes is held apart, where the body is over MAX_TEXT_BYTES."""
 MAX_NUMBERS = 1_100_000
 """Of a long list of token ids, which is decoded in pieces."""
 _LIST_BYTES = 64 * 1024
@@ -35,6 +41,16 @@ _utf8_decoder = getincrementaldecoder("utf-8")
 _BLANKS = b" \t\r\n"
 _WHOLE_NUMBERS = b"0123456789," + _BLANKS
 _NUMBERS = b"+-.eE" + _WHOLE_NUMBERS
+_MEDIA = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-:;,."
+"""What data URLs and base64 consist of."""
+_MEDIA_FIELD = re.compile(
+    rb'"(url|data|file_data|(image|audio|video|file)_url|(image|audio)_embeds)"[ \t\r\n]*:[ \t\r\n]*"$'
+).search
+"""What is read of such fields is a digest and a length (gateway.formats.media); texts elsewhere are prompts."""
+_SCHEME_CHARACTERS = 8
+_TOKEN = os.urandom(16).hex()
+"""In the name of each held text, so that no client can write one."""
+_NAMED = re.compile(rf".{{0,{_SCHEME_CHARACTERS}}}{_TOKEN}([0-9a-f]{{32}})([0-9a-f]+)", re.DOTALL).fullmatch
 _decode_numbers = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]).decode
 
 
@@ -42,12 +58,48 @@ class TooManyPartsError(Exception):
     """The decoder would take too long over the body; the message says which limit it breaks."""
 
 
+class Held(NamedTuple):
+    """Long media of a body, which stay where they are: `rest` has names in their places, of the same beginning."""
+
+    body: bytes
+    rest: bytes
+    spans: Mapping[bytes, tuple[int, int]]
+    """By name, where each begins and ends in the body."""
+
+    def size(self, rest: bytes) -> int:
+        """Return the length of `rest`, or of what was made of it, with the media in their places."""
+        return sum(map(len, self._pieces(rest)))
+
+    async def chunks(self, rest: bytes) -> AsyncIterator[memoryview]:
+        """Yield the same in pieces."""
+        for piece in self._pieces(rest):
+            for start in range(0, len(piece), _PIECE_BYTES):
+                yield piece[start : start + _PIECE_BYTES]
+
+    def _pieces(self, rest: bytes) -> Iterator[memoryview]:
+        whole, source, position = memoryview(self.body), memoryview(rest), 0
+        for found in re.finditer(b"|".join(map(re.escape, self.spans)), rest):
+            yield source[position : found.start()]
+            yield whole[slice(*self.spans[found[0]])]
+            position = found.end()
+        yield source[position:]
+
+
+def held_text(text: str) -> tuple[bytes, int] | None:
+    """Return digest (XXH3, 128 bits) and length of the text that is held under this name; None: it is none."""
+    named = _NAMED(text) if _TOKEN in text[: _SCHEME_CHARACTERS + len(_TOKEN)] else None
+    return (bytes.fromhex(named[1]), int(named[2], 16)) if named else None
+
+
 class Survey:
     """What was found of a body whose decoding is bounded.
 
     `outside` lies outside of its strings, less blanks and numbers of long lists. `rest` is what is left to decode:
-    in place of each of `lists`, which are decoded, it holds a string by which `fill` finds it again.
+    in place of each of `lists`, which are decoded, it holds a string by which `fill` finds it again. `held`: the
+    media that are not in it, if any.
     """
+
+    held: Held | None = None
 
     def __init__(self, body: bytes, outside: bytes, found: Sequence[tuple[int, int, array[int]]]) -> None:
         self.outside = outside
@@ -72,9 +124,15 @@ class Survey:
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
     """Look at a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
-    scan = _Scan(body, takes_lists=takes_lists)
+    holds = len(body) > MAX_TEXT_BYTES
+    scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
         await asyncio.sleep(0)
+    if holds:
+        held = scan.held()
+        survey = Survey(held.rest, b"".join(scan.outside), ())
+        survey.held = held if held.spans else None
+        return survey
     survey = Survey(body, b"".join(scan.outside), scan.lists)
     await asyncio.sleep(0)
     return survey
@@ -91,7 +149,9 @@ def surveyed_at_once(body: bytes) -> Survey:
 class _Scan:
     """Walks through one body. Mutable: what it has found and counted."""
 
-    def __init__(self, body: bytes, *, takes_lists: bool = False) -> None:
+    def __init__(self, body: bytes, *, takes_lists: bool = False, holds: bool = False) -> None:
+        self._holds = holds
+        self._media: list[tuple[int, int, bytes]] = []
         self.outside: list[bytes] = []
         self.lists: list[tuple[int, int, array[int]]] = []
         self._takes_lists = takes_lists
@@ -123,9 +183,37 @@ class _Scan:
             if quote >= 0:
                 self._add(1)
                 position = yield from self._end_of_string(quote + 1)
+                if self._holds and position - quote > HELD_BYTES:
+                    yield from self._hold(quote + 1, position - 1)
                 if self._parts >= paused_at + _QUOTES_OF_TURN:
                     paused_at = self._parts
                     yield
+
+    def held(self) -> Held:
+        """Return the media apart from the rest; raises TooManyPartsError for a rest that is too long."""
+        body, pieces, position = self._body, [], 0
+        kept = len(body) - sum(end - start for start, end, _ in self._media)
+        if kept > MAX_TEXT_BYTES:
+            raise TooManyPartsError(f"The body contains more than {MAX_TEXT_BYTES:,} bytes beside media in base64")
+        for start, end, name in self._media:
+            pieces += [body[position:start], name]
+            position = end
+        rest = b"".join([*pieces, body[position:]])
+        return Held(body, rest, {name: (start, end) for start, end, name in self._media})
+
+    def _hold(self, start: int, end: int) -> Iterator[None]:
+        """Hold a string apart if it is media."""
+        if not _MEDIA_FIELD(self._body[max(0, start - 64) : start]):
+            return
+        digest = xxh3_128()
+        for begin in range(start, end, _PIECE_BYTES):
+            piece = self._body[begin : min(end, begin + _PIECE_BYTES)]
+            if piece.translate(None, _MEDIA):
+                return
+            digest.update(piece)
+            yield
+        head = self._body[start : start + _SCHEME_CHARACTERS]
+        self._media.append((start, end, head + f"{_TOKEN}{digest.hexdigest()}{end - start:x}".encode()))
 
     def _end_of_string(self, position: int) -> Generator[None, None, int]:
         body, quotes = self._body, 0

@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+ACCEPTED_ENCODINGS = b"gzip, zstd"
+"""Of request bodies, as RFC 7694 has a server say it."""
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -49,11 +51,13 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers that this error adds: Retry-After, or WWW-Authenticate on a 401."""
+        """Headers that this error adds: Retry-After, WWW-Authenticate on a 401, Accept-Encoding on a 415."""
         if self.retry_after_s is not None:
             return [(b"retry-after", b"%d" % max(1, math.ceil(min(self.retry_after_s, 86_400.0))))]
         if self.status == 401:
             return [(b"www-authenticate", b"Bearer")]
+        if self.status == 415:
+            return [(b"accept-encoding", ACCEPTED_ENCODINGS)]
         return []
 
 

@@ -15,7 +15,8 @@ SCOPE_KEY = "switchyard.head"
 _SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))
 _TAG_DIGITS = 8
 _UUID_7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
-_SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}").fullmatch
+MAX_NAME = 128
+_SANE_ID = re.compile(rb"[\x21-\x7e]{1,%d}" % MAX_NAME).fullmatch
 
 
 def new_id() -> str:
@@ -27,7 +28,7 @@ class RequestHead:
     """Headers by name (the last of duplicates) and the request's id.
 
     `repeats` where a field came twice that may come once only, so that nobody can take the other one's word.
-    `request_id` is the client's X-Request-Id where that is sane (`given` is then True), else a new
+    `request_id` is the client's X-Request-Id where that is visible ASCII (`given` is then True), else a new
     UUIDv7, which may then also name the decision.
     """
 
@@ -39,6 +40,11 @@ class RequestHead:
         offered = self.headers.get(b"x-request-id")
         self.given = offered is not None and _SANE_ID(offered) is not None
         self.request_id = offered.decode() if offered is not None and self.given else make_id()
+
+    @property
+    def client_request_id(self) -> str:
+        """The id that the client gave; empty: it gave none."""
+        return self.request_id if self.given else ""
 
 
 def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -53,6 +53,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """The prompt's length as the engine counted it."""
     session_id: str = ""
     """As the caller gave it; only keyed digests of it leave the process."""
+    client_request_id: str = ""
     agent: str = ""
     workflow_id: str = ""
     slo_class: str = ""

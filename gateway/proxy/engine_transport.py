@@ -145,12 +145,13 @@ class EngineTransport:
     async def answer(self, attempt: Attempt) -> AsyncIterator[EngineAnswer]:
         """Yield the engine's answer; raises AttemptFailedError where there is none, or it breaks off in the block."""
         engine, request, begun_s = attempt.engine, attempt.request, monotonic()
+        payload, of_payload = request.payload()
         try:
             with ProgressGuard(attempt, attempt.limits) as guard:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.endpoint.path,
-                    data=request.payload(),
-                    headers=engine.addressed(request.headers),
+                    data=payload,
+                    headers={**engine.addressed(request.headers), **of_payload},
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_s),
                 ) as response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_
 from gateway.formats.hit_figures import UNTOLD
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag
+from gateway.http.large_body import Held
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
 
@@ -49,6 +50,9 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     keys: tuple[int, ...] = ()
     """Keys of the prompt's blocks, where there is an order."""
 
+    held: Held | None = None
+    """Media that `body` has names of; None: it is whole."""
+
     orders: bool = False
     """The engine was told something of the kind, so that its answer may say what became of it."""
 
@@ -84,10 +88,12 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
         return msgspec.structs.replace(prefill, streams=False), decode
 
-    def payload(self) -> bytes | io.BytesIO:
-        """Return the body in the form that the HTTP client sends without copying it in one go."""
+    def payload(self) -> tuple[bytes | io.BytesIO | AsyncIterator[memoryview], dict[str, str]]:
+        """Return the body in the form that the HTTP client sends without copying it in one go, and its own headers."""
         body = self.body if self.order is None else with_order(self.body, self.order)
-        return body if len(body) < _LARGE_BODY else io.BytesIO(body)
+        if self.held is not None:
+            return self.held.chunks(body), {"content-length": str(self.held.size(body))}
+        return (body if len(body) < _LARGE_BODY else io.BytesIO(body)), {}
 
 
 def forwarded_request(
@@ -96,6 +102,7 @@ def forwarded_request(
     body: dict[str, Any],
     client_headers: Mapping[bytes, bytes],
     *,
+    held: Held | None = None,
     request_id: str,
     salt: str,
     priority: int | None = None,
@@ -120,23 +127,30 @@ def forwarded_request(
         others = {name: value for name, value in theirs if name != "continuous_usage_stats"}
         ours["stream_options"] = {**others, "include_usage": True}
     removed = REMOVED if tells_hits else _REMOVED_WHERE_HIDDEN
+    if endpoint.is_form:
+        # A form goes on as it came: it holds no field that only Switchyard sets.
+        ours, removed = {}, frozenset()
+    if held is not None:
+        original = held.rest
     if ours or not removed.isdisjoint(body):
         kept = {name: value for name, value in _fields(original).items() if name not in removed}
         original = msgspec.json.encode({**kept, **ours})
     return ForwardedRequest(
         endpoint,
         original,
-        _headers(client_headers, request_id),
+        _headers(client_headers, request_id, is_form=endpoint.is_form),
         streams,
         streams and not asked,
         max_tokens,
         None if tells_hits else UNTOLD,
+        held=held,
     )
 
 
-def _headers(client_headers: Mapping[bytes, bytes], request_id: str) -> dict[str, str]:
+def _headers(client_headers: Mapping[bytes, bytes], request_id: str, *, is_form: bool) -> dict[str, str]:
     headers = {
-        "content-type": "application/json",
+        # A form's type names its boundary.
+        "content-type": client_headers[b"content-type"].decode("latin-1") if is_form else "application/json",
         "accept-encoding": "identity",
         "user-agent": "switchyard",
         "x-request-id": request_id,

@@ -22,13 +22,13 @@ from gateway.formats.owned_fields import reject_owned
 from gateway.formats.prompt import Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
-from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
+from gateway.http.json_body import BadBodyError, reject_nul_name
 from gateway.http.openai_error import ApiError
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_loads import order_on
 from gateway.pool.service import Service, reject_if_observing
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
-from gateway.proxy.api_call import ApiCall
+from gateway.proxy.api_call import ApiCall, read_body
 from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
 from gateway.proxy.engine_relay import EngineRelay
 from gateway.proxy.engine_transport import EngineTransport
@@ -98,7 +98,7 @@ class Proxy:
         arrived_s = monotonic() - (forwarded.age_s if forwarded is not None else 0.0)
         endpoint = BY_PATH[exchange.path]
         original = await exchange.body()
-        body = await decode_object_in_turns(original)
+        body, held = await read_body(endpoint, original, exchange)
         reject_owned(body)
         # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
@@ -119,6 +119,7 @@ class Proxy:
                 caller=caller,
                 decision_id=decision_id,
                 original=original,
+                held=held,
                 body=body,
                 arrived_s=arrived_s,
                 spans=spans,
@@ -160,11 +161,16 @@ class Proxy:
         self._lifecycle.reject_if_late(pool, asked)
         prompt, hint = call.endpoint.prompt(body), cache_hint(exchange.head.headers, body)
         domain = pool.domains.of(call.caller.tenant_id, own_salt(body))
+        if domain and call.endpoint.is_form:
+            # Engines take no salt in a form, and some keep the audio's blocks by its content.
+            text = "This pool isolates its tenants' caches, which engines cannot do for forms; use another pool."
+            raise ApiError(501, text, "isolated_pool")
         request = forwarded_request(
             call.endpoint,
             call.original,
             body,
             exchange.head.headers,
+            held=call.held,
             request_id=call.decision_id,
             salt=domain,
             priority=priority_of(call),
@@ -186,6 +192,7 @@ class Proxy:
             call.original,
             call.body,
             call.exchange.head.headers,
+            held=call.held,
             request_id=call.decision_id,
             salt="",
             tells_hits=may_see_hits(call.caller, pool, salted=False),
@@ -373,6 +380,7 @@ class Proxy:
         log_event(
             "retried",
             decision_id=record.decision.decision_id,
+            client_request_id=record.client_request_id,
             pool_id=record.decision.pool_id,
             engine_id=failure.engine_id,
             cause=failure.kind,

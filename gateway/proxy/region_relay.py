@@ -54,13 +54,14 @@ class RegionRelay:
         if gateway is None:
             raise ValueError("the request is for a pool of this gateway")
         age_s = monotonic() - record.arrived_s + gateway.one_way_s
-        head = signed_head(call.decision_id, hop, call.caller, call.original, age_s=age_s, stamp=gateway.stamp)
+        head = await signed_head(call.decision_id, hop, call.caller, call.original, age_s=age_s, stamp=gateway.stamp)
         outcome = CANCELLED
         self._regions.traffic.note(FORWARDED, hop.destination)
         log_event(
             "forwarded",
             level=logging.DEBUG,
             decision_id=record.decision.decision_id,
+            client_request_id=record.client_request_id,
             destination=hop.destination,
             heard_s_ago=round(elsewhere.heard_s_ago, 3),
         )
@@ -77,6 +78,7 @@ class RegionRelay:
             log_event(
                 "forward_failed",
                 decision_id=record.decision.decision_id,
+                client_request_id=record.client_request_id,
                 destination=hop.destination,
                 cause=str(error),
                 begun=exchange.started,

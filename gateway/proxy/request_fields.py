@@ -65,6 +65,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
         witness=witness_of(caller, pool),
         comparable=is_comparable(body),
         hop=hop,
+        client_request_id=call.exchange.head.client_request_id,
     )
 
 

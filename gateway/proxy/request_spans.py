@@ -84,7 +84,7 @@ class RequestSpans:
         self._unix_ns = time_ns() - monotonic_ns()
         self._attempts = 0
         self._record: DecisionRecord | None = None
-        attributes = {
+        attributes: dict[str, Any] = {
             "http.request.method": "POST",
             "http.route": endpoint.path,
             "url.path": endpoint.path,
@@ -92,6 +92,9 @@ class RequestSpans:
             "gen_ai.request.model": pool.entry.served_model,
             "switchyard.pool.id": pool.entry.pool_id,
         }
+        if exchange.head.given:
+            # As OpenTelemetry names the header of a request.
+            attributes["http.request.header.x-request-id"] = [exchange.head.request_id]
         self._root = tracer.start_span(
             f"POST {endpoint.path}", parent, SpanKind.SERVER, attributes, start_time=self._at(arrived_s)
         )

@@ -19,6 +19,7 @@ from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.work_lease import SILENCE_S
 
 _AGAIN_S = 0.05
+_LONG_BODY = 1024 * 1024
 REJECTED = frozenset({401, 408, 409, 429, 500, 501, 502, 503, 504})
 """Statuses that say that the region did not serve the request; any other is its answer."""
 
@@ -34,12 +35,21 @@ class ForwardFailedError(Exception):
         self.settled = settled
 
 
-def signed_head(decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float, stamp: float) -> bytes:
+async def signed_head(
+    decision_id: str, hop: Hop, caller: ApiKeyEntry, body: bytes, *, age_s: float, stamp: float
+) -> bytes:
     """Return the head of a forwarded request as it is signed."""
     # What the first contact has judged stays with it.
     caller = msgspec.structs.replace(caller, rate_per_min=None, max_in_flight=None, served_models=(), sha256="")
-    digest = blake2b(body, digest_size=16).hexdigest()
+    digest = await body_digest(body)
     return forward_heads.encode(ForwardHead(decision_id, hop, caller, age_s, digest, stamp))
+
+
+async def body_digest(body: bytes) -> str:
+    """Return the digest by which a head names its body; a thread computes that of a long one."""
+    if len(body) <= _LONG_BODY:
+        return blake2b(body, digest_size=16).hexdigest()
+    return (await asyncio.to_thread(blake2b, body, digest_size=16)).hexdigest()
 
 
 class ForwardClient:

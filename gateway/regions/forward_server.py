@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from hashlib import blake2b
 from typing import Any
 
 from aiohttp import web
@@ -16,6 +16,7 @@ from gateway.http.edge import EdgeSettings
 from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError
 from gateway.peers.peer_port import PEER
 from gateway.peers.peer_proof import PROOF_HEADER, SIGNED_HEADER, PeerIdentity
+from gateway.regions.forward_client import body_digest
 from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, ForwardHead, forward_heads
 from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
@@ -65,7 +66,7 @@ class ForwardServer:
             return _rejected(error.status, error.code)
         lease = self._peers.lease_of(peer.tag, head.stamp)
         holding = lease.holding(self._peers.clock)
-        if problem := self._problem(head, body):
+        if problem := self._problem(head, await body_digest(body)):
             return _rejected(409, problem)
         self._remember(head.decision_id)
         self._note(head.hop.origin)
@@ -92,10 +93,10 @@ class ForwardServer:
             chunk = await request.content.readany()
             return {"type": "http.request", "body": chunk, "more_body": not request.content.at_eof()}
 
-        body, guarded = bytearray(), GuardedReceive(receive, MAX_BODY_BYTES, self._watch)
+        body, guarded = io.BytesIO(), GuardedReceive(receive, MAX_BODY_BYTES, self._watch)
         while not guarded.done:
-            body += (await guarded())["body"]
-        return bytes(body)
+            body.write((await guarded())["body"])
+        return body.getvalue()
 
     async def _withdraw(self, _peer: PeerIdentity, body: bytes) -> bytes:
         """End the work on a request that its first contact takes back, and do not begin it should it still come."""
@@ -107,11 +108,11 @@ class ForwardServer:
             await asyncio.wait((work,))
         return b""
 
-    def _problem(self, head: ForwardHead, body: bytes) -> str:
+    def _problem(self, head: ForwardHead, digest: str) -> str:
         """Return why the request is not served here, as a code; empty: it is."""
         if head.hops > MAX_HOPS or not 0 <= head.age_s <= MAX_AGE_S:
             return "too_many_hops" if head.hops > MAX_HOPS else "too_old"
-        if blake2b(body, digest_size=16).hexdigest() != head.body:
+        if digest != head.body:
             return "another_body"
         if not self._peers.epochs.serves(head.hop.destination):
             return "not_served_here"

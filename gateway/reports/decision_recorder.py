@@ -99,6 +99,7 @@ class DecisionRecorder:
             record.hop,
             admission.mode != OFF and admission.defer_s > 0,
             overtaken_s,
+            record.client_request_id,
         )
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

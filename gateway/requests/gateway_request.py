@@ -42,6 +42,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     workflow_id: str = ""
     hop: Hop | None = None
     """It came from the region of its first contact, or goes on in a pool of another region."""
+    client_request_id: str = ""
+    """The client's X-Request-Id, which names nothing here: clients may choose alike."""
 
     @property
     def reporter(self) -> str:
@@ -75,16 +77,15 @@ def gateway_request(
     workflow_id: str = "",
     sequences: int = 1,
     hop: Hop | None = None,
+    client_request_id: str = "",
 ) -> GatewayRequest:
-    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet.
+    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet. `key_class` is its API key's.
 
-    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks; `key_class`, its API
-    key's, holds in the pools that have it.
+    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks.
     """
     _check_length(entry, keyed)
     policy = entry.policy
-    if not slo_class and key_class in policy.slo_classes:
-        slo_class = key_class
+    slo_class = slo_class or (key_class if key_class in policy.slo_classes else "")
     named = _named(slo_class, policy) if slo_class else _NO_CLASS
     # By position, in the order of the fields: this is on the way of each decision.
     return GatewayRequest(
@@ -113,6 +114,7 @@ def gateway_request(
         agent,
         workflow_id,
         hop,
+        client_request_id,
     )
 
 

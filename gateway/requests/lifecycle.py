@@ -244,6 +244,7 @@ class RequestLifecycle:
             log_event(
                 "request_failed",
                 decision_id=decision.decision_id,
+                client_request_id=record.client_request_id,
                 pool_id=decision.pool_id,
                 engine_id=decision.engine_id,
                 error=error,
@@ -287,6 +288,7 @@ def _new_record(
         time(),
         attempts,
         session_id=request.session_id,
+        client_request_id=request.client_request_id,
         agent=request.agent,
         workflow_id=request.workflow_id,
         slo_class=request.slo_class,

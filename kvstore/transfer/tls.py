@@ -86,10 +86,11 @@ class FileTls:
 
 
 def _states(files: TlsFiles) -> list[tuple[int, int, int] | None]:
-    return [_state(path) for path in (files.certificate, files.key, files.authority)]
+    return [file_state(path) for path in (files.certificate, files.key, files.authority)]
 
 
-def _state(path: Path) -> tuple[int, int, int] | None:
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return what differs once a file was replaced or written; None while it cannot be found."""
     try:
         stat = path.stat()
     except OSError:

@@ -60,6 +60,8 @@ class EngineApp:
             "/v1/responses": ("POST", self._generation.responses),
             _MESSAGES: ("POST", self._generation.messages),
             _MESSAGES + "/count_tokens": ("POST", _answering(CountTokensBody, self._count_tokens)),
+            "/v1/audio/transcriptions": ("POST", self._generation.transcriptions),
+            "/v1/audio/translations": ("POST", self._generation.transcriptions),
             "/v1/embeddings": ("POST", pooling.embeddings),
             "/score": ("POST", pooling.score),
             "/v1/score": ("POST", pooling.score),
@@ -84,7 +86,7 @@ class EngineApp:
     def _speak_sglang(self) -> None:
         """Put SGLang's paths in place of those that vLLM alone has."""
         reset = self._routes.pop("/reset_prefix_cache")
-        for path in ("/load", "/version", "/kv_event_sources"):
+        for path in ("/load", "/v1/audio/translations", "/version", "/kv_event_sources"):
             del self._routes[path]
         self._routes["/v1/loads"] = ("GET", _telling(lambda: sglang.loads(self.runtime.model, self._settings)))
         self._routes["/server_info"] = ("GET", _telling(lambda: sglang.server_info(self._settings)))

@@ -18,6 +18,7 @@ from kvstore.connector.engine_params import FIELD, KvOutcome
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, usage
+from simulator.engine_server.answers.audio_answer import AudioAnswer
 from simulator.engine_server.answers.messages_answer import MessagesAnswer
 from simulator.engine_server.answers.openai_answer import Answer
 from simulator.engine_server.answers.output_text import answer_text, natural_tokens
@@ -44,6 +45,8 @@ from simulator.engine_server.request_bodies import (
     GenerationBody,
     MessagesBody,
     ResponsesBody,
+    audio_body,
+    audio_tokens,
     chat_tokens,
     completion_tokens,
     parse_body,
@@ -117,6 +120,17 @@ class Generation:
         body = await self._body(receive, ResponsesBody)
         tokens = chat_tokens(responses_chat(body))
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _response)
+
+    async def transcriptions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the audio API, whose bodies are forms."""
+        body = audio_body(await read_body(receive), header(scope, b"content-type") or "")
+        self.require_model(body.model)
+        task = scope["path"].rpartition("/")[2].removesuffix("s")
+
+        def shape(name: str, model: str, _prompt_tokens: int) -> AnswerShape:
+            return AudioAnswer("trsc-" + name, model, int(time.time()), task, body.response_format)
+
+        await self._generate(scope, receive, send, body, audio_tokens(body.file), body.wanted_tokens, shape)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer Anthropic's /v1/messages."""
@@ -294,7 +308,8 @@ async def _answer(send: Send, job: _Job, transfer: KvTransfer, room: int | None)
     if stream.broken:
         raise ApiError(503, "the engine stopped before the answer was complete")
     offered = transfer.offer(stream.request_id, room) if job.leg == "prefill" else None
-    await send_bytes(send, 200, job.answer.whole(job.whole(stream.generated, offered)))
+    answer = job.answer
+    await send_bytes(send, 200, answer.whole(job.whole(stream.generated, offered)), answer.content_type)
 
 
 async def _break_off_when_gone(receive: Receive, runtime: EngineRuntime, request_id: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.route_request import prompt_of, read
+from gateway.formats.audio_form import audio_prompt, read_form
 from gateway.formats.endpoints import ENDPOINTS, Endpoint
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.handoff_bodies import read_prefill_answer
@@ -66,6 +67,10 @@ STREAM = (
     + ANSWER
     + b'\n\ndata: {"error": {"code": 500}}\n\ndata: [DONE]\n\n'
 )
+FORM = (
+    b'--cut\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
+    b'--cut\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n\x00\r\n--cu\r\n--cut--\r\n'
+)
 DECISION = b'{"decision_id":"d","engine":{"id":"e","name":"e","url":"http://a:1"},"body":{"cache_salt":"s"}}'
 
 
@@ -79,7 +84,14 @@ def _read(data: bytes, endpoint: Endpoint) -> None:
         prompt_of(run_blocking(read(data, endpoint)))
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.path)
+@given(near([FORM]))
+def test_a_form_is_read_or_rejected(data: bytes) -> None:
+    with suppress(BadBodyError):
+        fields = run_blocking(read_form(data, b"multipart/form-data; boundary=cut"))
+        assert audio_prompt(fields).further_bytes <= len(data)
+
+
+@pytest.mark.parametrize("endpoint", [each for each in ENDPOINTS if not each.is_form], ids=lambda each: each.path)
 @given(data=st.data())
 def test_a_body_of_an_endpoint_is_read_or_rejected(endpoint: Endpoint, data: st.DataObject) -> None:
     seeds = seeds_of(endpoint)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import random
 
+from gateway.base.settings import PROXY_BODY_LIMIT
 from tests.gateway.served_gateway import MODEL
 
 MIB = 1 << 20
 ROUND = 15 * MIB
+MOST = PROXY_BODY_LIMIT - MIB
+"""Nearly as much as a gateway takes by default."""
 
 
 def _body(inner: bytes, field: bytes = b"prompt") -> bytes:
@@ -33,6 +36,12 @@ def _code(size: int) -> str:
     return line * (size // len(line))
 
 
+def _image(size: int, count: int = 1) -> bytes:
+    url = "data:image/png;base64," + "iVBORw0K" * (size // 8)
+    parts = [{"type": "image_url", "image_url": {"url": url}} for _ in range(count)]
+    return json.dumps({"model": MODEL, "messages": [{"role": "user", "content": parts}], "stream": True}).encode()
+
+
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 ROUTE = "/api/v1/route"
@@ -48,6 +57,8 @@ GOOD = {
     "a million escaped letters": (CHAT, _chat("語" * MIB)),
     "an image of 10 MiB": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": [
         {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]}]}).encode()),
+    "an image of the largest size": (CHAT, _image(MOST)),
+    "many images of the largest size together": (CHAT, _image(2 * MIB, MOST // (2 * MIB + 100))),
     "128k token ids": (COMPLETIONS, _body(_ids(128_000))),
     "a million token ids": (COMPLETIONS, _body(_ids(1_000_000))),
     "a stream with a salt of its own": (CHAT, b'{"stream":true,"cache_salt":"x",' + _chat("words and " * MIB)[1:]),
@@ -78,6 +89,13 @@ BAD = {
     "backslashes": (COMPLETIONS, _body(b'"' + b"\\" * ROUND)),
     "a bad byte at the end": (COMPLETIONS, _body(b'"' + b"a" * ROUND + b'\xff"')),
     "half a pair at the end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6) + b'\\ud800"')),
+    "ones of the largest size": (COMPLETIONS, _many(b"1,", MOST)),
+    "objects of the largest size": (COMPLETIONS, _many(b'{"":1},', MOST)),
+    "backslashes of the largest size": (COMPLETIONS, _body(b'"' + b"\\" * MOST)),
+    "text of the largest size": (CHAT, _chat("words and, more: words [and] {so} on " * (MOST // 37))),
+    "no blank in text of the largest size": (COMPLETIONS, _body(b'"' + b"a" * MOST + b'"')),
+    "half an image of the largest size": (CHAT, _image(MOST)[:-100]),
+    "an image of the largest size with a wrong end": (CHAT, _image(MOST)[:-8] + b'\xff"}}]}]}'),
     "no end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6))[:-1]),
     "objects to route": (ROUTE, _many(b'{"":1},', MIB - 200, field=b"messages")),
 }  # fmt: skip

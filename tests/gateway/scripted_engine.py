@@ -53,8 +53,8 @@ class ScriptedEngine:
         self.disconnected = asyncio.Event()
         self.received = asyncio.Event()
         self.separator = "\n\n"
-        self.scripts: dict[str, bytes | list[bytes]] = {}
-        """What other paths answer: a whole JSON body, or the chunks of a stream."""
+        self.scripts: dict[str, bytes | str | list[bytes]] = {}
+        """What other paths answer: a whole JSON body, plain text, or the chunks of a stream."""
         self.goes_on = asyncio.Event()
         """Whether such a stream goes on after its first chunk."""
         self.goes_on.set()
@@ -118,7 +118,7 @@ class ScriptedEngine:
     async def _scripted(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         self.raw_bodies.append(raw)
-        self.bodies.append(json.loads(raw))
+        self.bodies.append({} if request.content_type == "multipart/form-data" else json.loads(raw))
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.received.set()
         script = self.scripts.get(request.path)
@@ -127,6 +127,8 @@ class ScriptedEngine:
             return web.json_response(error, status=404 if self.status == 200 else self.status)
         if isinstance(script, bytes):
             return web.Response(body=script, content_type="application/json")
+        if isinstance(script, str):
+            return web.Response(text=script)
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         for number, chunk in enumerate(script):

@@ -32,6 +32,10 @@ def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
         "/api/v1/explain/x",
         "/v1/chat/completions",
         "/v1/anything",
+        "/v2/anything",
+        "/inference/v1/generate",
+        "/invocations",
+        "/v1/audio/transcriptions",
         "/metrics",
         "/live",
         "/ready",
@@ -100,6 +104,15 @@ def _keys() -> Any:
     from tests.gateway.served_gateway import snapshot
 
     return {key.sha256: key for key in snapshot([]).api_keys}
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/v2/embed", "/inference/v1/generate", "/invocations"])
+async def test_an_engines_path_that_is_not_served_names_those_that_are(tmp_path: Path, path: str) -> None:
+    async with served([], tmp_path) as gateway:
+        status, answer, _ = await gateway.post(path, {"model": MODEL})
+    assert (status, answer["error"]["code"], answer["error"]["type"]) == (404, "not_found", "not_found_error")
+    for named in ("/v1/chat/completions", "/v1/audio/transcriptions", "/v1/models"):
+        assert named in answer["error"]["message"]
 
 
 async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway import __main__ as command
 from gateway.base.settings import EngineLimits
+from gateway.http.edge import EdgeSettings
 
 LIMITS = ("SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S")
 
@@ -40,6 +41,44 @@ def test_the_limits_of_engines_are_settings(
         EngineLimits(),
         EngineLimits(probe_timeout_s=7.0, hang_limit_s=900.0, answer_limit_s=7200.0),
     ]
+
+
+def test_sizes_idle_time_and_origins_are_settings(
+    started: list[command.GatewayProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main() == 0
+    monkeypatch.setenv("SWITCHYARD_PROXY_BODY_BYTES", "268435456")
+    monkeypatch.setenv("SWITCHYARD_CLIENT_IDLE_S", "30")
+    monkeypatch.setenv("SWITCHYARD_CORS_ORIGINS", "https://a.example, https://b.example")
+    assert command.main() == 0
+    assert [each.edge for each in started] == [
+        EdgeSettings(),
+        EdgeSettings(proxy_body_limit=256 << 20, cors_origins=("https://a.example", "https://b.example")),
+    ]
+    assert [each.client_idle_s for each in started] == [3900, 30]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("SWITCHYARD_PROXY_BODY_BYTES", "268435457", "no whole number from 1024 to 268435456"),
+        ("SWITCHYARD_CLIENT_IDLE_S", "0", "no whole number from 1 to 999999"),
+        ("SWITCHYARD_CORS_ORIGINS", "a.example", "'a.example' is no origin"),
+        ("SWITCHYARD_ENGINE_CA", "/nowhere.pem", "SWITCHYARD_ENGINE_CA='/nowhere.pem' is no readable PEM file"),
+    ],
+)
+def test_what_makes_no_sense_is_rejected_by_name(
+    started: list[command.GatewayProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert command.main() == 2
+    assert started == []
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -75,7 +75,7 @@ async def test_the_canary_is_seen_nowhere(tmp_path: Path, caplog: pytest.LogCapt
         served([one.url, two.url], tmp_path, policy=ROUND_ROBIN, max_prompt_tokens=2000) as gateway,
     ):
         for path, body in BODIES:
-            answers.append(await _send(gateway, path, body, **{"x-request-id": f"{CANARY}-!", "x-session-id": CANARY}))
+            answers.append(await _send(gateway, path, body, **{"x-request-id": f"{CANARY} -", "x-session-id": CANARY}))
         for fault in ({"status": 500}, {"status": 503}, {"die_before_first_byte": True}, {"die_after_chunks": 1}):
             for engine in (one, two):
                 engine.status, engine.die_before_first_byte, engine.die_after_chunks = 200, False, None

@@ -16,12 +16,17 @@ from controlplane.platform.api.problem import MEDIA_TYPE
 from controlplane.platform.format import byte_size
 from controlplane.platform.outage.unwritable import Cause, cause_of, database_writes
 from controlplane.platform.request_actor import request_id_of
+from gateway.http.openai_error import error_body
 from kvstore.node.disk_space import space_of
 from web.shell.frame import NAVIGATION, NavigationItem, shell_context
 
 Handler = Callable[[HttpRequest], HttpResponse]
 _API = "/api/"
 _RETRY_S = 2
+_NO_PATH = (
+    "Nothing is at this path. Models are called below /v1/, such as /v1/chat/completions, and listed at /v1/models. "
+    "The management API is below /api/v1/; /api/schema/ describes both."
+)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -35,7 +40,9 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer 404."""
+    """Answer 404; a program that asks gets JSON in the shape of the inference API."""
+    if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
+        return HttpResponse(error_body(404, _NO_PATH, "not_found"), content_type="application/json", status=404)
     sentence = "This page does not exist, was deleted, or belongs to a pool that you cannot see."
     return _page(request, 404, "Not found", sentence)
 

@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
 from controlplane.fleet.engine_url import CheckedUrl, bracketed, ranked_url
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
+from gateway.engines.engine_session import engine_session
+from gateway.engines.engine_tls import AUTHORITY, UNTRUSTED
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
 from gateway.engines.vllm_adapter import KvEventSource
 from routing.values.prepared_struct import prepared
@@ -86,16 +87,17 @@ class _EventsConfig(msgspec.Struct):
 
 async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> EngineFacts:
     """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
-    connector = aiohttp.TCPConnector(limit=2)
-    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
+    async with engine_session(keepalive_s=ANSWER_S, limit=2) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
         try:
             async with asyncio.timeout(ASK_S):
                 return await engine.facts(address.url)
         except (EngineUnreachableError, TimeoutError) as error:
+            remedy = "Check that the engine listens on this address and that this host can reach it."
+            if str(error) == UNTRUSTED:
+                remedy = f"Set {AUTHORITY} to a PEM file of its authority, for Switchyard and for this command."
             raise ConnectRejectedError(
-                f"Unreachable at {address.url}: {str(error) or 'no answer in time'}.",
-                "Check that the engine listens on this address and that this host can reach it.",
+                f"Unreachable at {address.url}: {str(error) or 'no answer in time'}.", remedy
             ) from None
         except EngineAnswerError as error:
             raise ConnectRejectedError(*_useless(address.url, error, variable)) from None

@@ -87,7 +87,7 @@ def _looked(source: DiscoverySource, before: dict[str, Any], look: Look) -> dict
     except DiscoveryOutageError as error:
         kept = Engine.objects.filter(pool=pool, source=source.name).count()
         return {**told, "engines": kept, "problem": f"{error}. {count(kept, 'engine')} kept as last listed."}
-    done = Reconciliation(pool, source.name, missed, timezone.now()).run(found)
+    done = Reconciliation(pool, source.name, missed, timezone.now(), complete=source.lists_all).run(found)
     return {**told, "engines": len(found), "missed": done.missed, "problem": _problem(done)}
 
 

@@ -27,7 +27,8 @@ from routing.values.counted import count
 
 ACTOR = program("discovery")
 VANISHED_LOOKS = 3
-"""An engine is missed in so many looks in a row before it is drained: DNS may answer with a part of a list."""
+"""An engine is missed in so many looks in a row before it is drained: DNS may answer with a part of a list. A cluster
+lists all of its pods, so an engine that it does not list is drained at once; deleting it waits as long."""
 AGAIN_AFTER = timedelta(seconds=30)
 """An engine whose preflight failed, as while it loads its model, is checked again after this time."""
 
@@ -44,7 +45,11 @@ class Reconciled:
 class Reconciliation:
     """One look at one source. Mutable state: `done`."""
 
-    def __init__(self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime) -> None:
+    def __init__(
+        self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime, *, complete: bool = False
+    ) -> None:
+        """`complete`: the source lists all of its engines each time."""
+        self._complete = complete
         self.done = Reconciled(dict(missed))
         self._pool = pool
         self._source = source
@@ -118,7 +123,8 @@ class Reconciliation:
 
     def _miss(self, engine: Engine) -> None:
         looks = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
-        if looks >= VANISHED_LOOKS:
+        stops = self._complete and engine.desired_state == DesiredState.READY
+        if looks >= VANISHED_LOOKS or stops:
             try:
                 _leave(engine, f"No longer listed by {self._source}")
             except (StaleRevisionError, Engine.DoesNotExist):

@@ -30,6 +30,11 @@ class DiscoverySource:
     port: int = 0
 
     @property
+    def lists_all(self) -> bool:
+        """Whether each answer lists all engines; DNS may answer with a part, and a file may be half written."""
+        return self.kind in (KUBERNETES, INFERENCE_POOL)
+
+    @property
     def name(self) -> str:
         """The source as it was written, without its pool; engines keep it, to be known as this source's."""
         if self.kind == DNS:

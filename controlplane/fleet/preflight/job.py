@@ -6,7 +6,6 @@ import asyncio
 import logging
 from datetime import timedelta
 
-import aiohttp
 from asgiref.sync import async_to_sync, sync_to_async
 from celery import shared_task
 from django.conf import settings
@@ -20,12 +19,15 @@ from controlplane.platform.jobs.lease import Lease, finish, renew, take_waiting,
 from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobState
 from gateway.base.engine_api_keys import engine_key
+from gateway.engines.engine_session import engine_session
 
 logger = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=STEP_S + 10)
 AT_ONCE = 16
 LOOK_S = 0.2
+_IDLE_S = 4.0
+"""Engines close connections that are idle for longer."""
 
 
 @shared_task(name="controlplane.preflight", ignore_result=True)
@@ -69,8 +71,7 @@ async def _look(lease: Lease) -> None:
         await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
         return
     steps = fresh_steps()
-    connector = aiohttp.TCPConnector(limit=2)
-    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
+    async with engine_session(keepalive_s=_IDLE_S, limit=2) as session:
         bearer = engine_key(subject.key_variable, settings.ENGINE_API_KEY)
         check = EnginePreflight(subject, session, bearer=bearer)
         async for step in check.run():

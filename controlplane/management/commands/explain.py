@@ -25,7 +25,10 @@ ACTOR = program("explain")
 class Command(BaseCommand):
     """Explains one decision: why it went there, what happened, what it cost, what to do."""
 
-    help = "Explain one recorded decision: manage.py explain ID (the header x-switchyard-decision of an answer)."
+    help = (
+        "Explain one recorded decision: manage.py explain ID (the header x-switchyard-decision of an answer, or the "
+        "X-Request-Id of a request)."
+    )
     requires_system_checks = ()
 
     @override
@@ -56,6 +59,7 @@ def explained(stored: StoredDecision) -> list[str]:
         story.title,
         f"{story.verdict} · {decision.pool_id} · tenant {stored.tenant_id} · policy v{decision.policy_version} · "
         f"{decision.placement}, {decision.order}",
+        *([f"X-Request-Id       {stored.client_request_id}"] if stored.client_request_id else ()),
         "",
         f"Reason             {text_of(story.why)}",
         f"What happened      {text_of(story.happened)}",

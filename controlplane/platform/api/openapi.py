@@ -21,9 +21,10 @@ from gateway.api.feedback_api import Completion
 from gateway.api.observe_request import Observation, ObserveAnswer
 from gateway.api.route_api import RouteAnswer
 from gateway.api.route_request import MAX_BATCH, RouteRequest
-from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.app import BATCH, OBSERVE
 from gateway.contracts.explanation import Explanation
-from gateway.formats.endpoints import ENDPOINTS
+from gateway.formats.endpoints import ENDPOINTS, Endpoint
+from gateway.http.engine_paths import ROUTE
 from gateway.proxy import openai_proxy
 
 Operation = dict[str, Any]
@@ -71,7 +72,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
             "get": _operation("advisory", "Get a session's advisory.", None, _ref("AdvisoryState")),
             "delete": _operation("withdrawAdvisory", "Withdraw a session's advisory.", None, _ref("WithdrawnAnswer")),
         },
-        **{each.path: {"post": _operation(_name(each.path), each.summary, _OPENAI, _OPENAI)} for each in ENDPOINTS},
+        **{each.path: {"post": _inference(each)} for each in ENDPOINTS},
         openai_proxy.MODELS: {"get": _operation("models", "List served models.", None, _OPENAI)},
         openai_proxy.MODELS + "/{id}": {"get": _operation("model", "Get one served model.", None, _OPENAI)},
         "/live": {"get": _open("live", "Liveness of the gateway.")},
@@ -85,6 +86,15 @@ def _paths() -> dict[str, dict[str, Operation]]:
             for operation in operations.values():
                 operation["parameters"] = [_ID]
     return paths
+
+
+def _inference(endpoint: Endpoint) -> Operation:
+    operation = _operation(_name(endpoint.path), endpoint.summary, _OPENAI, _OPENAI)
+    if endpoint.is_form:
+        operation["requestBody"] = {"required": True, **_content(_AUDIO, "multipart/form-data")}
+        content = operation["responses"]["200"]["content"]
+        content |= {"text/plain": {"schema": {"type": "string"}}, "text/event-stream": {"schema": {}}}
+    return operation
 
 
 def _name(path: str) -> str:
@@ -163,6 +173,19 @@ _ERROR = _object(
 )
 _FEEDBACK = _object({"title": "Feedback"}, decision_id={"type": "string"}, outcome={"type": "string"})
 _OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_AUDIO = {
+    "type": "object",
+    "required": ["file", "model"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "model": {"type": "string"},
+        "language": {"type": "string"},
+        "prompt": {"type": "string"},
+        "response_format": {"type": "string", "enum": ["json", "text", "srt", "vtt", "verbose_json"]},
+        "stream": {"type": "boolean"},
+        "temperature": {"type": "number"},
+    },
+}
 _ADVICES = _list(_ref("AdvisoryBody"), advisory_api.MAX_BATCH)
 _ADVICE = {"anyOf": [_ref("AdvisoryBody"), _object(advisories=_ADVICES)]}
 _ADVISED = {"anyOf": [_ref("AdvisoryAnswer"), _object(advisories={"type": "array", "items": _ref("AdvisoryAnswer")})]}

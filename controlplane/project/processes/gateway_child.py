@@ -29,5 +29,8 @@ class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
     stream_comment_s: int
     allowed_hosts: tuple[str, ...]
     body_limit: int
+    proxy_body_limit: int
+    client_idle_s: int
+    cors_origins: tuple[str, ...]
     long_bodies: tuple[str, ...]
     log_level: str

@@ -70,11 +70,16 @@ def main() -> int:
                 ),
             ),
             edge=EdgeSettings(
-                allowed_hosts=child.allowed_hosts, body_limit=child.body_limit, long_bodies=child.long_bodies
+                allowed_hosts=child.allowed_hosts,
+                body_limit=child.body_limit,
+                proxy_body_limit=child.proxy_body_limit,
+                long_bodies=child.long_bodies,
+                cors_origins=child.cors_origins,
             ),
             listener=socket.socket(fileno=child.listener),
             pages=PagesRelay(Path(child.pages_socket)),
             drain_s=float(child.drain_s),
+            client_idle_s=child.client_idle_s,
         )
     )
 

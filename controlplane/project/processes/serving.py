@@ -143,6 +143,9 @@ def _gateway_settings(listener: int) -> str:
         stream_comment_s=settings.STREAM_COMMENT_S,
         allowed_hosts=tuple(settings.ALLOWED_HOSTS),
         body_limit=settings.MAX_BODY_BYTES,
+        proxy_body_limit=settings.PROXY_BODY_BYTES,
+        client_idle_s=settings.CLIENT_IDLE_S,
+        cors_origins=settings.CORS_ORIGINS,
         long_bodies=settings.LONG_BODIES,
         log_level=settings.LOG_LEVEL,
     )

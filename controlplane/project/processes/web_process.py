@@ -10,8 +10,10 @@ import uvicorn
 from controlplane.platform.environment import state_directory
 from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
 from controlplane.project.processes.local_sockets import WEB_SOCKET, make_private, socket_path
-from gateway.http.http_protocol import KEEP_ALIVE_S
 from gateway.process.draining_server import CUT_OFF_S
+
+_IDLE_S = 75
+"""Longer than the gateway keeps its idle connections to this process."""
 
 
 def main() -> None:
@@ -26,7 +28,7 @@ def main() -> None:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=CUT_OFF_S,
     )
     uvicorn.Server(config).run(sockets=[listener])

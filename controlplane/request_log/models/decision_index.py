@@ -23,6 +23,8 @@ class DecisionIndex(models.Model):
     tenant = models.CharField(max_length=64)
     session = models.CharField(max_length=16, blank=True)
     """Keyed digest of the session's id."""
+    client_request_id = models.CharField(max_length=128, blank=True, default="")
+    """The client's X-Request-Id; empty: it sent none, or the row is older than this column."""
     reason = models.CharField(max_length=32)
     """Why this engine, or why none: a code of routing.values.reasons."""
     policy_version = models.IntegerField()
@@ -56,6 +58,9 @@ class DecisionIndex(models.Model):
             models.Index(fields=("tenant", "at_ms"), name="decision_by_tenant"),
             models.Index(fields=("session", "at_ms"), name="decision_by_session", condition=~models.Q(session="")),
             models.Index(fields=("arm", "at_ms"), name="decision_by_arm", condition=~models.Q(arm="")),
+            models.Index(
+                fields=("client_request_id",), name="decision_by_client_id", condition=~models.Q(client_request_id="")
+            ),
             models.Index(fields=("at_ms",), name="decision_late", condition=models.Q(late=True)),
         )
 

@@ -175,7 +175,7 @@ def new_segment(
 _COLUMNS = (
     "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
     "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
-    "regret_ms", "regret_cause", "share", "segment", "place",
+    "regret_ms", "regret_cause", "share", "segment", "place", "client_request_id",
 )  # fmt: skip
 _MOST = 2**31 - 1
 
@@ -207,6 +207,7 @@ def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
         stored.share,
         segment,
         place,
+        stored.client_request_id[:128],
     )
 
 

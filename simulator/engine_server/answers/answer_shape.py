@@ -28,6 +28,9 @@ class WholeAnswer(msgspec.Struct, frozen=True, gc=False):
 class AnswerShape(ABC):
     """Builds the body of one answer, or the chunks of its stream."""
 
+    content_type = b"application/json"
+    """Of an answer that is not streamed."""
+
     @abstractmethod
     def whole(self, answer: WholeAnswer) -> bytes:
         """Return the body of an answer that is not streamed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import socket
 import threading
@@ -29,6 +30,7 @@ from controlplane.project.state_lock import hold_state
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import Snapshot
 from kvstore.node.disk_space import DiskSpace
+from tests.certificates import certificates, tls_engine
 from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.platform.outage.unwritable_database import unwritable
 from tests.private_redis import private_redis
@@ -250,13 +252,16 @@ def test_migrations(here: Installation) -> None:
     assert newer.state is State.PROBLEM
     assert "9999_from_the_future" in newer.says
     recorder.record_unapplied("controlplane", "9999_from_the_future")
-    recorder.record_unapplied("controlplane", "0001_initial")
+    own = [name for app, name in recorder.applied_migrations() if app == "controlplane"]
+    for name in own:
+        recorder.record_unapplied("controlplane", name)
     recorder.record_applied("controlplane", "0002_roles_audit_revisions")
     pre_release = only(setup.migrations(here))
     assert pre_release.state is State.PROBLEM
     assert f"Move {connection.settings_dict['NAME']} away" in pre_release.do
     recorder.record_unapplied("controlplane", "0002_roles_audit_revisions")
-    recorder.record_applied("controlplane", "0001_initial")
+    for name in own:
+        recorder.record_applied("controlplane", name)
     last = max(name for app, name in recorder.applied_migrations() if app == "sessions")
     recorder.record_unapplied("sessions", last)
     waiting = only(setup.migrations(here))
@@ -356,6 +361,12 @@ def test_engines_that_reject_the_running_gateways_key_are_named(here: Installati
     assert (sound.state, wrong.state) == (State.OK, State.PROBLEM)
     assert wrong.says == "1 engine rejects the gateway's key: e (SWITCHYARD_ENGINE_KEY_A)."
     assert "Set SWITCHYARD_ENGINE_KEY_A of the gateways" in wrong.do
+
+
+async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
+    async with tls_engine(certificates(tmp_path)) as url:
+        why = await asyncio.to_thread(fleet._why_not, url)
+    assert why == "certificate not trusted; SWITCHYARD_ENGINE_CA names further authorities"
 
 
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:

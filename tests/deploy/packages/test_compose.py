@@ -23,10 +23,10 @@ import yaml
 
 from bench.live.loopback_ports import free_ports
 from gateway.api import advisory_api, explain_api, feedback_api
-from gateway.app import BATCH, OBSERVE, ROUTE
+from gateway.app import BATCH, OBSERVE
 from gateway.base.peer_settings import LISTEN
 from gateway.formats.endpoints import ENDPOINTS
-from gateway.http.engine_paths import ENGINE_PATHS
+from gateway.http.engine_paths import ENGINE_PATHS, ROUTE
 from gateway.process.shutdown import DRAIN_S
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.deploy.packages.package_tools import DEPLOY, installed

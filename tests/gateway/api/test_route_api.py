@@ -12,6 +12,7 @@ import pytest
 
 from gateway.access.isolation_domains import SALTS, cache_salt
 from gateway.api.route_request import MAX_BATCH, RouteRequest, prompt_of, read, read_flat
+from gateway.base.settings import PROXY_BODY_LIMIT
 from gateway.http.json_body import BadBodyError
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.raw_http import RawConnection, post
@@ -173,7 +174,7 @@ BAD: list[tuple[Any, int, str]] = [
     (b'{"model": "' + MODEL.encode() + b'", "block_hashes": [1], "x": "\\ud800"}', 400, "lone_surrogate"),
     (b"{", 400, "not_json"),
     (b"", 400, "empty_body"),
-    (b"x" * (1 << 20) + b"x", 413, "body_too_large"),
+    (bytes(PROXY_BODY_LIMIT + 1), 413, "body_too_large"),
 ]
 
 

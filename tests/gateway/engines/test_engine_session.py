@@ -1,16 +1,22 @@
-"""The session to engines: interim answers hold nothing up, and a peer that is gone is noticed."""
+"""The session to engines: interim answers hold nothing up, a peer that is gone is noticed, TLS is as it is set."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from gateway.engines.engine_session import MAX_INTERIM, engine_session
+from gateway.engines.engine_tls import AUTHORITY, CERTIFICATE, UNTRUSTED, EngineTls, EngineTlsError, engine_tls
+from gateway.engines.health_probe import EngineUnreachableError
+from gateway.engines.vllm_adapter import VllmAdapter
+from kvstore.transfer.tls import TlsFiles
+from tests.certificates import certificates, tls_engine
 from tests.patience import PATIENCE_S
 
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -75,3 +81,86 @@ async def test_a_connection_on_which_nothing_comes_for_minutes_is_kept_alive_and
         connected = kept.transport.get_extra_info("socket")
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return certificates(tmp_path_factory.mktemp("engines"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return certificates(tmp_path_factory.mktemp("others"))
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    engine_tls.cache_clear()
+    yield
+    engine_tls.cache_clear()
+
+
+def both(files: TlsFiles, folder: Path) -> Path:
+    """Return one file with certificate and key."""
+    path = folder / "client.pem"
+    path.write_bytes(files.certificate.read_bytes() + files.key.read_bytes())
+    return path
+
+
+async def ask(url: str) -> None:
+    async with engine_session(keepalive_s=1.0) as session:
+        await VllmAdapter(session, url).health()
+
+
+async def test_a_private_authority_is_trusted_once_it_is_set(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with tls_engine(files) as url:
+        with pytest.raises(EngineUnreachableError, match=UNTRUSTED):
+            await ask(url)
+        engine_tls.cache_clear()
+        monkeypatch.setenv(AUTHORITY, str(files.authority))
+        await ask(url)
+
+
+async def test_openssl_s_own_variable_goes_on_to_count(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.authority))
+    async with tls_engine(files) as url:
+        await ask(url)
+
+
+async def test_an_engine_that_asks_gets_the_certificate(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(AUTHORITY, str(files.authority))
+    async with tls_engine(files, asks=True) as url:
+        with pytest.raises(EngineUnreachableError):
+            await ask(url)
+        engine_tls.cache_clear()
+        monkeypatch.setenv(CERTIFICATE, str(both(files, tmp_path)))
+        await ask(url)
+
+
+async def test_changed_files_count_for_new_connections(
+    files: TlsFiles, others: TlsFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(others.authority.read_bytes())
+    monkeypatch.setenv(AUTHORITY, str(authority))
+    async with tls_engine(files) as url:
+        with pytest.raises(EngineUnreachableError, match=UNTRUSTED):
+            await ask(url)
+        authority.write_bytes(files.authority.read_bytes() + b"\n")
+        await ask(url)
+        authority.write_text("nonsense")
+        await ask(url)
+
+
+def test_a_file_that_cannot_be_used_is_named_with_its_setting(files: TlsFiles, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    for name, path in (
+        (AUTHORITY, tmp_path / "nowhere.pem"),
+        (AUTHORITY, tmp_path / "empty.pem"),
+        (CERTIFICATE, files.certificate),
+    ):
+        with pytest.raises(EngineTlsError, match=f"{name}='{path}' is no readable PEM file"):
+            EngineTls.of({name: str(path)})
+    EngineTls.of({AUTHORITY: " ", CERTIFICATE: ""})

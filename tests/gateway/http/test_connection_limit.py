@@ -30,12 +30,84 @@ def test_a_proxy_on_this_machine_gets_all_of_them() -> None:
     assert [limit.enter("127.0.0.1", number + 1) for number in range(5)] == ["", "", "", "", None]
 
 
+class Held:
+    """A connection that a test keeps idle."""
+
+    def __init__(self, used_s: float) -> None:
+        self.used_s = used_s
+        self.closed = False
+
+    def close_idle(self) -> None:
+        self.closed = True
+
+
+def test_the_connection_that_is_idle_for_longest_makes_room() -> None:
+    limit = ConnectionLimit(2)
+    for number in (1, 2):
+        assert limit.enter(f"10.0.0.{number}", number)
+    old, new = Held(1.0), Held(2.0)
+    limit.idle("10.0.0.2", new)
+    limit.idle("10.0.0.1", old)
+    assert limit.enter("10.0.0.3", 3)
+    assert (old.closed, new.closed) == (True, False)
+    limit.busy("10.0.0.2", new)
+    assert limit.enter("10.0.0.4", 3) is None
+    assert not new.closed
+
+
+def test_one_that_was_used_past_the_parser_is_not_idle_for_long() -> None:
+    limit = ConnectionLimit(2)
+    used, idle = Held(1.0), Held(2.0)
+    for number, each in enumerate((used, idle)):
+        limit.enter("127.0.0.1", number)
+        limit.idle("", each)
+    used.used_s = 3.0
+    assert limit.enter("127.0.0.1", 3) == ""
+    assert (used.closed, idle.closed) == (False, True)
+
+
+def test_an_address_at_its_half_displaces_its_own_connections_only() -> None:
+    limit = ConnectionLimit(4)
+    others, own = Held(1.0), Held(2.0)
+    assert limit.enter("10.0.0.9", 1)
+    limit.idle("10.0.0.9", others)
+    assert limit.enter("10.0.0.1", 2)
+    assert limit.enter("10.0.0.1", 3)
+    assert limit.enter("10.0.0.1", 4) is None
+    limit.idle("10.0.0.1", own)
+    assert limit.enter("10.0.0.1", 4)
+    assert (others.closed, own.closed) == (False, True)
+
+
 @pytest.fixture
 async def url(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     limit = ConnectionLimit(3)
     monkeypatch.setattr(http_protocol, "limit_of", lambda loop: limit)
     async with served_app(Edge(Echo())) as url:
         yield url
+
+
+ASK = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def test_a_new_connection_takes_the_place_of_one_that_is_idle(url: str) -> None:
+    held = []
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(3):
+            held.append(await RawConnection.open(url))
+            await held[-1].send(ASK)
+            assert (await held[-1].answer())[0] == 200
+        await held[0].send(ASK)
+        assert (await held[0].answer())[0] == 200
+        new = await RawConnection.open(url)
+        await new.send(ASK)
+        assert (await new.answer())[0] == 200
+        assert await held[1].closed()
+        for each in (held[0], held[2], new):
+            await each.send(ASK)
+            assert (await each.answer())[0] == 200
+    for each in (*held, new):
+        await each.close()
 
 
 async def test_a_connection_too_many_is_told_to_come_back(url: str) -> None:

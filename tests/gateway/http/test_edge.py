@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
 import pytest
 
 from gateway.base.asgi_types import Message, Receive, Scope, Send
-from gateway.http.edge import Edge, EdgeSettings
+from gateway.http.edge import BODIES_IN_MEMORY, Edge, EdgeSettings
+from gateway.http.guarded_receive import FREE_BYTES
 from gateway.http.request_head import SCOPE_KEY
 from tests.patience import PATIENCE_S
 
@@ -76,7 +78,7 @@ class Visit:
         return str(json.loads(body)["error"]["code"])
 
 
-def _scope(path: str = "/api/v1/route", host: bytes | None = b"127.0.0.1:8000", **headers: str) -> dict[str, Any]:
+def _scope(path: str = "/api/v1/pools", host: bytes | None = b"127.0.0.1:8000", **headers: str) -> dict[str, Any]:
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     if host is not None:
         pairs.append((b"host", host))
@@ -122,20 +124,21 @@ async def test_the_allow_list_knows_names_and_domains(host: bytes, served: bool)
     assert (visit.status == 200) == served
 
 
-async def test_a_sane_request_id_is_kept_and_echoed() -> None:
-    visit, echo, _ = await _visit(_scope(x_request_id="job-7.a:b_c"), [b""])
-    assert visit.headers[b"x-request-id"] == b"job-7.a:b_c"
-    assert echo.scopes[0][SCOPE_KEY].given
+@pytest.mark.parametrize("offered", ["job-7.a:b_c", "x" * 128, 'Root=1-67891233-abc;"a/b"=~'])
+async def test_a_request_id_of_visible_ascii_is_kept_and_echoed(offered: str) -> None:
+    visit, echo, _ = await _visit(_scope(x_request_id=offered), [b""])
+    assert visit.headers[b"x-request-id"] == offered.encode()
+    assert echo.scopes[0][SCOPE_KEY].client_request_id == offered
 
 
-@pytest.mark.parametrize("offered", ["", "x" * 129, "two words", "né", 'a"b', "a\x1bb"])
+@pytest.mark.parametrize("offered", ["", "x" * 129, "two words", "né", "a\x1bb", "a\x7f"])
 async def test_any_other_request_id_is_replaced(offered: str) -> None:
     visit, echo, _ = await _visit(_scope(x_request_id=offered), [b""])
     made = visit.headers[b"x-request-id"].decode()
     assert made != offered
     assert len(made) == 36
     assert made[14] == "7"  # the version digit of a UUID
-    assert not echo.scopes[0][SCOPE_KEY].given
+    assert echo.scopes[0][SCOPE_KEY].client_request_id == ""
 
 
 async def test_a_body_at_the_limit_passes() -> None:
@@ -166,11 +169,50 @@ async def test_the_proxy_has_a_limit_of_its_own() -> None:
     assert (allowed.status, refused.status) == (200, 413)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "identity, gzip"])
-async def test_encoded_bodies_are_rejected(encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["br", "deflate", "identity, gzip", "gzip, zstd"])
+async def test_bodies_in_unknown_encodings_are_rejected(encoding: str) -> None:
     visit, echo, _ = await _visit(_scope(content_encoding=encoding), [b"x"])
     assert (visit.status, visit.code) == (415, "encoded_body")
+    assert visit.headers[b"accept-encoding"] == b"gzip, zstd"
     assert echo.scopes == []
+
+
+async def test_what_is_behind_the_edge_sees_no_encoding() -> None:
+    data = gzip.compress(b"x" * LIMIT)
+    scope = _scope("/pages", content_encoding="gzip", content_length=str(len(data)), content_type="text/plain")
+    visit, echo, _ = await _visit(scope, [data])
+    assert visit.status == 200
+    names = [name for name, _ in echo.scopes[0]["headers"]]
+    assert names == [b"content-type", b"host", b"transfer-encoding"]
+    too_long, _, _ = await _visit(_scope("/pages", content_encoding="gzip"), [gzip.compress(b"x" * (LIMIT + 1))])
+    assert (too_long.status, too_long.code) == (413, "body_too_large")
+
+
+async def test_bodies_under_way_take_no_more_memory_than_there_is() -> None:
+    """Eight of the largest; a ninth finds no room until one of them is over."""
+    big = FREE_BYTES * 3
+    over = asyncio.Event()
+    reads: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reads.append(len((await receive())["body"]))
+        await over.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    edge = Edge(app, EdgeSettings(proxy_body_limit=big))
+    room = BODIES_IN_MEMORY * big // (big - FREE_BYTES)
+    visits = [Visit([b"x" * big]) for _ in range(room + 1)]
+    tasks = [asyncio.create_task(edge(_scope("/v1/x"), each.receive, each.send)) for each in visits]
+    async with asyncio.timeout(PATIENCE_S):
+        await tasks[-1]
+    assert (len(reads), visits[-1].status, visits[-1].code) == (room, 503, "bodies_full")
+    assert visits[-1].headers[b"retry-after"] == b"1"
+    over.set()
+    await asyncio.gather(*tasks)
+    again = Visit([b"x" * big])
+    await edge(_scope("/v1/x"), again.receive, again.send)
+    assert again.status == 200
 
 
 async def test_identity_is_no_encoding() -> None:

@@ -12,9 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.route_request import prompt_of, read
+from gateway.formats.media import without_media
 from gateway.http import large_body
-from gateway.http.json_body import BadBodyError, decode_object, decode_object_in_turns, decode_value_in_turns
-from gateway.http.large_body import MAX_NUMBERS, MAX_PARTS, TooManyPartsError, surveyed, surveyed_at_once
+from gateway.http.json_body import (
+    BadBodyError,
+    _read_in_turns,
+    decode_object,
+    decode_object_in_turns,
+    read_object_in_turns,
+)
+from gateway.http.large_body import (
+    MAX_NUMBERS,
+    MAX_PARTS,
+    MAX_TEXT_BYTES,
+    TooManyPartsError,
+    held_text,
+    surveyed,
+    surveyed_at_once,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -142,6 +157,55 @@ async def test_a_fault_in_a_long_list_is_no_number(wrong: str, place: int) -> No
 @pytest.mark.parametrize("shape", ['{"a":{"b":%s}}', '[{"a":%s}]', '{"prompt":[[1],%s]}'])
 async def test_a_long_list_at_another_place_is_read_with_everything_else(shape: str) -> None:
     body = (shape % ("[" + "1," * large_body.SMALL_BYTES + "1]")).encode()
-    assert plain(await decode_value_in_turns(body, takes_lists=True)) == json.loads(body)
+    assert plain((await _read_in_turns(body, takes_lists=True))[0]) == json.loads(body)
     with pytest.raises(BadBodyError, match="quarters"):
-        await decode_value_in_turns(body.replace(b"[1,", b"[" + b"1," * 40_000), takes_lists=True)
+        await _read_in_turns(body.replace(b"[1,", b"[" + b"1," * 40_000), takes_lists=True)
+
+
+def image(fill: str, size: int = 9 << 20) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + fill * size}}
+
+
+def chat(*parts: dict[str, Any], **fields: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": list(parts)}], **fields}).encode()
+
+
+async def test_long_media_are_held_apart_and_come_back_as_they_were() -> None:
+    body = chat(image("A"), image("B"), image("A"), {"type": "text", "text": 'with "quotes"'})
+    value, held = await read_object_in_turns(body)
+    assert held is not None
+    urls = [part["image_url"]["url"] for part in value["messages"][0]["content"][:3]]
+    assert urls[0] == urls[2] != urls[1]
+    assert all(url.startswith("data:ima") and len(url) < 100 for url in urls)
+    assert len(held.rest) < 1000
+    changed = held.rest.replace(b'"m"', b'"other"')
+    sent = b"".join([bytes(piece) async for piece in held.chunks(changed)])
+    assert sent == body.replace(b'"m"', b'"other"')
+    assert held.size(changed) == len(sent)
+
+
+async def test_the_same_image_has_the_same_digest_in_a_body_of_any_size() -> None:
+    alone, _ = await read_object_in_turns(chat(image("A")))
+    among, held = await read_object_in_turns(chat(image("A"), image("B")))
+    assert held is not None
+    small, large = (without_media(value["messages"])[0][0]["content"][0] for value in (alone, among))
+    assert small == large
+
+
+@pytest.mark.parametrize("place", ["content", "unknown", "prompt"])
+async def test_text_is_not_held_and_has_a_limit_of_its_own(place: str) -> None:
+    text = "A" * (MAX_TEXT_BYTES // 2)
+    inner = json.dumps({place: text})
+    value, held = await read_object_in_turns(f'{{"a":{inner},"b":[{json.dumps(image("B"))}]}}'.encode())
+    assert value["a"][place] == text
+    assert held is not None and len(held.spans) == 1
+    with pytest.raises(BadBodyError, match="beside media"):
+        await read_object_in_turns(json.dumps({place: text, "a": text + "A"}).encode())
+
+
+async def test_no_client_can_write_the_name_of_a_held_text() -> None:
+    value, _ = await read_object_in_turns(chat(image("A"), image("B")))
+    name = value["messages"][0]["content"][0]["image_url"]["url"]
+    assert held_text(name) is not None
+    assert held_text(name.replace(name[8:40], "0" * 32)) is None
+    assert held_text("data:image/png;base64,AAAA") is None

@@ -36,7 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detokenize": {"tokens": [1, 2]},
     "/v1/messages/count_tokens": {"messages": CHAT},
 }
-ROUTED = [each.path for each in ENDPOINTS if each.routed]
+ROUTED = [each.path for each in ENDPOINTS if each.routed and not each.is_form]
 UNPLACED = [each.path for each in ENDPOINTS if not each.routed]
 MESSAGES_USAGE = {"input_tokens": 36, "cache_read_input_tokens": 64, "output_tokens": 7}
 RESPONSES_USAGE = {
@@ -108,7 +108,7 @@ def is_idle(gateway: ServedGateway) -> bool:
 
 
 def test_every_endpoint_is_tried_here() -> None:
-    assert set(BODIES) == {each.path for each in ENDPOINTS}
+    assert set(BODIES) == {each.path for each in ENDPOINTS if not each.is_form}
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path != "/tokenize"])
@@ -265,7 +265,7 @@ async def test_errors_below_messages_have_anthropics_shape(
 
 
 async def test_the_edge_speaks_anthropic_too(gateway: ServedGateway) -> None:
-    headers = {"content-encoding": "gzip"}
+    headers = {"content-encoding": "br"}
     status, answer, _ = await gateway.post("/v1/messages", b"{}", headers=headers)
     assert (status, answer["type"], answer["error"]["code"]) == (415, "error", "encoded_body")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from gateway.formats.endpoints import BY_PATH, CHAT
 from gateway.formats.owned_fields import REMOVED
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, served
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "é"}], "temperature": 0.1}
 
@@ -77,6 +80,28 @@ def test_credentials_stay_here() -> None:
 
 
 def test_large_bodies_are_sent_as_a_stream() -> None:
-    payload = _forward({**BODY, "messages": "x" * 2_000_000}).payload()
+    payload, _ = _forward({**BODY, "messages": "x" * 2_000_000}).payload()
     assert isinstance(payload, io.BytesIO)
-    assert isinstance(_forward(BODY).payload(), bytes)
+    assert isinstance(_forward(BODY).payload()[0], bytes)
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True, "request_id": "mine", "cache_salt": "x"}])
+async def test_long_media_reach_the_engine_as_they_came(tmp_path: Path, fields: dict[str, Any]) -> None:
+    url = "data:image/png;base64," + "iVBORw0K" * (9 << 17)
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "image_url", "image_url": {"url": url[:-8]}}]
+    body = {"model": MODEL, "messages": [{"role": "user", "content": parts}], **fields}
+    async with ScriptedEngine() as engine, ScriptedEngine() as other:
+        engine.status = other.status = 503
+        async with served([engine.url, other.url], tmp_path) as gateway:
+            sent = json.dumps(body).encode()
+            headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+            where = gateway.url + CHAT
+            async with gateway.client.post(where, data=io.BytesIO(sent), headers=headers) as response:
+                assert response.status == 503
+    for each in (engine, other):
+        (got,), (head,) = each.bodies, each.headers
+        assert got["messages"] == body["messages"]
+        assert int(head["content-length"]) == len(each.raw_bodies[0])
+        assert "request_id" not in got
+        assert got.get("cache_salt") != "x"
+        assert ("stream_options" in got) is bool(fields)

@@ -83,6 +83,7 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
         served([engine.url], tmp_path, settings=AppSettings(tracing=receiver.tracing)) as gateway,
     ):
         headers = {"authorization": f"Bearer {KEY}", "traceparent": TRACEPARENT, "tracestate": "a=b"}
+        headers["x-request-id"] = "job-7"
         body = {**BODY, "stream": True}
         async with gateway.client.post(gateway.url + "/v1/chat/completions", json=body, headers=headers) as response:
             await response.read()
@@ -95,6 +96,9 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
     assert engine.headers[0]["traceparent"] == f"00-{TRACE}-{attempt.span_id.hex()}-01"
     assert engine.headers[0]["tracestate"] == "a=b"
     assert (root.name, decision.name) == ("POST /v1/chat/completions", "decision")
+    (named,) = [each for each in root.attributes if each.key == "http.request.header.x-request-id"]
+    assert [each.string_value for each in named.value.array_value.values] == ["job-7"]
+    root.attributes.remove(named)
     assert told(root) == {
         "http.request.method": "POST",
         "http.route": "/v1/chat/completions",

@@ -37,7 +37,7 @@ async def forwarding() -> AsyncIterator[tuple[ForwardServer, str, bytes]]:
     server = ForwardServer(SimpleNamespace(links=links), lambda _origin: None)  # type: ignore[arg-type]  # no more is needed
     server.app = never
     caller = ApiKeyEntry(key_id="key", sha256="", tenant_id="acme")
-    head = signed_head("d", Hop("us", "eu", "load", ""), caller, BODY, age_s=0.0, stamp=0.0)
+    head = await signed_head("d", Hop("us", "eu", "load", ""), caller, BODY, age_s=0.0, stamp=0.0)
     asking = PeerLinks(PeerIdentity("aaaaaaaa", "us"), KEYRING)
     port = await links.start("127.0.0.1", 0)
     await asking.start("127.0.0.1", 0)

@@ -53,7 +53,8 @@ class Noting(dict[bytes, bytes]):
 
 def read(headers: dict[bytes, bytes]) -> GatewayRequest:
     """Read a request as the proxy does."""
-    exchange = cast("Exchange", SimpleNamespace(head=SimpleNamespace(headers=headers)))
+    head = SimpleNamespace(headers=headers, client_request_id=headers.get(b"x-request-id", b"").decode())
+    exchange = cast("Exchange", SimpleNamespace(head=head))
     cache_hint(headers, BODY)
     forwarded_request(CHAT, b"{}", BODY, headers, request_id="r", salt="")
     call = ApiCall(
@@ -117,7 +118,7 @@ async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regio
     stays = asyncio.create_task(regions.chat("us", "stays"))
     async with asyncio.timeout(PATIENCE_S):
         await regions.engines["us"].received.wait()
-        headers = {"x-agent": "planner", "x-workflow-id": "w7"}
+        headers = {"x-agent": "planner", "x-workflow-id": "w7", "x-request-id": "job-7"}
         status, _, told = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)
         assert status == 200
     name = told["x-switchyard-decision"]
@@ -125,5 +126,6 @@ async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regio
     record = regions.gateways[hop["destination"]].app.recent.get(name)
     assert record is not None
     assert (record.agent, record.workflow_id, record.session_id) == ("planner", "w7", "w7/planner")
+    assert record.client_request_id == "job-7"
     stays.cancel()
     await asyncio.gather(stays, return_exceptions=True)

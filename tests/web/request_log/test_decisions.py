@@ -33,7 +33,7 @@ def kept(db: None) -> None:
     for slug in ("pool-a", "pool-b"):
         make_pool(slug)
     keep(stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other", arm="canary"))
-    keep(on_time("d-4", START + 3))
+    keep(on_time("d-4", START + 3, client_request_id="job-7"))
     DecisionIndex.objects.filter(decision_id="d-4").update(pool="pool-b")
 
 
@@ -83,6 +83,14 @@ def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
 def test_an_id_leads_to_its_decision(viewer: Client) -> None:
     answer = viewer.get(f"/decisions?id={LATE[:20]}")
     assert (answer.status_code, answer["Location"]) == (302, f"/decisions/{LATE}")
+
+
+def test_the_id_that_a_client_sent_leads_to_its_decision_and_is_on_its_page(viewer: Client) -> None:
+    answer = viewer.get("/decisions?id=job-7")
+    assert (answer.status_code, answer["Location"]) == (302, "/decisions/d-4")
+    assert '<dt>X-Request-Id</dt><dd title="job-7">job-7</dd>' in show(viewer, "/decisions/d-4")
+    assert "X-Request-Id</dt>" not in show(viewer, "/decisions/d-2")
+    assert found(show(viewer, "/decisions?id=job-")) == []
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])

@@ -13,6 +13,9 @@ from tests.page_text import page_text
 pytestmark = pytest.mark.django_db
 
 
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
 @pytest.fixture
 def viewer(client: Client) -> Client:
     user = User.objects.create(username="viewer")
@@ -34,7 +37,7 @@ def viewer(client: Client) -> Client:
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_what_is_not_there_is_said_in_the_shell(viewer: Client, path: str, back: str, theme: str) -> None:
     viewer.cookies["theme"] = theme
-    answer = viewer.get(path)
+    answer = viewer.get(path, headers={"accept": BROWSER})
     assert answer.status_code == 404
     page = page_text(answer)
     assert f'data-theme="{theme}"' in page
@@ -51,14 +54,31 @@ def test_the_address_of_a_form_says_where_the_form_is(viewer: Client) -> None:
     assert b"Open Access" in answer.content
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "accept"),
+    [
+        ("POST", "/nope", BROWSER),
+        ("DELETE", "/models/nope", BROWSER),
+        ("GET", "/nope", "*/*"),
+        ("GET", "/policies/nope", "application/json"),
+    ],
+)
+def test_a_program_gets_json_that_names_the_paths(viewer: Client, method: str, path: str, accept: str) -> None:
+    answer = viewer.generic(method, path, headers={"accept": accept})
+    assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("not_found_error", "not_found")
+    assert "/v1/chat/completions" in error["message"]
+
+
 def test_the_api_keeps_its_own_errors(viewer: Client) -> None:
     assert viewer.get("/api/v1/nope")["Content-Type"] == "application/problem+json"
     assert viewer.generic("TRACE", "/api/v1/pools")["Content-Type"] == "application/problem+json"
 
 
 def test_strangers_get_a_page_without_names(client: Client) -> None:
-    answer = client.get("/nope")
-    assert answer.status_code == 404
+    answer = client.get("/nope", headers={"accept": BROWSER})
+    assert (answer.status_code, answer["Content-Type"]) == (404, "text/html; charset=utf-8")
     assert b"Signed in" not in answer.content
     assert b'aria-label="Main"' not in answer.content
 
@@ -86,5 +106,5 @@ def test_a_fault_is_a_page_that_needs_no_session(monkeypatch: pytest.MonkeyPatch
 
 
 def test_markup_in_an_address_stays_text(viewer: Client) -> None:
-    answer = viewer.get("/<img src=x onerror=alert(1)>")
+    answer = viewer.get("/<img src=x onerror=alert(1)>", headers={"accept": BROWSER})
     assert b"<img src=x" not in answer.content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
 from controlplane.fleet.preflight import events as preflight_events
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
+from tests.certificates import certificates, tls_engine
 from tests.controlplane.automation.actuators.http_exchange import Answerer, http_server
 
 CARD = {"object": "model", "root": "/models/tiny", "parent": None, "max_model_len": 512}
@@ -200,3 +202,11 @@ async def test_a_wanted_block_size_stands_once_in_the_start_line() -> None:
     assert line.startswith("python -m sglang.launch_server --model-path /models/tiny")
     assert line.count("--page-size") == 1
     assert line.endswith("--page-size 16")
+
+
+async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
+    async with tls_engine(certificates(tmp_path)) as url:
+        with pytest.raises(ConnectRejectedError) as rejected:
+            await at(url)
+    assert rejected.value.sentence == f"Unreachable at {url}: certificate not trusted."
+    assert "SWITCHYARD_ENGINE_CA" in rejected.value.remedy

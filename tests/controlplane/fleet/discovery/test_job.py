@@ -116,6 +116,28 @@ def test_an_outage_removes_nobody_and_says_so() -> None:
     assert discovery_problems({"chat"}) == []
 
 
+PODS = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
+
+
+def test_a_pod_that_lost_its_label_gets_no_new_work_from_the_next_read_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DISCOVERY = (PODS,)
+    monkeypatch.setattr(engine_lifecycle, "engine_reading", lambda *_: EngineReading(0))
+    look(ONE, TWO, source=PODS)
+    serve()
+    for _ in range(VANISHED_LOOKS - 1):
+        look(TWO, source=PODS)
+        assert states() == {"e-1": "draining", "e-2": "ready"}
+    look(ONE, TWO, source=PODS)
+    assert states() == {"e-1": "maintenance", "e-2": "ready"}
+    serve()
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+    for _ in range(VANISHED_LOOKS):
+        look(TWO, source=PODS)
+    assert states() == {"e-2": "ready"}
+
+
 def test_one_that_is_told_to_end_is_drained_at_once() -> None:
     look(ONE)
     serve()

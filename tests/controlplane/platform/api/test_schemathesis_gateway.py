@@ -50,7 +50,9 @@ def aim(case: schemathesis.Case) -> None:
         case.path_parameters["id"] = chance(case.path_parameters).choice([*decided, MODEL])
     if not isinstance(case.body, dict):
         return
-    if case.path in BY_PATH:
+    if case.path in BY_PATH and BY_PATH[case.path].is_form:
+        case.body = {**case.body, **SERVED}
+    elif case.path in BY_PATH:
         texts = dict.fromkeys(("prompt", "input", "query", "documents", "text_1", "text_2"), "Who?")
         prompt = {**texts, "messages": [{"role": "user", "content": "Who?"}], "tokens": [1]}
         case.body = prompt | case.body | SERVED | {"max_tokens": 2, "max_output_tokens": 2}

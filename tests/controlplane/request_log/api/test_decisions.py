@@ -34,7 +34,7 @@ def recorded(world: World, tmp_path: Path) -> Iterator[World]:
         keep(
             stored(LATE, START, session=session_digest(Keyring.of(SECRET).used.derive(DIGESTS), "s-1")),
             on_time("d-2", START + 1, arm="live"),
-            on_time("d-3", START + 2, tenant_id="other", arm="canary"),
+            on_time("d-3", START + 2, tenant_id="other", arm="canary", client_request_id="job-7"),
             stored("d-4", START + 3, pool_id="pool-b", late=False, mismatch="", regret=None, candidates=()),
         )
         yield world
@@ -68,6 +68,7 @@ def test_a_session_is_found_under_both_secrets_while_these_are_rotated(
         (f"?session={session_digest(Keyring.of(SECRET).used.derive(DIGESTS), 's-1')}", [LATE]),
         ("?regret_cause=trade", [LATE]),
         ("?mismatch=late_event", [LATE]),
+        ("?client_request_id=job-7", ["d-3"]),
         ("?id=d-2&id=d-3", ["d-3", "d-2"]),
         ("?since=2027-01-15T08:00:02Z", ["d-4", "d-3"]),
         ("?until=2027-01-15T08:00:01Z", [LATE]),
@@ -141,6 +142,8 @@ def test_a_command_explains_the_same(recorded: World) -> None:
     assert "β were under 5.83 (it was 8)" in text
     call_command("explain", LATE, "--json", stdout=out)
     assert '"trade_s": 2.03' in out.getvalue()
+    call_command("explain", "job-7", stdout=out)
+    assert "X-Request-Id       job-7" in out.getvalue()
     with pytest.raises(CommandError, match="No recorded decision"):
         call_command("explain", "nobody-made-it")
 

@@ -1,0 +1,73 @@
+"""TLS of connections to engines: which authorities are trusted, and which certificate is presented.
+
+Authorities of the system stay trusted, and so do those that OpenSSL's own SSL_CERT_FILE and SSL_CERT_DIR name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from gateway.base.event_log import log_event
+from kvstore.transfer.tls import file_state
+
+AUTHORITY, CERTIFICATE = "SWITCHYARD_ENGINE_CA", "SWITCHYARD_ENGINE_CERTIFICATE"
+UNTRUSTED = "certificate not trusted"
+"""What a probe says of an engine whose certificate no trusted authority signed."""
+
+
+class EngineTlsError(ValueError):
+    """A file cannot be used; the message names its setting."""
+
+
+class EngineTls:
+    """The context of connections to engines. Mutable: it is made again when its files change."""
+
+    def __init__(self, authority: str, certificate: str) -> None:
+        self._authority, self._certificate = authority, certificate
+        self._seen = self._states()
+        self._context = self._made()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> EngineTls:
+        """Return what the environment says; raises EngineTlsError for a file that cannot be used."""
+        return cls(environment.get(AUTHORITY, "").strip(), environment.get(CERTIFICATE, "").strip())
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection; changed files that cannot be used are logged once, and not used."""
+        states = self._states()
+        if states != self._seen:
+            self._seen = states
+            try:
+                self._context = self._made()
+            except EngineTlsError as error:
+                log_event("engine_tls_unusable", level=logging.ERROR, why=str(error))
+        return self._context
+
+    def _states(self) -> list[tuple[int, int, int] | None]:
+        return [file_state(Path(each)) for each in (self._authority, self._certificate) if each]
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(("http/1.1",))
+        for name, path, load in (
+            (AUTHORITY, self._authority, context.load_verify_locations),
+            (CERTIFICATE, self._certificate, context.load_cert_chain),
+        ):
+            try:
+                if path:
+                    load(path)
+            except OSError as error:
+                what = "a certificate and its key" if name == CERTIFICATE else "certificates"
+                raise EngineTlsError(f"{name}={path!r} is no readable PEM file with {what}: {error}.") from error
+        return context
+
+
+@cache
+def engine_tls() -> EngineTls:
+    """Return the settings of this process; every connection to an engine uses them."""
+    return EngineTls.of(os.environ)

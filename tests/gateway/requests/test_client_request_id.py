@@ -1,0 +1,50 @@
+"""The id that a client sends is in the record, the log and the answer, and names nothing inside."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from gateway.reports.decision_recorder import as_it_stands
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, served
+
+NAME = 'Root=1-67891233;"job"/7'
+NAMED = {"x-request-id": NAME}
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+
+
+async def test_it_is_in_the_record_of_a_proxied_request_and_the_engine_gets_another(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        _, _, headers = await gateway.post("/v1/chat/completions", CHAT, headers=NAMED)
+        decision_id = headers["x-switchyard-decision"]
+        record = gateway.app.recent.get(decision_id)
+        assert record is not None
+        assert headers["x-request-id"] == as_it_stands(record).client_request_id == NAME
+        assert engine.headers[0]["x-request-id"] == decision_id
+        _, _, headers = await gateway.post("/v1/chat/completions", CHAT)
+        unnamed = gateway.app.recent.get(headers["x-switchyard-decision"])
+        assert unnamed is not None and unnamed.client_request_id == ""
+
+
+async def test_it_is_in_the_record_of_a_decision_and_of_each_of_a_batch(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        asked = {"model": MODEL, "token_ids": [1, 2, 3], "wait": False}
+        _, one, _ = await gateway.post("/api/v1/route", asked, headers=NAMED)
+        _, several, _ = await gateway.post("/api/v1/route/batch", [asked, asked], headers={"x-request-id": "batch"})
+        names = [one["decision_id"], *(each["decision_id"] for each in several["decisions"])]
+        records = [gateway.app.recent.get(name) for name in names]
+        assert [each.client_request_id for each in records if each is not None] == [NAME, "batch", "batch"]
+
+
+async def test_the_log_of_a_retry_and_of_a_failure_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="gateway")
+    async with ScriptedEngine() as engine, ScriptedEngine() as other:
+        engine.die_before_first_byte = other.die_before_first_byte = True
+        async with served([engine.url, other.url], tmp_path) as gateway:
+            status, _, _ = await gateway.post("/v1/chat/completions", CHAT, headers=NAMED)
+    assert status >= 500
+    events = {getattr(each, "event", ""): getattr(each, "client_request_id", None) for each in caplog.records}
+    assert (events["retried"], events["request_failed"]) == (NAME, NAME)
