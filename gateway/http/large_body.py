@@ -73,8 +73,8 @@ class Held(NamedTuple):
     async def chunks(self, rest: bytes) -> AsyncIterator[memoryview]:
         """Yield the same in pieces."""
         for piece in self._pieces(rest):
-            for start in range(0, len(piece), _PIECE_BYTES):
-                yield piece[start : start + _PIECE_BYTES]
+            async for each in in_pieces(piece):
+                yield each
 
     def _pieces(self, rest: bytes) -> Iterator[memoryview]:
         whole, source, position = memoryview(self.body), memoryview(rest), 0
@@ -83,6 +83,13 @@ class Held(NamedTuple):
             yield whole[slice(*self.spans[found[0]])]
             position = found.end()
         yield source[position:]
+
+
+async def in_pieces(data: bytes | memoryview) -> AsyncIterator[memoryview]:
+    """Yield the data in pieces, each of which takes a turn of the event loop at most."""
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE_BYTES):
+        yield view[start : start + _PIECE_BYTES]
 
 
 def held_text(text: str) -> tuple[bytes, int] | None:

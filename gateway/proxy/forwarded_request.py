@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_
 from gateway.formats.hit_figures import UNTOLD
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag
-from gateway.http.large_body import Held
+from gateway.http.large_body import Held, in_pieces
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
 
@@ -88,12 +87,15 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         prefill, decode = (msgspec.structs.replace(self, body=body, order=None, orders=False) for body in bodies)
         return msgspec.structs.replace(prefill, streams=False), decode
 
-    def payload(self) -> tuple[bytes | io.BytesIO | AsyncIterator[memoryview], dict[str, str]]:
+    def payload(self) -> tuple[bytes | AsyncIterator[memoryview], dict[str, str]]:
         """Return the body in the form that the HTTP client sends without copying it in one go, and its own headers."""
         body = self.body if self.order is None else with_order(self.body, self.order)
         if self.held is not None:
             return self.held.chunks(body), {"content-length": str(self.held.size(body))}
-        return (body if len(body) < _LARGE_BODY else io.BytesIO(body)), {}
+        if len(body) < _LARGE_BODY:
+            return body, {}
+        # The client would copy bytes, and those of an io.BytesIO, in one go.
+        return in_pieces(body), {"content-length": str(len(body))}
 
 
 def forwarded_request(

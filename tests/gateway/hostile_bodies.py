@@ -6,6 +6,7 @@ import json
 import random
 
 from gateway.base.settings import PROXY_BODY_LIMIT
+from tests.gateway.loop_time import FORM_START
 from tests.gateway.served_gateway import MODEL
 
 MIB = 1 << 20
@@ -42,6 +43,12 @@ def _image(size: int, count: int = 1) -> bytes:
     return json.dumps({"model": MODEL, "messages": [{"role": "user", "content": parts}], "stream": True}).encode()
 
 
+def _form(size: int) -> bytes:
+    model = b'Content-Disposition: form-data; name="model"\r\n\r\n' + MODEL.encode()
+    file = b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + b"\x00\r\n--edg" * (size // 8)
+    return FORM_START + model + b"\r\n" + FORM_START + file + b"\r\n" + FORM_START.rstrip() + b"--\r\n"
+
+
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 ROUTE = "/api/v1/route"
@@ -54,6 +61,7 @@ GOOD = {
     "code of 8 MiB": (CHAT, _chat(_code(6 * MIB))),
     "two languages": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "語é" * MIB}]},
                                        ensure_ascii=False).encode()),
+    "audio of the largest size": ("/v1/audio/transcriptions", _form(MOST)),
     "a million escaped letters": (CHAT, _chat("語" * MIB)),
     "an image of 10 MiB": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": [
         {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]}]}).encode()),

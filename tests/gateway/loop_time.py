@@ -67,12 +67,17 @@ def watched() -> Iterator[LoopTime]:
         gc.unfreeze()
 
 
+FORM_START = b"--edge\r\n"
+"""Bodies that begin so are forms with this boundary."""
+
+
 async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tuple[int, bytes]:
     """Send the body without taking time from the loop; return status and answer."""
 
     def post() -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=PATIENCE_S)
-        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        kind = "multipart/form-data; boundary=edge" if body.startswith(FORM_START) else "application/json"
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": kind}
         try:
             connection.request("POST", way, body, headers)
             answer = connection.getresponse()
@@ -90,6 +95,7 @@ async def engine_of_another_thread() -> AsyncIterator[str]:
 
     async def serve() -> None:
         async with ScriptedEngine() as engine:
+            engine.scripts["/v1/audio/transcriptions"] = b'{"text":"hello"}'
             found[0] = engine.url
             ready.set()
             await asyncio.to_thread(over.wait)

@@ -68,8 +68,8 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     key = running.secrets.api_key if number % 40 else "sy_wrong"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    if way == "/login" and number >= DATABASE_BREAKS:
-        # Past the check of the form's origin, into the page that cannot read the database.
+    if way == "/login":
+        # Past the check of the form's origin, to the database, which cannot be read later on.
         token = "a" * 32
         headers |= {"Cookie": f"csrftoken={token}", "X-CSRFToken": token}
         headers["Content-Type"] = "application/x-www-form-urlencoded"

@@ -79,10 +79,14 @@ def test_credentials_stay_here() -> None:
     assert "cookie" not in headers
 
 
-def test_large_bodies_are_sent_as_a_stream() -> None:
-    payload, _ = _forward({**BODY, "messages": "x" * 2_000_000}).payload()
-    assert isinstance(payload, io.BytesIO)
-    assert isinstance(_forward(BODY).payload()[0], bytes)
+async def test_large_bodies_are_sent_in_pieces() -> None:
+    forwarded = _forward({**BODY, "messages": "x" * 2_000_000})
+    payload, headers = forwarded.payload()
+    assert not isinstance(payload, bytes)
+    pieces = [bytes(piece) async for piece in payload]
+    assert (b"".join(pieces), max(map(len, pieces)) < 1_000_000) == (forwarded.body, True)
+    assert headers == {"content-length": str(len(forwarded.body))}
+    assert _forward(BODY).payload() == (_forward(BODY).body, {})
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True, "request_id": "mine", "cache_salt": "x"}])
