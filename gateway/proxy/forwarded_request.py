@@ -11,7 +11,7 @@ from gateway.formats.endpoints import Endpoint
 from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
 from gateway.formats.hit_figures import UNTOLD
 from gateway.formats.owned_fields import REMOVED, REVEALING
-from gateway.http.json_body import lax_flag
+from gateway.http.json_body import lax_flag, lax_int
 from gateway.http.large_body import Held, in_pieces
 from gateway.requests.kv_answer import with_order
 from kvstore.connector.engine_params import KvOrder
@@ -118,6 +118,7 @@ def forwarded_request(
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
         ours["priority"] = priority
+    ours |= _plain(endpoint, body)
     streams = endpoint.generates and lax_flag(body.get("stream")) is True
     options = body.get("stream_options")
     asked = not endpoint.asks_for_usage or (
@@ -147,6 +148,19 @@ def forwarded_request(
         None if tells_hits else UNTOLD,
         held=held,
     )
+
+
+def _plain(endpoint: Endpoint, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written loosely (`"16"`, 16.0, 1 for true) in its plain form, which every engine reads alike."""
+    plain: dict[str, Any] = {}
+    for name in (*endpoint.limits, "n", "best_of"):
+        value = body.get(name)
+        if value is not None and type(value) is not int and (number := lax_int(value)) is not None:
+            plain[name] = number
+    flag = lax_flag(body.get("stream"))
+    if flag is not None and body["stream"] is not flag:
+        plain["stream"] = flag
+    return plain
 
 
 def _headers(client_headers: Mapping[bytes, bytes], request_id: str, *, is_form: bool) -> dict[str, str]:
