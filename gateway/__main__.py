@@ -51,7 +51,7 @@ from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.http.pages_relay import PagesRelay
 from gateway.process.draining_server import CUT_OFF_S, DrainingServer
 from gateway.process.garbage_collection import settle_heap
-from gateway.process.malloc_arenas import limit_arenas
+from gateway.process.malloc_arenas import limit_arenas, map_large_blocks
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.proxy.tracing import tracing_wanted
 from gateway.standalone import StandaloneGateway
@@ -107,6 +107,7 @@ def run(process: GatewayProcess) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
     allow_open_files()
     limit_arenas()
+    map_large_blocks()
     listener = process.listener
     port = listener.getsockname()[1] if listener is not None else process.port
     name = (process.name or f"{socket.gethostname()}:{port}").replace("/", "-")

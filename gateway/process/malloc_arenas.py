@@ -1,22 +1,39 @@
-"""Limits how many arenas glibc's allocator keeps: memory freed in one arena serves no other."""
+"""Sets two options of glibc's allocator: how many arenas it keeps, and which blocks get a mapping of their own."""
 
 from __future__ import annotations
 
 import ctypes
 
 MAX_ARENAS = 2
-_M_ARENA_MAX = -8
-"""glibc's number of the option, from malloc.h."""
+MAPPED_BYTES = 4 * 1024 * 1024
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""glibc's numbers of the options, from malloc.h."""
 
 
 def limit_arenas() -> None:
     """Let all threads share two arenas; call it before threads start. No effect where the C library is not glibc.
 
-    By default each of the many threads (jobs, database, DNS) may open its own. Over two hours of the demo the resident
-    memory then grew by 0.12 MB a minute, and by 0.08 with two arenas (`python -m bench.installation.memory`).
+    Memory freed in one arena serves no other, and by default each of the many threads (jobs, database, DNS) may open
+    its own. Over two hours of the demo the resident memory then grew by 0.12 MB a minute, and by 0.08 with two arenas
+    (`python -m bench.installation.memory`).
     """
+    _set(_M_ARENA_MAX, MAX_ARENAS)
+
+
+def map_large_blocks() -> None:
+    """Let blocks over MAPPED_BYTES grow without being copied. No effect where the C library is not glibc.
+
+    A mapping grows by a change of the page table. By default, glibc maps only blocks over 32 MiB once one of them was
+    freed. To grow a body or a text beyond that would take a turn of the event loop of 20 ms or more.
+    """
+    _set(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+    # As glibc does when it moves the threshold by itself.
+    _set(_M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)
+
+
+def _set(option: int, value: int) -> None:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    mallopt(_M_ARENA_MAX, MAX_ARENAS)
+    mallopt(option, value)

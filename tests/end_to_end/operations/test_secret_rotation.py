@@ -140,10 +140,16 @@ class Rolling:
 
 
 async def decided_by(gateways: Gateways, names: list[str]) -> dict[str, str]:
-    """Return who decides for requests of each gateway."""
-    return {
-        name: await gateways.decided_by(name, await gateways.chat(name, f"who decides for {name}?")) for name in names
-    }
+    """Return who decides for requests of each gateway, once none decides alone: on a busy machine peers answer late."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            said = {
+                name: await gateways.decided_by(name, await gateways.chat(name, f"who decides for {name}?"))
+                for name in names
+            }
+            if ALONE not in said.values():
+                return said
+            await asyncio.sleep(0.2)
 
 
 async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tmp_path: Path) -> None:
@@ -166,7 +172,6 @@ async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tm
                         await rolling.replace(old, next(names), secret, also)
                         await rolling.check(tokens if also else [], step)
                         said = await decided_by(gateways, rolling.serving)
-                        assert ALONE not in said.values(), (step, said)
                         # In the middle of the second step, the gateways use different secrets.
                         differ = (secret, also, count) == (NEW, OLD, 0)
                         assert sum(each.endswith(OTHER_KEYS) for each in said.values()) == differ, (step, said)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.process.malloc_arenas import map_large_blocks
 from tests.gateway.hostile_bodies import BAD, GOOD
 from tests.gateway.loop_time import TURN_S, engine_of_another_thread, post_from_thread, turn_limit_s, watched
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
@@ -19,6 +20,7 @@ TRIES = 8
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    map_large_blocks()
     pool = {"key_source": "approximate", "max_prompt_tokens": 100_000_000}
     async with engine_of_another_thread() as url, served([url], tmp_path, **pool) as gateway:
         yield gateway
