@@ -163,7 +163,7 @@ class CacheGroups:
         self.tail = Tail(-(-(window_tokens - 1) // self._block_tokens), states)
 
     def _other(self, number: int | None) -> _Group | None:
-        return self._groups[number] if number in self._others else None  # type: ignore[index]  # None is in no list
+        return self._groups[number] if number in self._others else None
 
     def _complete(self, parts: Iterable[str], hashes: Iterable[int | bytes]) -> list[PartChange]:
         """Return for each part the keys of those hashes that the primary and all groups of the part hold."""

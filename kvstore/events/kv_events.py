@@ -64,6 +64,11 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
     """REMOTE: not on the engine's machine."""
 
     @property
+    def is_dense(self) -> bool:
+        """The event lists every block of its token ids."""
+        return self.kv_cache_spec_kind in DENSE_KINDS
+
+    @property
     def in_engine_memory(self) -> bool:
         """The engine can compute from these blocks without loading them."""
         return self.medium in (None, ENGINE_MEDIUM) and self.locality != "REMOTE"
@@ -266,8 +271,8 @@ def _check(event: KvEvent) -> None:
         raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
-        unkeyed = not event.in_engine_memory or event.kv_cache_spec_kind not in DENSE_KINDS
-        if not unkeyed and (event.block_size < 1 or len(event.token_ids) != expected):
+        is_keyed = event.in_engine_memory and event.is_dense
+        if is_keyed and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"
             )

@@ -47,12 +47,12 @@ class ExpectedBlocks:
     def take(self, payload: bytes) -> None:
         """Take in one batch of events."""
         try:
-            batch = decode_batch(payload)
+            batch = decode_batch(payload, [])
         except UnreadableEventError:
             self.unreadable += 1
             return
         for event in batch.events:
-            if not isinstance(event, BlockStored):
+            if not isinstance(event, BlockStored) or not event.in_engine_memory or not event.is_dense:
                 continue
             self.events += 1
             if event.block_size != self._block_tokens:
