@@ -10,7 +10,6 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
-from kvstore.index.cache_tails import Tail
 from routing.advisories.advised_routing import AdvisedRouting
 from routing.dispatch.dispatcher import Dispatcher
 from routing.dispatch.engine_loads import engine_loads, oldest_waits, unbound_work
@@ -137,18 +136,6 @@ class Router:
         target = self.fleet.target_of(engine_id)
         if target is not None:
             self.index.remove(target, keys)
-
-    def tail_declared(self, engine_id: str, tail: Tail) -> None:
-        """Note what an engine needs at the end of a prefix beside its blocks (kvstore.index.cache_tails)."""
-        target = self.fleet.target_of(engine_id)
-        if target is not None and tail != self.index.tails.tail_of(target):
-            self.index.declare_tail(target, tail)
-
-    def tail_changed(self, engine_id: str, part: str, stored: bool, keys: Sequence[int]) -> None:
-        """Note blocks of a part of the tail that an engine now holds, or no longer does."""
-        target = self.fleet.target_of(engine_id)
-        if target is not None:
-            (self.index.store_tail if stored else self.index.remove_tail)(target, part, keys)
 
     def blocks_cleared(self, engine_id: str) -> None:
         """Note that an engine holds nothing any more."""

@@ -25,6 +25,7 @@ from kvstore.events.kv_events import (
     KvEvent,
     UnreadableEventError,
     decode_batch,
+    in_engine_memory,
 )
 from kvstore.index.cache_tails import FULL, NO_TAIL, Tail
 from routing.values.counted import count
@@ -331,7 +332,7 @@ class EventLedger:
             self._mark_whole()
             if self._groups.tail != NO_TAIL:
                 self._sink.tail_declared(self._groups.tail)
-        elif not event.in_engine_memory:
+        elif not in_engine_memory(event):
             # Copies below engine memory are no hits there: what loading them costs is not known.
             self.counts["below_engine" if (event.medium or "").upper() in TIERS else "unknown_medium"] += 1
         elif isinstance(event, BlockStored):
@@ -365,10 +366,10 @@ class EventLedger:
         if domain:
             self.counts["salted"] += 1
         keys = self.blocks.stored(event, self._seed_of(domain))
-        if keys and self._groups.alone:
+        if keys and not self._groups.others:
             self._sink.stored(keys)
         elif keys:
-            self._pass_on(self._groups.primary_stored(event.block_hashes))
+            self._pass_on(self._groups.held_by_all(event.block_hashes))
         dropped = self.blocks.take_dropped()
         if dropped:
             self._sink.removed(dropped)

@@ -34,12 +34,12 @@ class IndexFeed:
 
     def tail_declared(self, tail: Tail) -> None:
         """Matches of this engine are cut by the tail of its cache groups."""
-        self._router.tail_declared(self._engine.entry.engine_id, tail)
+        self._router.fleet.declare_tail(self._engine.entry.engine_id, tail)
 
     def tail_changed(self, change: PartChange) -> None:
         """Blocks of a part of the tail are there, or gone."""
         if not self._engine.salts_seen.missing:
-            self._router.tail_changed(self._engine.entry.engine_id, *change)
+            self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
 
     def cleared(self) -> None:
         """No block is known to be there."""

@@ -9,10 +9,11 @@ hashes than its token ids fill (vllm#44451).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.kv_events import BlockRemoved, BlockStored
+from kvstore.events.kv_events import BlockRemoved, BlockStored, in_engine_memory
 from kvstore.index.cache_tails import FULL, STATE, WINDOW, Tail
 
 PART_OF_KIND = {
@@ -75,10 +76,10 @@ class CacheGroups:
         """Learn the groups of a batch before it is applied; returns whether what was indexed before is void."""
         before, primary = set(self._groups), self._primary
         for event in events:
-            if not isinstance(event, BlockStored) or event.group_idx is None or event.group_idx in self._groups:
-                continue
-            if event.in_engine_memory and len(self._groups) < MAX_GROUPS:
-                self._groups[event.group_idx] = _described(event)
+            if isinstance(event, BlockStored) and event.group_idx is not None and in_engine_memory(event):
+                number = event.group_idx if 0 <= event.group_idx < MAX_GROUPS else MAX_GROUPS
+                if number not in self._groups:
+                    self._groups[number] = _described(event)
         if len(before) == len(self._groups):
             return False
         self._arrange()
@@ -86,21 +87,12 @@ class CacheGroups:
             return False
         parts = {self._groups[each].part for each in before if each != primary} | {FULL}
         return primary != self._primary or any(
-            self._groups[each].part in parts for each in self._others if each not in before
+            self._groups[each].part in parts for each in self.others if each not in before
         )
 
     def is_primary(self, event: BlockStored | BlockRemoved) -> bool:
         """Return whether the event is of the group that keys all others; engines without groups have only this one."""
         return event.group_idx is None or event.group_idx == self._primary
-
-    @property
-    def alone(self) -> bool:
-        """There is no other group than the primary one."""
-        return not self._others
-
-    def primary_stored(self, hashes: Iterable[int | bytes]) -> list[PartChange]:
-        """Return what all groups hold of blocks that the primary one has stored."""
-        return self._complete(_PARTS, hashes)
 
     def other_stored(self, event: BlockStored) -> list[PartChange]:
         """Count the blocks of another group, and return what all groups of its part hold by now."""
@@ -113,10 +105,10 @@ class CacheGroups:
             group.times[each] = times + 1
             if not times:
                 fresh.append(each)
-        changes = self._complete(_PARTS if group.part == FULL else (group.part,), fresh)
+        changes = self.held_by_all(fresh, _PARTS if group.part == FULL else (group.part,))
         over = len(group.times) - self._blocks.max_blocks
         if over > 0:
-            oldest = [each for each, _ in zip(group.times, range(over), strict=False)]
+            oldest = list(islice(group.times, over))
             for each in oldest:
                 del group.times[each]
             changes += self._gone(group.part, oldest)
@@ -143,7 +135,8 @@ class CacheGroups:
         """Why hits of this engine are uncertain; empty: all its groups are understood."""
         usable = sorted((each.part != FULL, number) for number, each in self._groups.items() if each.part)
         self._primary = usable[0][1] if usable else None
-        self._others: list[int] = []
+        self.others: list[int] = []
+        """The groups beside the primary one that hits depend on."""
         window_tokens, states = 1, False
         for number, group in self._groups.items():
             if not group.part:
@@ -156,21 +149,21 @@ class CacheGroups:
                     f"{self._block_tokens}; hits may be overestimated"
                 )
             else:
-                self._others.append(number)
+                self.others.append(number)
                 states = states or group.part == STATE
                 window_tokens = max(window_tokens, group.window if group.part == WINDOW else 1)
         # The token that is computed next is in its own window.
         self.tail = Tail(-(-(window_tokens - 1) // self._block_tokens), states)
 
     def _other(self, number: int | None) -> _Group | None:
-        return self._groups[number] if number in self._others else None
+        return self._groups[number] if number in self.others else None
 
-    def _complete(self, parts: Iterable[str], hashes: Iterable[int | bytes]) -> list[PartChange]:
+    def held_by_all(self, hashes: Iterable[int | bytes], parts: Iterable[str] = _PARTS) -> list[PartChange]:
         """Return for each part the keys of those hashes that the primary and all groups of the part hold."""
         keyed = [(each, key) for each in hashes if (key := self._blocks.key_of(each)) is not None]
         changes = []
         for part in parts:
-            groups = [self._groups[each].times for each in self._others if self._groups[each].part == part]
+            groups = [self._groups[each].times for each in self.others if self._groups[each].part == part]
             if groups or part == FULL:
                 keys = [key for each, key in keyed if all(each in times for times in groups)]
                 if keys:
@@ -186,6 +179,6 @@ def _described(event: BlockStored) -> _Group:
     """Return the event's group. The first one of engines that name no kind is full attention."""
     kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window or 0
     part = (FULL if event.group_idx == 0 else "") if kind is None else PART_OF_KIND.get(kind, "")
-    if part == WINDOW and window < 1:
+    if (part == WINDOW and window < 1) or not 0 <= (event.group_idx or 0) < MAX_GROUPS:
         part = ""
     return _Group(part, (kind or "unnamed")[:32], event.block_size, window, {})

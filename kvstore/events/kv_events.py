@@ -68,11 +68,6 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
         """The event lists every block of its token ids."""
         return self.kv_cache_spec_kind in DENSE_KINDS
 
-    @property
-    def in_engine_memory(self) -> bool:
-        """The engine can compute from these blocks without loading them."""
-        return self.medium in (None, ENGINE_MEDIUM) and self.locality != "REMOTE"
-
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemoved", omit_defaults=True):
     """Blocks no longer in the engine's cache."""
@@ -84,14 +79,14 @@ class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemo
     group_idx: int | None = None
     locality: str | None = None
 
-    @property
-    def in_engine_memory(self) -> bool:
-        """The blocks left the memory in which the engine computes."""
-        return self.medium in (None, ENGINE_MEDIUM) and self.locality != "REMOTE"
-
 
 class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBlocksCleared"):
     """The engine's whole cache is gone."""
+
+
+def in_engine_memory(event: BlockStored | BlockRemoved) -> bool:
+    """Return whether the event is of blocks from which the engine computes without loading them."""
+    return event.medium in (None, ENGINE_MEDIUM) and event.locality != "REMOTE"
 
 
 KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
@@ -271,7 +266,7 @@ def _check(event: KvEvent) -> None:
         raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
-        is_keyed = event.in_engine_memory and event.is_dense
+        is_keyed = in_engine_memory(event) and event.is_dense
         if is_keyed and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"

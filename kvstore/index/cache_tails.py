@@ -33,67 +33,60 @@ NO_TAIL = Tail()
 class CacheTails:
     """Tails of targets, and per part one table from block key to the bitset of targets whose groups all hold it.
 
-    Mutable state: `targets`, `_targets_of`, `window` and `states`.
+    Mutable state: `targets`, `_targets_of` and `_tables`.
     """
 
     def __init__(self) -> None:
         self.targets = 0
         """Bitset of targets that have a tail; 0 for fleets without hybrid models, whose matches are never cut."""
         self._targets_of: dict[Tail, int] = {}
-        self.window: dict[int, int] = {}
-        self.states: dict[int, int] = {}
+        self._tables: dict[str, dict[int, int]] = {WINDOW: {}, STATE: {}}
 
     def __len__(self) -> int:
-        return len(self.window) + len(self.states)
-
-    def tail_of(self, target: int) -> Tail:
-        """Return the tail of a target."""
-        return next((tail for tail, held in self._targets_of.items() if held >> target & 1), NO_TAIL)
+        return sum(map(len, self._tables.values()))
 
     def declare(self, target: int, tail: Tail) -> None:
         """Cut the matches of `target` by `tail` from now on."""
         bit = 1 << target
+        if self._targets_of.get(tail, 0) & bit:
+            return
         self._targets_of = {each: left for each, held in self._targets_of.items() if (left := held & ~bit)}
-        self.targets &= ~bit
         if tail != NO_TAIL:
             self._targets_of[tail] = self._targets_of.get(tail, 0) | bit
-            self.targets |= bit
+        self.targets = sum(self._targets_of.values())
 
     def store(self, target: int, part: str, keys: Iterable[int]) -> None:
         """Note that the groups of `part` hold `keys`."""
-        table, bit = self._table(part), 1 << target
+        table, bit = self._tables[part], 1 << target
         for key in keys:
             table[key] = table.get(key, 0) | bit
 
-    def remove(self, target: int, part: str, keys: Iterable[int]) -> None:
-        """Note that a group of `part` no longer holds `keys`; unknown keys are ignored."""
-        table, keep = self._table(part), ~(1 << target)
-        for key in keys:
-            left = table.pop(key, 0) & keep
-            if left:
-                table[key] = left
+    def remove(self, target: int, keys: Iterable[int], *parts: str) -> None:
+        """Note that a group of these parts, or of all, no longer holds `keys`; unknown keys are ignored."""
+        keep = ~(1 << target)
+        for part in parts or self._tables:
+            table = self._tables[part]
+            for key in keys:
+                left = table.pop(key, 0) & keep
+                if left:
+                    table[key] = left
 
-    def remove_all(self, target: int, keys: Sequence[int]) -> None:
-        """Note that `target` no longer holds `keys` in its full attention, without which no tail counts."""
-        if self.targets >> target & 1:
-            self.remove(target, WINDOW, keys)
-            self.remove(target, STATE, keys)
-
-    def drop(self, keys: Iterable[int]) -> None:
+    def drop(self, keys: Sequence[int]) -> None:
         """Forget blocks, whoever holds them."""
-        for key in keys:
-            self.window.pop(key, None)
-            self.states.pop(key, None)
+        for table in self._tables.values():
+            if table:
+                for key in keys:
+                    table.pop(key, None)
 
     def clear(self, target: int) -> None:
         """Forget everything about `target`, its tail included."""
         self.declare(target, NO_TAIL)
-        for part, table in ((WINDOW, self.window), (STATE, self.states)):
-            self.remove(target, part, [key for key, held in table.items() if held >> target & 1])
+        for part, table in self._tables.items():
+            self.remove(target, [key for key, held in table.items() if held >> target & 1], part)
 
     def cut(self, match: PrefixMatch, keys: Sequence[int], coming: Mapping[int, int] = _NOTHING) -> PrefixMatch:
         """Return the match with each target's longest prefix that its tail serves; `coming` serves any part."""
-        window, states, ours = self.window.get, self.states.get, coming.get
+        window, states, ours = self._tables[WINDOW].get, self._tables[STATE].get, coming.get
         depths: dict[int, int] = {}
         for depth, targets in match.groups:
             if targets & ~self.targets:
@@ -119,13 +112,10 @@ class CacheTails:
 
     def check(self) -> None:
         """Raise AssertionError unless every entry has a holder and each target one tail."""
-        if any(held <= 0 for table in (self.window, self.states) for held in table.values()):
+        if any(held <= 0 for table in self._tables.values() for held in table.values()):
             raise AssertionError("a block of a tail is kept without a holder")
         if sum(self._targets_of.values()) != self.targets:
             raise AssertionError("a target has two tails, or none that is known")
-
-    def _table(self, part: str) -> dict[int, int]:
-        return self.window if part == WINDOW else self.states
 
 
 def _cut(

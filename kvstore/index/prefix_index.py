@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from kvstore.index.cache_tails import CacheTails, Tail
+from kvstore.index.cache_tails import CacheTails
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
@@ -67,9 +67,9 @@ class PrefixIndex:
         """Note that `target` no longer holds `keys`; unknown keys are ignored."""
         keep = ~(1 << target)
         table = self._targets_of
-        if self.tails.targets:
+        if self.tails.targets >> target & 1:
             keys = list(keys)
-            self.tails.remove_all(target, keys)
+            self.tails.remove(target, keys)
         for key in keys:
             targets = table.get(key)
             if targets is None:
@@ -80,18 +80,13 @@ class PrefixIndex:
             else:
                 del table[key]
 
-    def declare_tail(self, target: int, tail: Tail) -> None:
-        """Cut the matches of `target` to prefixes that its cache groups can all serve."""
-        self.tails.declare(target, tail)
-
-    def store_tail(self, target: int, part: str, keys: Sequence[int]) -> None:
-        """Note that the groups of `part` hold those of `keys` that are in the index."""
-        self.tails.store(target, part, [key for key in keys if key in self._targets_of])
-        self._evict()
-
-    def remove_tail(self, target: int, part: str, keys: Sequence[int]) -> None:
-        """Note that a group of `part` no longer holds `keys`."""
-        self.tails.remove(target, part, keys)
+    def change_tail(self, target: int, part: str, stored: bool, keys: Sequence[int]) -> None:
+        """Note which of `keys` the groups of `part` hold now, if they are in the index, or no longer all hold."""
+        if stored:
+            self.tails.store(target, part, [key for key in keys if key in self._targets_of])
+            self._evict()
+        else:
+            self.tails.remove(target, keys, part)
 
     def drop(self, keys: Iterable[int]) -> None:
         """Forget blocks, whoever holds them; unknown keys are ignored."""

@@ -14,10 +14,10 @@ def hybrid() -> Router:
     """Return a router of two engines: the first holds all of a prompt but its states, the second a half, servable."""
     router = pool(size=2)
     for name, held, states in (("e-01", KEYS, KEYS[2:3]), ("e-02", KEYS[:10], KEYS[9:10])):
-        router.tail_declared(name, Tail(window_blocks=2, states=True))
+        router.fleet.declare_tail(name, Tail(window_blocks=2, states=True))
         router.blocks_stored(name, held)
-        router.tail_changed(name, WINDOW, True, held)
-        router.tail_changed(name, STATE, True, states)
+        router.fleet.change_tail(name, WINDOW, True, held)
+        router.fleet.change_tail(name, STATE, True, states)
     return router
 
 
@@ -31,7 +31,7 @@ def test_a_servable_half_beats_blocks_whose_state_is_gone() -> None:
 
 def test_an_evicted_window_block_cuts_the_hit() -> None:
     router = hybrid()
-    router.tail_changed("e-02", WINDOW, False, KEYS[8:9])
+    router.fleet.change_tail("e-02", WINDOW, False, KEYS[8:9])
     outcome = router.submit(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) == "e-01"
     assert outcome.decision.hit_tokens == 3 * BLOCK  # type: ignore[union-attr]
@@ -56,6 +56,6 @@ def test_an_engine_that_left_leaves_no_tail_to_its_successor() -> None:
     outcome = router.submit(request(1, BLOCKS), 0.0)
     assert engine_of(outcome) in {"e-01", "e-03"}
     assert outcome.decision.hit_tokens == len(BLOCKS) * BLOCK  # type: ignore[union-attr]
-    router.tail_declared("e-99", Tail(states=True))
-    router.tail_changed("e-99", STATE, True, KEYS)
+    router.fleet.declare_tail("e-99", Tail(states=True))
+    router.fleet.change_tail("e-99", STATE, True, KEYS)
     router.index.check()

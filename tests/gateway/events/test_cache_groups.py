@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gateway.base.settings import EventSettings
 from gateway.events.event_ledger import BLIND, DEGRADED, EXACT, EventLedger
 from kvstore.events.cache_groups import PartChange
-from kvstore.index.cache_tails import NO_TAIL, Tail
+from kvstore.index.cache_tails import STATE, Tail
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.keys.block_keys import token_block_keys
 from routing.ledger.in_flight_blocks import InFlightBlocks
@@ -45,10 +45,10 @@ class Indexed:
         self.index.remove(TARGET, keys)
 
     def tail_declared(self, tail: Tail) -> None:
-        self.index.declare_tail(TARGET, tail)
+        self.index.tails.declare(TARGET, tail)
 
     def tail_changed(self, change: PartChange) -> None:
-        (self.index.store_tail if change.stored else self.index.remove_tail)(TARGET, change.part, change.keys)
+        self.index.change_tail(TARGET, *change)
 
     def cleared(self) -> None:
         self.index.clear(TARGET)
@@ -259,6 +259,8 @@ def test_positions_name_the_group_too() -> None:
     [
         (stored(1, "chunked_local_attention", ALL, LONG), "unknown kind “chunked_local_attention”"),
         (stored(1, None, ALL, LONG), "unknown kind “unnamed”"),
+        (stored(64, "mamba", [3], LONG), "cache group 64"),
+        (stored(-1, "mamba", [3], LONG), "cache group 64"),
         (stored(1, "sliding_window", ALL, LONG), "unknown kind “sliding_window”"),
         ({**stored(1, "mamba", [3], LONG[:3]), "block_size": 4}, "blocks of 4 tokens"),
     ],
@@ -311,11 +313,11 @@ def test_cleared_and_restarted_engines_keep_no_tail() -> None:
     ledger.live(0, batch)
     ledger.live(1, wire({"type": "AllBlocksCleared"}, stored(0, "full_attention", ALL, LONG)))
     assert sink.hit(LONG) == 0
-    assert sink.index.tails.tail_of(TARGET) == Tail(states=True)
+    assert sink.index.tails.targets == 1 << TARGET
     ledger.live(2, batch)
     assert sink.hit(LONG) == 3
     sink.restarted()
-    assert sink.index.tails.tail_of(TARGET) == NO_TAIL
+    assert sink.index.tails.targets == 0
     assert len(sink.index.tails) == 0
 
 
@@ -352,10 +354,10 @@ def test_tiers_below_engine_memory_are_no_hits() -> None:
 def test_blocks_on_their_way_are_hits_and_states_that_are_not_there_are_none(length: int) -> None:
     index, keys = PrefixIndex(), tuple(range(1, length + 1))
     coming = InFlightBlocks(index)
-    index.declare_tail(TARGET, Tail(states=True))
+    index.tails.declare(TARGET, Tail(states=True))
     index.store(TARGET, keys)
     index.store(OTHER, keys[:2])
-    index.store_tail(TARGET, "state", keys[:3])
+    index.change_tail(TARGET, STATE, True, keys[:3])
     both = 1 << TARGET | 1 << OTHER
     assert coming.match(keys, both).groups == ((3, 1 << TARGET), (2, 1 << OTHER))
     coming.add(OTHER, keys[-1:])
@@ -367,10 +369,10 @@ def test_blocks_on_their_way_are_hits_and_states_that_are_not_there_are_none(len
 
 def test_tails_count_towards_the_budget_of_the_index() -> None:
     index = PrefixIndex(max_bytes=150 * 64)
-    index.declare_tail(TARGET, Tail(states=True))
+    index.tails.declare(TARGET, Tail(states=True))
     for first in range(1, 2000, 10):
         keys = range(first, first + 10)
         index.store(TARGET, keys)
-        index.store_tail(TARGET, "state", [*keys, 1 << 40])
+        index.change_tail(TARGET, STATE, True, [*keys, 1 << 40])
         index.check()
     assert 0 < len(index.tails) <= len(index)

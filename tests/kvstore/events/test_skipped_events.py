@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvstore.events.kv_events import BlockRemoved, BlockStored, UnreadableEventError, decode_batch
+from kvstore.events.kv_events import BlockRemoved, BlockStored, UnreadableEventError, decode_batch, in_engine_memory
 
 GOOD = {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": [1, 2], "block_size": 2}
 ODD: list[Any] = [
@@ -72,4 +72,4 @@ def test_only_local_engine_memory_is_engine_memory(fields: dict[str, Any], in_me
     for event in (GOOD, {"type": "BlockRemoved", "block_hashes": [1]}):
         (read,) = decode_batch(wire({**event, **fields})).events
         assert isinstance(read, BlockStored | BlockRemoved)
-        assert read.in_engine_memory is in_memory
+        assert in_engine_memory(read) is in_memory
