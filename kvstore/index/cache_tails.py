@@ -87,27 +87,22 @@ class CacheTails:
     def cut(self, match: PrefixMatch, keys: Sequence[int], coming: Mapping[int, int] = _NOTHING) -> PrefixMatch:
         """Return the match with each target's longest prefix that its tail serves; `coming` serves any part."""
         window, states, ours = self._tables[WINDOW].get, self._tables[STATE].get, coming.get
-        depths: dict[int, int] = {}
-        for depth, targets in match.groups:
-            if targets & ~self.targets:
-                depths[depth] = depths.get(depth, 0) | targets & ~self.targets
-            for tail, owners in self._targets_of.items():
-                _cut(
-                    (depth, targets & owners),
-                    keys,
-                    tail,
-                    lambda key: window(key, 0) | ours(key, 0),
-                    lambda key: states(key, 0) | ours(key, 0),
-                    depths,
-                )
+        depths = _of(match, ~self.targets)
+        for tail, owners in self._targets_of.items():
+            _cut(
+                _of(match, owners),
+                keys,
+                tail,
+                lambda key: window(key, 0) | ours(key, 0),
+                lambda key: states(key, 0) | ours(key, 0),
+                depths,
+            )
         return PrefixMatch(tuple(sorted(depths.items(), reverse=True)))
 
     def cut_to(self, match: PrefixMatch, keys: Sequence[int], ends: Mapping[int, int]) -> PrefixMatch:
         """Return the match with prefixes of targets with a tail cut back to a block that they have in `ends`."""
-        lookup, depths = ends.get, {depth: left for depth, each in match.groups if (left := each & ~self.targets)}
-        for depth, targets in match.groups:
-            held = (depth, targets & self.targets)
-            _cut(held, keys, Tail(states=True), lambda key: 0, lambda key: lookup(key, 0), depths)
+        lookup, depths = ends.get, _of(match, ~self.targets)
+        _cut(_of(match, self.targets), keys, Tail(states=True), lambda key: 0, lambda key: lookup(key, 0), depths)
         return PrefixMatch(tuple(sorted(depths.items(), reverse=True)))
 
     def check(self) -> None:
@@ -118,23 +113,24 @@ class CacheTails:
             raise AssertionError("a target has two tails, or none that is known")
 
 
+def _of(match: PrefixMatch, targets: int) -> dict[int, int]:
+    return {depth: left for depth, each in match.groups if (left := each & targets)}
+
+
 def _cut(
-    match: tuple[int, int],
+    waiting: dict[int, int],
     keys: Sequence[int],
     tail: Tail,
     window: Callable[[int], int],
     states: Callable[[int], int],
     depths: dict[int, int],
 ) -> None:
-    """Add to `depths` how deep each target of (depth, targets) is served; targets served nowhere are left out."""
-    waiting = [match]
-    while waiting:
-        depth, running = waiting.pop()
-        if not depth or not running:
-            continue
-        if tail.states:
+    """Add to `depths` how deep the targets that wait at each depth are served; those served nowhere are left out."""
+    for depth in range(max(waiting, default=0), 0, -1):
+        running = waiting.pop(depth, 0)
+        if running and tail.states:
             lacking = running & ~states(keys[depth - 1])
-            waiting.append((depth - 1, lacking))
+            waiting[depth - 1] = waiting.get(depth - 1, 0) | lacking
             running ^= lacking
         for position in range(depth - 1, max(depth - tail.window_blocks, 0) - 1, -1):
             if not running:
@@ -142,7 +138,7 @@ def _cut(
             lacking = running & ~window(keys[position])
             if lacking:
                 # No window that contains this block is whole, so the next candidate ends before it.
-                waiting.append((position, lacking))
+                waiting[position] = waiting.get(position, 0) | lacking
                 running ^= lacking
         if running:
             depths[depth] = depths.get(depth, 0) | running
