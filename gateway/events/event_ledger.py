@@ -16,7 +16,7 @@ import msgspec
 from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.event_salt import domain_of
+from kvstore.events.event_salt import domain_of, hides_adapter
 from kvstore.events.kv_events import (
     BlockRemoved,
     BlockStored,
@@ -32,6 +32,9 @@ DEGRADED = "degraded"
 BLIND = "blind"
 WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
 """What a hit counts in routing."""
+_HIDDEN_ADAPTERS = (
+    "its events name LoRA adapters by number alone, so that their requests' hits are not predicted; upgrade the engine"
+)
 _UNREADABLE = "an event batch was unreadable; the index is being rebuilt from new events"
 
 
@@ -71,8 +74,9 @@ class EventLedger:
     """
 
     def __init__(
-        self, sink: BlockSink, seed_of: Callable[[str], int], block_tokens: int, settings: EventSettings
+        self, sink: BlockSink, seed_of: Callable[[str, str], int], block_tokens: int, settings: EventSettings
     ) -> None:
+        """`seed_of` returns the seed of the block keys under a cache salt and an adapter, either of them empty."""
         self.counts: Counter[str] = Counter()
         """Batches and events by kind: applied, gaps, restarts, lost, unreadable, salted, BlockStored, …"""
         self.wanted = "start"
@@ -92,6 +96,7 @@ class EventLedger:
         self._stored_since_loss = 0
         self._rebuilt_at = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     @property
     def trust(self) -> Trust:
@@ -109,8 +114,8 @@ class EventLedger:
             return Trust(DEGRADED, "missed events are being replayed")
         if not self._sequence.complete:
             return Trust(DEGRADED, "older events are no longer available; the index is being rebuilt from new events")
-        if self._unreadable:
-            return Trust(DEGRADED, self._unreadable)
+        if self._unreadable or self._hides_adapters:
+            return Trust(DEGRADED, self._unreadable or _HIDDEN_ADAPTERS)
         return Trust(EXACT, "")
 
     def resync(self) -> None:
@@ -281,6 +286,7 @@ class EventLedger:
         self._rebuilt_at = 0
         self._stored_since_loss = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     def _apply(self, payload: bytes) -> None:
         try:
@@ -301,6 +307,7 @@ class EventLedger:
     def _apply_event(self, event: KvEvent) -> None:
         if isinstance(event, BlockStored):
             domain = domain_of(event)
+            self._hides_adapters = self._hides_adapters or hides_adapter(event)
             if domain is not None and event.medium in (None, "GPU"):
                 self._store(event, domain)
         elif isinstance(event, BlockRemoved):
@@ -319,7 +326,7 @@ class EventLedger:
         self._foreign_block_size = 0
         if domain:
             self.counts["salted"] += 1
-        keys = self.blocks.stored(event, self._seed_of(domain))
+        keys = self.blocks.stored(event, self._seed_of(domain, event.lora_name or ""))
         if keys:
             self._sink.stored(keys)
         dropped = self.blocks.take_dropped()

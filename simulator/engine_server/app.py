@@ -128,16 +128,16 @@ class EngineApp:
             raise ApiError(401, "Unauthorized")
 
     def _models(self) -> dict[str, Any]:
-        names = (self._settings.served_model, *self._settings.aliases)
-        model = {
-            "object": "model",
-            "created": self._started,
-            "owned_by": "switchyard",
-            "root": names[0],
-            "parent": None,
-            "max_model_len": self._settings.max_model_len,
-        }
-        return {"object": "list", "data": [{"id": name, **model} for name in names]}
+        settings, own = self._settings, self._settings.served_model
+        model = {"object": "model", "created": self._started, "owned_by": "switchyard"}
+        named = [(name, own, None, settings.max_model_len) for name in (own, *settings.aliases)]
+        # As vLLM lists them: the adapter's place as root, and no length.
+        named += [(name, f"/adapters/{name}", own, None) for name in settings.lora]
+        cards = [
+            {"id": name, **model, "root": root, "parent": parent, "max_model_len": length}
+            for name, root, parent, length in named
+        ]
+        return {"object": "list", "data": cards}
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.runtime.closing:
