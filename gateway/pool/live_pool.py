@@ -171,6 +171,10 @@ class LivePool:
         self.standing = None
         self.place, self.observe, self.answers_at_once = place, observe, at_once
 
+    def serves(self, model: str) -> bool:
+        """Return whether this is the served model, or a name that an engine serves; empty: any model is meant."""
+        return model in ("", self.entry.served_model) or bool(self.names.engines(model))
+
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
         return engine_id in self.accepting

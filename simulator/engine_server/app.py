@@ -130,13 +130,11 @@ class EngineApp:
     def _models(self) -> dict[str, Any]:
         settings, own = self._settings, self._settings.served_model
         model = {"object": "model", "created": self._started, "owned_by": "switchyard"}
-        named = [(name, own, None, settings.max_model_len) for name in (own, *settings.aliases)]
+        base = {**model, "root": own, "parent": None, "max_model_len": settings.max_model_len}
         # As vLLM lists them: the adapter's place as root, and no length.
-        named += [(name, f"/adapters/{name}", own, None) for name in settings.lora]
-        cards = [
-            {"id": name, **model, "root": root, "parent": parent, "max_model_len": length}
-            for name, root, parent, length in named
-        ]
+        adapter = {**model, "parent": own, "max_model_len": None}
+        cards: list[dict[str, Any]] = [{"id": name, **base} for name in (own, *settings.aliases)]
+        cards += [{"id": name, **adapter, "root": f"/adapters/{name}"} for name in settings.lora]
         return {"object": "list", "data": cards}
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -53,11 +53,16 @@ async def gateway(engines: tuple[ScriptedEngine, ScriptedEngine], tmp_path: Path
 
 
 async def reread(gateway: ServedGateway) -> None:
-    for engine in gateway.pool.engines.values():
+    """Return when each engine was asked again for its models."""
+    engines = gateway.pool.engines.values()
+    for engine in engines:
         engine.doubt_models()
+    await until(lambda: all(engine._models_due_s > 0 for engine in engines))
 
 
-async def test_models_are_listed_as_their_engines_list_them(gateway: ServedGateway) -> None:
+async def test_models_are_listed_as_their_engines_list_them(
+    gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine]
+) -> None:
     status, listing = await gateway.get("/v1/models")
     assert status == 200
     length = gateway.pool.entry.max_prompt_tokens
@@ -69,6 +74,10 @@ async def test_models_are_listed_as_their_engines_list_them(gateway: ServedGatew
     ]
     assert (await gateway.get("/v1/models/sql"))[1] == listing["data"][1]
     assert (await gateway.get("/v1/models/another"))[0] == 404
+    # vLLM answers the time of the question; a model does not become newer by it.
+    engines[1].cards = [{**card, "created": 99} for card in CARDS]
+    await reread(gateway)
+    assert (await gateway.get("/v1/models"))[1] == listing
 
 
 @pytest.mark.parametrize("name", ["sql", "nick"])
@@ -121,6 +130,34 @@ async def test_no_other_engine_gets_it_when_the_only_one_with_the_adapter_is_out
     assert "retry-after" in headers
     assert not plain.bodies
     assert (await gateway.post(CHAT, chat(MODEL)))[0] == 200
+
+
+async def test_a_failed_request_is_tried_again_where_its_adapter_is(
+    gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine]
+) -> None:
+    plain, able = engines
+    able.die_before_first_byte = True
+    assert (await gateway.post(CHAT, chat("sql")))[0] == 503
+    assert not plain.bodies
+    assert len(able.bodies) > 1
+
+
+async def test_a_request_whose_queue_gives_it_to_an_engine_without_the_adapter_is_placed_again(
+    gateway: ServedGateway, engines: tuple[ScriptedEngine, ScriptedEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, able = engines
+    place, asked = gateway.pool.place, []
+
+    async def place_wrongly_once(request: Any, *, hold: bool, excluded: frozenset[str], salted: bool) -> Any:
+        asked.append((hold, set(excluded)))
+        without = excluded if len(asked) > 1 else frozenset({"engine-1"})
+        return await place(request, hold=hold, excluded=without, salted=salted)
+
+    monkeypatch.setattr(gateway.pool, "place", place_wrongly_once)
+    assert (await gateway.post(CHAT, chat("sql")))[0] == 200
+    assert asked == [(True, {"engine-0"}), (False, {"engine-0"})]
+    assert (len(plain.bodies), len(able.bodies)) == (0, 1)
+    assert not len(gateway.pool.router.reservations)
 
 
 async def test_a_key_may_use_the_adapters_of_the_models_it_may_use(
