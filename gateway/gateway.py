@@ -258,10 +258,23 @@ class Gateway:
         if self._context is not None:
             self._context.destroy(linger=0)
 
-    def service_for(self, caller: ApiKeyEntry, served_model: str) -> Service | None:
-        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it."""
-        granted = caller.served_models
-        return None if granted and served_model not in granted else self._services.get(served_model)
+    def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
+        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it.
+
+        Any other name is an alias or adapter of a served model, whose use is granted with that model. Where engines of
+        several served models have it, the first of these by name is meant.
+        """
+        granted, service = caller.served_models, self._services.get(model)
+        if service is not None:
+            return None if granted and model not in granted else service
+        pools = [
+            pool
+            for pool in self.pools.values()
+            if pool.names.engines(model) and (not granted or pool.entry.served_model in granted)
+        ]
+        served_model = min((pool.entry.served_model for pool in pools), default="")
+        pools = [pool for pool in pools if pool.entry.served_model == served_model]
+        return Service(pools, self.peering.home) if pools else None
 
     def reject_waiting(self, code: str) -> None:
         """Reject the requests that wait for an engine."""

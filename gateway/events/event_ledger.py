@@ -17,7 +17,7 @@ from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from kvstore.events.cache_groups import CacheGroups, PartChange
 from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.event_salt import domain_of
+from kvstore.events.event_salt import domain_of, hides_adapter
 from kvstore.events.kv_events import (
     TIERS,
     BlockRemoved,
@@ -35,6 +35,9 @@ DEGRADED = "degraded"
 BLIND = "blind"
 WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
 """What a hit counts in routing."""
+_HIDDEN_ADAPTERS = (
+    "its events name LoRA adapters by number alone, so that their requests' hits are not predicted; upgrade the engine"
+)
 _UNREADABLE = "an event batch was unreadable; the index is being rebuilt from new events"
 _SKIPPED = "an event was skipped ({}); the index is being rebuilt from new events"
 
@@ -81,8 +84,9 @@ class EventLedger:
     """
 
     def __init__(
-        self, sink: BlockSink, seed_of: Callable[[str], int], block_tokens: int, settings: EventSettings
+        self, sink: BlockSink, seed_of: Callable[[str, str], int], block_tokens: int, settings: EventSettings
     ) -> None:
+        """`seed_of` returns the seed of the block keys under a cache salt and an adapter, either of them empty."""
         self.counts: Counter[str] = Counter()
         """Batches and events by kind: applied, gaps, restarts, lost, unreadable, skipped, salted, BlockStored, …"""
         self.wanted = "start"
@@ -103,6 +107,7 @@ class EventLedger:
         self._stored_since_loss = 0
         self._rebuilt_at = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     @property
     def trust(self) -> Trust:
@@ -120,7 +125,7 @@ class EventLedger:
             return Trust(DEGRADED, "missed events are being replayed")
         if not self._sequence.complete:
             return Trust(DEGRADED, "older events are no longer available; the index is being rebuilt from new events")
-        doubt = self._unreadable or self._groups.problem
+        doubt = self._unreadable or self._groups.problem or (_HIDDEN_ADAPTERS if self._hides_adapters else "")
         return Trust(DEGRADED, doubt) if doubt else Trust(EXACT, "")
 
     def resync(self) -> None:
@@ -292,6 +297,7 @@ class EventLedger:
         self._rebuilt_at = 0
         self._stored_since_loss = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     def _apply(self, payload: bytes) -> None:
         skipped: list[str] = []
@@ -337,6 +343,7 @@ class EventLedger:
             self.counts["below_engine" if (event.medium or "").upper() in TIERS else "unknown_medium"] += 1
         elif isinstance(event, BlockStored):
             domain = domain_of(event)
+            self._hides_adapters = self._hides_adapters or hides_adapter(event)
             if domain is not None:
                 self._store(event, domain)
         elif self._groups.is_primary(event):
@@ -365,7 +372,7 @@ class EventLedger:
             return
         if domain:
             self.counts["salted"] += 1
-        keys = self.blocks.stored(event, self._seed_of(domain))
+        keys = self.blocks.stored(event, self._seed_of(domain, event.lora_name or ""))
         if keys and not self._groups.others:
             self._sink.stored(keys)
         elif keys:

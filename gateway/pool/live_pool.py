@@ -35,6 +35,7 @@ from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
+from gateway.pool.model_names import ModelNames
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow
@@ -108,6 +109,7 @@ class LivePool:
         max_bytes = settings.index_max_bytes
         self.router = Router(entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=max_bytes)
         self.engines: dict[str, LiveEngine] = {}
+        self.names = ModelNames()
         self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
         self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
@@ -169,6 +171,10 @@ class LivePool:
         self.standing = None
         self.place, self.observe, self.answers_at_once = place, observe, at_once
 
+    def serves(self, model: str) -> bool:
+        """Return whether this is the served model, or a name that an engine serves; empty: any model is meant."""
+        return model in ("", self.entry.served_model) or bool(self.names.engines(model))
+
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
         return engine_id in self.accepting
@@ -205,6 +211,7 @@ class LivePool:
         self.costs.set_engines(kinds, entry.costs)
         self.shadow.follow(entry, time.time())
         self.router.follow_nodes(self.loads.follow(entry, engines))
+        self._follow_models()
         self.refresh()
 
     def refresh(self) -> None:
@@ -295,11 +302,15 @@ class LivePool:
             signs=lambda: self.progress.engine(engine_id).signs,
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
+        engine.on_models = self._follow_models
         if entry.rank is not None:
             engine.breaker.on_doubt = lambda: self._doubt(entry.url)
         self.engines[engine_id] = engine
         self._tasks.start(engine_id, f"health of {engine_id}", engine.watch)
         self._start_intake(engine)
+
+    def _follow_models(self) -> None:
+        self.names.follow(self.entry.served_model, self.engines)
 
     def _doubt(self, url: str) -> None:
         """Probe all ranks of one process: what fails at one of them may be all of it."""

@@ -44,6 +44,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """It came from the region of its first contact, or goes on in a pool of another region."""
     client_request_id: str = ""
     """The client's X-Request-Id, which names nothing here: clients may choose alike."""
+    asked_model: str = ""
+    """The alias or adapter that it asks for: only engines that serve this name may get it. Empty: the served model."""
 
     @property
     def reporter(self) -> str:
@@ -78,8 +80,11 @@ def gateway_request(
     sequences: int = 1,
     hop: Hop | None = None,
     client_request_id: str = "",
+    model: str = "",
 ) -> GatewayRequest:
     """Return a request as this pool takes it. `keyed` None: its prompt is not read yet. `key_class` is its API key's.
+
+    `model` is the name that it asks for; empty: the served model.
 
     Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks.
     """
@@ -115,6 +120,7 @@ def gateway_request(
         workflow_id,
         hop,
         client_request_id,
+        "" if model == entry.served_model else model,
     )
 
 
