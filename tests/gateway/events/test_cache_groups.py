@@ -145,7 +145,7 @@ def wire(*events: Any) -> bytes:
 
 
 def ledger_of(sink: Indexed, **limits: int) -> EventLedger:
-    ledger = EventLedger(sink, lambda _: SEED, BLOCK, EventSettings(rebuild_blocks=4, **limits))
+    ledger = EventLedger(sink, lambda *_: SEED, BLOCK, EventSettings(rebuild_blocks=4, **limits))
     ledger.start_replay()
     ledger.end_replay()
     return ledger
