@@ -46,7 +46,7 @@ from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
 from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.service import Service
+from gateway.pool.service import Service, service_of_name
 from gateway.regions.regions import Regions
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
@@ -259,22 +259,11 @@ class Gateway:
             self._context.destroy(linger=0)
 
     def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
-        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it.
-
-        Any other name is an alias or adapter of a served model, whose use is granted with that model. Where engines of
-        several served models have it, the first of these by name is meant.
-        """
+        """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it."""
         granted, service = caller.served_models, self._services.get(model)
         if service is not None:
             return None if granted and model not in granted else service
-        pools = [
-            pool
-            for pool in self.pools.values()
-            if pool.names.engines(model) and (not granted or pool.entry.served_model in granted)
-        ]
-        served_model = min((pool.entry.served_model for pool in pools), default="")
-        pools = [pool for pool in pools if pool.entry.served_model == served_model]
-        return Service(pools, self.peering.home) if pools else None
+        return service_of_name(self.pools.values(), model, granted, self.peering.home)
 
     def reject_waiting(self, code: str) -> None:
         """Reject the requests that wait for an engine."""

@@ -48,6 +48,11 @@ class LiveEngine:
     touches it.
     """
 
+    models: tuple[ModelCard, ...] = ()
+    """As it answered last; one that is the same as before keeps its first `created`."""
+    on_models: Callable[[], None] | None = None
+    """Called when they have changed."""
+
     def __init__(
         self,
         entry: EngineEntry,
@@ -90,10 +95,6 @@ class LiveEngine:
         """Why the gateway's own probe of it was late although it is alive, as a sentence; empty: it was not."""
         self.key_rejected = False
         """Whether the engine rejects this gateway's key."""
-        self.models: tuple[ModelCard, ...] = ()
-        """As it answered last; one that is the same as before keeps its first `created`."""
-        self.on_models: Callable[[], None] = lambda: None
-        """Called when they have changed."""
         self.lag = lag
         self._settings = settings
         self._incarnated_at = now
@@ -296,7 +297,8 @@ class LiveEngine:
         cards = tuple(replace(card, created=since.get(card.id) or card.created) for card in cards)
         if cards != self.models:
             self.models = cards
-            self.on_models()
+            if self.on_models is not None:
+                self.on_models()
 
     async def _read_counters(self) -> None:
         self._counters_wanted = False

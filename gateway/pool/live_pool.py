@@ -24,6 +24,7 @@ from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
 from gateway.engines.breaker import HALF_OPEN, OPEN
 from gateway.engines.health_verdict import shares_of
 from gateway.engines.live_engine import READY, LiveEngine
+from gateway.engines.model_names import ModelNames
 from gateway.engines.panic_threshold import excused_engines
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
@@ -35,7 +36,6 @@ from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
-from gateway.pool.model_names import ModelNames
 from gateway.pool.pool_progress import PoolProgress
 from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow
@@ -109,11 +109,10 @@ class LivePool:
         max_bytes = settings.index_max_bytes
         self.router = Router(entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=max_bytes)
         self.engines: dict[str, LiveEngine] = {}
-        self.names = ModelNames()
         self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
         self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
-        self.queue = QueueWindow(settings.window_s)
+        self.queue, self.names = QueueWindow(settings.window_s), ModelNames()
         self.progress = PoolProgress(lag.vouches)
         self.refusals = PoolRejections(
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh

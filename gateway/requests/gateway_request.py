@@ -82,29 +82,25 @@ def gateway_request(
     client_request_id: str = "",
     model: str = "",
 ) -> GatewayRequest:
-    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet. `key_class` is its API key's.
+    """Return a request as this pool takes it; raises ApiError 400 for a prompt over its limit, and a class it lacks.
 
-    `model` is the name that it asks for; empty: the served model.
-
-    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `model` the name that it asks for.
     """
     _check_length(entry, keyed)
-    policy = entry.policy
-    slo_class = slo_class or (key_class if key_class in policy.slo_classes else "")
-    named = _named(slo_class, policy) if slo_class else _NO_CLASS
-    # By position, in the order of the fields: this is on the way of each decision.
-    return GatewayRequest(
+    slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
+    named = _named(slo_class, entry.policy) if slo_class else _NO_CLASS
+    return GatewayRequest(  # by position, in the order of the fields: this is on the way of each decision
         request_id,
         () if keyed is None else keyed.keys,
         0 if keyed is None else keyed.prompt_tokens,
         entry.block_tokens,
         arrived_s,
-        ttft_slo_s or named.ttft_slo_s or policy.ttft_slo_s,
+        ttft_slo_s or named.ttft_slo_s or entry.policy.ttft_slo_s,
         max_output_tokens,
         tenant_id,
         session_id,
         named.priority if priority is None else priority,
-        tbt_slo_s or named.tbt_slo_s or policy.tbt_slo_s,
+        tbt_slo_s or named.tbt_slo_s or entry.policy.tbt_slo_s,
         arrived_s + named.deadline_s if named.deadline_s else inf,
         slo_class,
         (),
