@@ -46,7 +46,7 @@ from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
 from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.service import Service
+from gateway.pool.service import Service, service_of_name
 from gateway.regions.regions import Regions
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
@@ -258,10 +258,12 @@ class Gateway:
         if self._context is not None:
             self._context.destroy(linger=0)
 
-    def service_for(self, caller: ApiKeyEntry, served_model: str) -> Service | None:
+    def service_for(self, caller: ApiKeyEntry, model: str) -> Service | None:
         """Return the pools that serve this model; None: there are none, or the caller's tenant may not use it."""
-        granted = caller.served_models
-        return None if granted and served_model not in granted else self._services.get(served_model)
+        granted, service = caller.served_models, self._services.get(model)
+        if service is not None:
+            return None if granted and model not in granted else service
+        return service_of_name(self.pools.values(), model, granted, self.peering.home)
 
     def reject_waiting(self, code: str) -> None:
         """Reject the requests that wait for an engine."""

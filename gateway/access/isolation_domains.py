@@ -43,7 +43,7 @@ class IsolationDomains:
     def __init__(self, secret: SecretKey, entry: PoolEntry) -> None:
         self._salt_key, self._block_key = secret.derive(SALTS), secret.derive("block keys")
         self._salts: dict[tuple[str, str], str] = {}
-        self._seeds: dict[str, int] = {}
+        self._seeds: dict[tuple[str, str], int] = {}
         self.entry = entry
 
     def of(self, tenant_id: str, own_salt: str | None = None) -> str:
@@ -57,11 +57,12 @@ class IsolationDomains:
             salt = _keep(self._salts, name, cache_salt(self._salt_key, *name))
         return salt
 
-    def seed(self, domain: str = SHARED) -> int:
-        """Return the seed of the block keys in this domain."""
-        seed = self._seeds.get(domain)
+    def seed(self, domain: str = SHARED, lora: str = "") -> int:
+        """Return the seed of the block keys in this domain, under this adapter or the model itself."""
+        name = domain, lora
+        seed = self._seeds.get(name)
         if seed is None:
-            seed = _keep(self._seeds, domain, key_seed(self._block_key, self.entry.served_model, "", domain))
+            seed = _keep(self._seeds, name, key_seed(self._block_key, self.entry.served_model, lora, domain))
         return seed
 
     def forget(self) -> None:

@@ -134,7 +134,7 @@ class Advisories(RequestListener):
         said_s = now - age_s
         known = self.sessions.get(advisory.tenant_id, advisory.session_id)
         pool = self._pools.get(known.pool_id) if known is not None else None
-        if known is None or pool is None or advisory.served_model not in ("", pool.entry.served_model):
+        if known is None or pool is None or not pool.serves(advisory.served_model):
             self._count(advisory, "", UNKNOWN)
             return UNKNOWN
         self.tally.source(known.pool_id, advisory.tenant_id, advisory.source).received += 1

@@ -188,7 +188,7 @@ class AdvisoryApi:
             session_id, model = claims.session_id, claims.served_model
         if not session_id:
             raise BadBodyError("bad_field", "Send session_id.", param="session_id")
-        if model and key.served_models and model not in key.served_models:
+        if model and key.served_models and self._gateway.service_for(key, model) is None:
             raise ApiError(404, "No pool serves this model to you.", "model_not_found", param="model")
         return Advisory(
             tenant_id=key.tenant_id,

@@ -104,17 +104,17 @@ class ObserveApi:
         # No key is made for an observation that is over a limit.
         with_prompt(pool.entry, request, KeyedPrompt((), least, HASHES))
         self._reject_if_full(pool, caller)
-        domain = pool.domains.of(caller.tenant_id)
+        domain, lora = pool.domains.of(caller.tenant_id), pool.names.lora(observed.request.model)
         if isinstance(prompt, AssumedPrompt):
             keyed = KeyedPrompt((), prompt.prompt_tokens, HASHES, domain != SHARED)
         else:
-            keyed = await self._prompt_keys.keys(pool, domain, prompt, caller.tenant_id)
+            keyed = await self._prompt_keys.keys(pool, domain, prompt, caller.tenant_id, lora)
             with_prompt(pool.entry, request, keyed)
             self._reject_if_full(pool, caller)
         observed.request = _NO_PROMPT
         self._count(pool.entry.pool_id, "accepted" if wait_s >= 0 else "late")
         bare, keys = msgspec.structs.replace(keyed, keys=()), array("Q", keyed.keys)
-        held = HeldObservation(pool, observed, request, bare, keys, assumed, pool.seed(domain))
+        held = HeldObservation(pool, observed, request, bare, keys, assumed, pool.seed(domain, lora))
         self.playback.add(held, monotonic() + wait_s)
 
     def _pool(self, caller: ApiKeyEntry, observed: Observation) -> LivePool:
@@ -144,5 +144,5 @@ class ObserveApi:
         return gateway_request(
             pool.entry, None, decision_id, caller.tenant_id, 0.0, asked.ttft_slo_s, asked.max_tokens or 0,
             asked.session_id or "", asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
-            witness=witness_of(caller, pool),
+            witness=witness_of(caller, pool), model=asked.model,
         )  # fmt: skip

@@ -107,10 +107,10 @@ class RouteApi:
         if asked is None:
             return None
         pool = self._pool(caller, asked, arrived_s)
-        if pool is None or pool.observes or not pool.answers_at_once:
+        if pool is None or pool.observes or not pool.answers_at_once or asked.model != pool.entry.served_model:
             return None
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked))
+        keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked), pool.names.lora(asked.model))
         if keyed is None:
             return None
         if pool.lag.late:
@@ -176,7 +176,8 @@ class RouteApi:
         request = self._request(pool, caller, asked, decision_id, arrived_s, None, client_request_id)
         self._lifecycle.reject_if_late(pool, request)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
-        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked), caller.tenant_id)
+        lora = pool.names.lora(asked.model)
+        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked), caller.tenant_id, lora)
         return await self._placed(pool, caller, asked, with_prompt(pool.entry, request, keyed))
 
     def _pool(self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float) -> LivePool | None:
@@ -250,6 +251,7 @@ class RouteApi:
             asked.sequences,
             None,
             client_request_id,
+            asked.model,
         )
 
     def _answer(

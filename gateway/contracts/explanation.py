@@ -42,6 +42,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Of `decision.pair`; empty where one engine does all."""
     pair_reason_words: str
     key_source: str
+    model: str
+    """As the request named it: the served model, an alias, or a LoRA adapter."""
     ttft_slo_s: float
     attempts: tuple[str, ...]
     outcome: Outcome
@@ -67,6 +69,7 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         decode_engine_name=names.get(pair.engine_id, pair.engine_id) if pair is not None else "",
         pair_reason_words=reasons.words(pair.reason) if pair is not None else "",
         key_source=record.key_source,
+        model=record.asked_model or record.served_model,
         ttft_slo_s=record.ttft_slo_s,
         attempts=record.attempts,
         outcome=Outcome(

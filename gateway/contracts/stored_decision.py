@@ -107,6 +107,8 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     """Estimated prefills of requests that came later and were dispatched to its engine before it."""
     client_request_id: str = ""
     """The client's X-Request-Id; empty: it sent none."""
+    asked_model: str = ""
+    """The alias or LoRA adapter that it asked for; empty: the served model."""
 
     @property
     def decided_at(self) -> float:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import aiohttp
+from msgspec.structs import replace
 
 from gateway.base.engine_api_keys import REJECTED_KEY, engine_key
 from gateway.base.loop_lag import LoopLag
@@ -17,7 +18,7 @@ from gateway.engines.breaker import PAUSED, UNHEALTHY, Breaker
 from gateway.engines.health_probe import EngineAnswerError, EnginePausedError, EngineUnreachableError
 from gateway.engines.hit_words import verdict_words
 from gateway.engines.index_trust import HitWatch
-from gateway.engines.vllm_adapter import VllmAdapter, rank_header
+from gateway.engines.vllm_adapter import ModelCard, VllmAdapter, rank_header
 from gateway.events.event_ledger import BLIND, DEGRADED, WEIGHTS, Trust
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
@@ -30,8 +31,10 @@ READY = "ready"
 
 COUNTED_S = 10.0
 """Counters that were read longer ago say nothing of whether they move."""
-KEY_CHECK_S = 60.0
-"""How often the engine is asked something that needs the gateway's key; /health and /metrics need none."""
+MODELS_S = 60.0
+"""How often its models are read, which also checks the gateway's key; /health and /metrics need none."""
+MAX_MODELS = 4096
+"""Names of one engine that are kept."""
 _SAME_PROCESS_S = 1.0
 """Two reported starts of a process closer than this are the same start."""
 _UNSALTED = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
@@ -44,6 +47,11 @@ class LiveEngine:
     Mutable state: everything without an underscore except `session`; only the event loop's thread
     touches it.
     """
+
+    models: tuple[ModelCard, ...] = ()
+    """As it answered last; one that is the same as before keeps its first `created`."""
+    on_models: Callable[[], None] | None = None
+    """Called when they have changed."""
 
     def __init__(
         self,
@@ -96,7 +104,7 @@ class LiveEngine:
         """Tokens that the engine has counted, and the monotonic second when that was read."""
         self._counters_wanted = False
         self._process_start: float | None = None
-        self._key_due_s = now
+        self._models_due_s = now
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
         self._bootstrap: tuple[int, int | None] | None = None
@@ -122,9 +130,9 @@ class LiveEngine:
         self._counters_wanted = self._counters_wanted or counters
         self._wake.set()
 
-    def doubt_key(self) -> None:
-        """Check the key now: a request was rejected for it."""
-        self._key_due_s = float("-inf")
+    def doubt_models(self) -> None:
+        """Read its models now: a request was rejected for the gateway's key, or for a model that it listed."""
+        self._models_due_s = float("-inf")
         self._wake.set()
 
     def counted(self, now: float) -> float | None:
@@ -208,6 +216,8 @@ class LiveEngine:
         self.incarnation += 1
         self.hits.forget()
         self.salts_seen = SaltsSeen(self.salts_seen.named)
+        # Adapters that were loaded at run time are gone with the process.
+        self._models_due_s = now
         self._incarnated_at = now
         self._incarnated_unix = time.time()
 
@@ -232,7 +242,7 @@ class LiveEngine:
         age_s = self.report_age_s(now)
         reported = age_s is not None and age_s <= self._settings.report_stale_s
         well = reported and not self.breaker.suspect and not self._wake.is_set()
-        return well and now < self._key_due_s
+        return well and now < self._models_due_s
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -264,21 +274,31 @@ class LiveEngine:
                 await self._read_counters()
             if not self.breaker.stalled or await self._generates():
                 self.breaker.observe_probe(True, "", time.monotonic())
-            await self._check_key()
+            await self._read_models()
 
-    async def _check_key(self) -> None:
+    async def _read_models(self) -> None:
         now = time.monotonic()
-        if now < self._key_due_s:
+        if now < self._models_due_s:
             return
-        self._key_due_s = now + KEY_CHECK_S
+        self._models_due_s = now + MODELS_S
         try:
-            await self.adapter.models()
+            cards = await self.adapter.models()
         except EngineUnreachableError:
             return
         except EngineAnswerError as error:
             self.key_rejected = error.status in REJECTED_KEY
         else:
             self.key_rejected = False
+            self._take_models(cards[:MAX_MODELS])
+
+    def _take_models(self, cards: tuple[ModelCard, ...]) -> None:
+        # vLLM answers the time of the question as `created`.
+        since = {card.id: card.created for card in self.models}
+        cards = tuple(replace(card, created=since.get(card.id) or card.created) for card in cards)
+        if cards != self.models:
+            self.models = cards
+            if self.on_models is not None:
+                self.on_models()
 
     async def _read_counters(self) -> None:
         self._counters_wanted = False

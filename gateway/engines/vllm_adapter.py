@@ -91,12 +91,21 @@ class _Pause(msgspec.Struct):
     is_paused: bool = False
 
 
-class _Model(msgspec.Struct):
+class ModelCard(msgspec.Struct, frozen=True):
+    """One name that an engine serves; `max_model_len` in tokens, `created` in unix seconds. None: it does not say."""
+
     id: str
+    created: int | float | None = None
+    owned_by: str | None = None
+    root: str | None = None
+    """The weights; the same for all names of one model."""
+    parent: str | None = None
+    """The model that a LoRA adapter changes; None for a model by itself."""
+    max_model_len: int | None = None
 
 
 class _Models(msgspec.Struct):
-    data: list[_Model]
+    data: list[ModelCard]
 
 
 class _Tokens(msgspec.Struct):
@@ -245,25 +254,28 @@ class VllmAdapter:
         raw = msgspec.json.encode(body)
         return await self._request("POST", path, what, timeout_s=timeout_s, limit=limit, body=raw)
 
-    async def models(self) -> tuple[str, ...]:
-        """Return the ids of the models that the engine serves."""
-        return tuple(model.id for model in _decode(await self._get("/v1/models", "models"), _Models, "models").data)
+    async def models(self) -> tuple[ModelCard, ...]:
+        """Return the models, aliases and adapters that the engine serves."""
+        answer = await self._get("/v1/models", "models", limit=MAX_INFO_BYTES)
+        return tuple(_decode(answer, _Models, "models").data)
 
     async def tokenize(
         self,
         prompt_or_messages: str | Sequence[Any] | msgspec.Raw,
         *,
         extra: Mapping[str, Any] | None = None,
+        model: str = "",
         timeout_s: float = 5.0,
     ) -> array[int]:
         """Return the token ids of a text, or of chat messages under the engine's own template.
 
-        `extra` fields (tools, chat_template_kwargs, add_special_tokens) go into the request as they are.
+        `model` is the adapter whose tokenizer is meant; empty: the served model's. `extra` fields (tools,
+        chat_template_kwargs, add_special_tokens) go into the request as they are.
         """
         content = "prompt" if isinstance(prompt_or_messages, str) else "messages"
         body: dict[str, Any] = {**(extra or {}), content: prompt_or_messages}
-        if self._served_model:
-            body["model"] = self._served_model
+        if model or self._served_model:
+            body["model"] = model or self._served_model
         answer = await self._request(
             "POST",
             "/tokenize",

@@ -15,16 +15,19 @@ import msgspec
 
 from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
+from kvstore.events.cache_groups import CacheGroups, PartChange
 from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.event_salt import domain_of
+from kvstore.events.event_salt import domain_of, hides_adapter
 from kvstore.events.kv_events import (
+    TIERS,
     BlockRemoved,
     BlockStored,
     KvEvent,
-    PairedTokensError,
     UnreadableEventError,
     decode_batch,
+    in_engine_memory,
 )
+from kvstore.index.cache_tails import FULL, NO_TAIL, Tail
 from routing.values.counted import count
 
 EXACT = "exact"
@@ -32,7 +35,11 @@ DEGRADED = "degraded"
 BLIND = "blind"
 WEIGHTS = {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}
 """What a hit counts in routing."""
+_HIDDEN_ADAPTERS = (
+    "its events name LoRA adapters by number alone, so that their requests' hits are not predicted; upgrade the engine"
+)
 _UNREADABLE = "an event batch was unreadable; the index is being rebuilt from new events"
+_SKIPPED = "an event was skipped ({}); the index is being rebuilt from new events"
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -56,6 +63,12 @@ class BlockSink(Protocol):
     def removed(self, keys: Sequence[int]) -> None:
         """These blocks are gone."""
 
+    def tail_declared(self, tail: Tail) -> None:
+        """The engine needs this at the end of a prefix beside its blocks; declared again after it was cleared."""
+
+    def tail_changed(self, change: PartChange) -> None:
+        """Blocks of a part of the tail are there, or gone."""
+
     def cleared(self) -> None:
         """No block is known to be there."""
 
@@ -71,13 +84,15 @@ class EventLedger:
     """
 
     def __init__(
-        self, sink: BlockSink, seed_of: Callable[[str], int], block_tokens: int, settings: EventSettings
+        self, sink: BlockSink, seed_of: Callable[[str, str], int], block_tokens: int, settings: EventSettings
     ) -> None:
+        """`seed_of` returns the seed of the block keys under a cache salt and an adapter, either of them empty."""
         self.counts: Counter[str] = Counter()
-        """Batches and events by kind: applied, gaps, restarts, lost, unreadable, salted, BlockStored, …"""
+        """Batches and events by kind: applied, gaps, restarts, lost, unreadable, skipped, salted, BlockStored, …"""
         self.wanted = "start"
         self.heard = False
         self.blocks = EngineBlockMap(settings.max_blocks)
+        self._groups = CacheGroups(self.blocks, block_tokens)
         self._sink = sink
         self._seed_of = seed_of
         self._block_tokens = block_tokens
@@ -92,6 +107,7 @@ class EventLedger:
         self._stored_since_loss = 0
         self._rebuilt_at = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     @property
     def trust(self) -> Trust:
@@ -109,14 +125,14 @@ class EventLedger:
             return Trust(DEGRADED, "missed events are being replayed")
         if not self._sequence.complete:
             return Trust(DEGRADED, "older events are no longer available; the index is being rebuilt from new events")
-        if self._unreadable:
-            return Trust(DEGRADED, self._unreadable)
-        return Trust(EXACT, "")
+        doubt = self._unreadable or self._groups.problem or (_HIDDEN_ADAPTERS if self._hides_adapters else "")
+        return Trust(DEGRADED, doubt) if doubt else Trust(EXACT, "")
 
     def resync(self) -> None:
         """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
         self._sequence = EventSequence()
         self.blocks.cleared()
+        self._groups.reset()
         self._drop_pending()
         self._foreign_block_size = 0
         self._mark_whole()
@@ -262,6 +278,7 @@ class EventLedger:
         """
         self.counts["restarts"] += 1
         self.blocks.cleared()
+        self._groups.reset()
         self._drop_pending()
         self._mark_whole()
         self.wanted = "start"
@@ -271,8 +288,7 @@ class EventLedger:
         self.counts["lost"] += 1
         self._rebuilt_at = max(self._as_many_again(), self._rebuilt_at)
         self._stored_since_loss = 0
-        self.blocks.cleared()
-        self._sink.cleared()
+        self._forget_blocks()
 
     def _as_many_again(self) -> int:
         return max(self._settings.rebuild_blocks, len(self.blocks))
@@ -281,47 +297,86 @@ class EventLedger:
         self._rebuilt_at = 0
         self._stored_since_loss = 0
         self._unreadable = ""
+        self._hides_adapters = False
 
     def _apply(self, payload: bytes) -> None:
+        skipped: list[str] = []
         try:
-            batch = decode_batch(payload)
-        except UnreadableEventError as error:
+            batch = decode_batch(payload, skipped)
+        except UnreadableEventError:
             self.counts["unreadable"] += 1
-            self._unreadable = (
-                _UNREADABLE if not isinstance(error, PairedTokensError) else f"events are unusable: {error}"
-            )
-            self._rebuilt_at = self._as_many_again()
-            self._stored_since_loss = 0
+            self._doubt(_UNREADABLE)
             return
+        if skipped:
+            self.counts["skipped"] += len(skipped)
+            self._doubt(_SKIPPED.format(skipped[-1]))
         self.counts["applied"] += 1
+        if self._groups.learn(batch.events):
+            self.counts["regrouped"] += 1
+            self._forget_blocks()
+        if self._groups.tail != NO_TAIL:
+            self._sink.tail_declared(self._groups.tail)
         for event in batch.events:
             self.counts[type(event).__name__] += 1
             self._apply_event(event)
 
+    def _doubt(self, reason: str) -> None:
+        """Degrade the trust until as many blocks as are known have been stored again."""
+        self._unreadable = reason
+        self._rebuilt_at = self._as_many_again()
+        self._stored_since_loss = 0
+
+    def _forget_blocks(self) -> None:
+        self.blocks.cleared()
+        self._groups.cleared()
+        self._sink.cleared()
+
     def _apply_event(self, event: KvEvent) -> None:
-        if isinstance(event, BlockStored):
-            domain = domain_of(event)
-            if domain is not None and event.medium in (None, "GPU"):
-                self._store(event, domain)
-        elif isinstance(event, BlockRemoved):
-            if event.medium in (None, "GPU"):
-                self._sink.removed(self.blocks.removed(event))
-        else:
-            self.blocks.cleared()
+        if not isinstance(event, BlockStored | BlockRemoved):
+            self._forget_blocks()
             self._sequence.cleared()
             self._mark_whole()
-            self._sink.cleared()
+            if self._groups.tail != NO_TAIL:
+                self._sink.tail_declared(self._groups.tail)
+        elif not in_engine_memory(event):
+            # Copies below engine memory are no hits there: what loading them costs is not known.
+            self.counts["below_engine" if (event.medium or "").upper() in TIERS else "unknown_medium"] += 1
+        elif isinstance(event, BlockStored):
+            domain = domain_of(event)
+            self._hides_adapters = self._hides_adapters or hides_adapter(event)
+            if domain is not None:
+                self._store(event, domain)
+        elif self._groups.is_primary(event):
+            self._sink.removed(self.blocks.removed(event))
+        else:
+            self._pass_on(self._groups.other_removed(event))
+
+    def _pass_on(self, changes: list[PartChange]) -> None:
+        for change in changes:
+            if change.part == FULL:
+                (self._sink.stored if change.stored else self._sink.removed)(change.keys)
+            else:
+                self._sink.tail_changed(change)
 
     def _store(self, event: BlockStored, domain: str) -> None:
+        if not self._groups.is_primary(event):
+            self._pass_on(self._groups.other_stored(event))
+            return
         if event.block_size != self._block_tokens:
             self._foreign_block_size = event.block_size
             return
         self._foreign_block_size = 0
+        if len(event.token_ids) != len(event.block_hashes) * event.block_size:
+            # Without full attention, nothing names the tokens of a block that such an event leaves out.
+            self.counts["sparse"] += 1
+            return
         if domain:
             self.counts["salted"] += 1
-        keys = self.blocks.stored(event, self._seed_of(domain))
-        if keys:
+        keys = self.blocks.stored(event, self._seed_of(domain, event.lora_name or ""))
+        if keys and not self._groups.others:
             self._sink.stored(keys)
+        elif keys:
+            self._pass_on(self._groups.held_by_all(event.block_hashes))
         dropped = self.blocks.take_dropped()
         if dropped:
             self._sink.removed(dropped)

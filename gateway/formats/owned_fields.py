@@ -39,7 +39,7 @@ OWNED: Mapping[str, OwnedField] = {
     "bootstrap_room": OwnedField(_SGLANG, "names the handover of a prompt"),
     "cache_hint": OwnedField("Switchyard", "states what the prompt's KV is worth"),
     "extra_key": OwnedField(_SGLANG, "keeps blocks apart", "Send cache_salt instead."),
-    "lora_path": OwnedField(_SGLANG, "selects an adapter", "Send the model of a pool that serves the adapter."),
+    "lora_path": OwnedField(_SGLANG, "selects an adapter", "Send the adapter's name as model."),
     "session_params": OwnedField(_SGLANG, "continues a session of any client", "Send the whole conversation."),
     "input_ids": OwnedField(_SGLANG, "replaces the messages", "Send prompt to /v1/completions instead."),
     "custom_logit_processor": OwnedField(_SGLANG, "is code that the engine runs", "Send logit_bias instead."),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
+    from kvstore.events.cache_groups import PartChange
+    from kvstore.index.cache_tails import Tail
     from routing.router import Router
 
 
@@ -29,6 +31,15 @@ class IndexFeed:
         if self._engine.salts_seen.missing:
             return
         self._router.blocks_removed(self._engine.entry.engine_id, keys)
+
+    def tail_declared(self, tail: Tail) -> None:
+        """Matches of this engine are cut by the tail of its cache groups."""
+        self._router.fleet.declare_tail(self._engine.entry.engine_id, tail)
+
+    def tail_changed(self, change: PartChange) -> None:
+        """Blocks of a part of the tail are there, or gone."""
+        if not self._engine.salts_seen.missing:
+            self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
 
     def cleared(self) -> None:
         """No block is known to be there."""

@@ -24,6 +24,7 @@ from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
 from gateway.engines.breaker import HALF_OPEN, OPEN
 from gateway.engines.health_verdict import shares_of
 from gateway.engines.live_engine import READY, LiveEngine
+from gateway.engines.model_names import ModelNames
 from gateway.engines.panic_threshold import excused_engines
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
@@ -111,7 +112,7 @@ class LivePool:
         self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
         self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
-        self.queue = QueueWindow(settings.window_s)
+        self.queue, self.names = QueueWindow(settings.window_s), ModelNames()
         self.progress = PoolProgress(lag.vouches)
         self.refusals = PoolRejections(
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
@@ -169,6 +170,10 @@ class LivePool:
         self.standing = None
         self.place, self.observe, self.answers_at_once = place, observe, at_once
 
+    def serves(self, model: str) -> bool:
+        """Return whether this is the served model, or a name that an engine serves; empty: any model is meant."""
+        return model in ("", self.entry.served_model) or bool(self.names.engines(model))
+
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
         return engine_id in self.accepting
@@ -205,6 +210,7 @@ class LivePool:
         self.costs.set_engines(kinds, entry.costs)
         self.shadow.follow(entry, time.time())
         self.router.follow_nodes(self.loads.follow(entry, engines))
+        self._follow_models()
         self.refresh()
 
     def refresh(self) -> None:
@@ -295,11 +301,15 @@ class LivePool:
             signs=lambda: self.progress.engine(engine_id).signs,
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
+        engine.on_models = self._follow_models
         if entry.rank is not None:
             engine.breaker.on_doubt = lambda: self._doubt(entry.url)
         self.engines[engine_id] = engine
         self._tasks.start(engine_id, f"health of {engine_id}", engine.watch)
         self._start_intake(engine)
+
+    def _follow_models(self) -> None:
+        self.names.follow(self.entry.served_model, self.engines)
 
     def _doubt(self, url: str) -> None:
         """Probe all ranks of one process: what fails at one of them may be all of it."""

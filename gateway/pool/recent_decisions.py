@@ -54,6 +54,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     session_id: str = ""
     """As the caller gave it; only keyed digests of it leave the process."""
     client_request_id: str = ""
+    asked_model: str = ""
+    """The alias or adapter that it asked for; empty: the served model."""
     agent: str = ""
     workflow_id: str = ""
     slo_class: str = ""

@@ -7,7 +7,7 @@ of pools or weights moves no more of them than it must. A pool that is overloade
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -61,6 +61,18 @@ class Service:
     def observing(self) -> tuple[LivePool, ...]:
         """Return the pools that only observe."""
         return tuple(pool for pool in self.pools if pool.observes)
+
+
+def service_of_name(pools: Iterable[LivePool], name: str, granted: Collection[str], home: str | None) -> Service | None:
+    """Return the service of a name that is no served model's: an alias or adapter of one; None: it is unknown.
+
+    Its use is granted with the served model; nothing in `granted` is all. Where engines of several served models have
+    the name, the first of these models is meant.
+    """
+    able = [pool for pool in pools if pool.names.engines(name) and (not granted or pool.entry.served_model in granted)]
+    first = min((pool.entry.served_model for pool in able), default="")
+    able = [pool for pool in able if pool.entry.served_model == first]
+    return Service(able, home) if able else None
 
 
 def reject_if_observing(pool: LivePool) -> None:

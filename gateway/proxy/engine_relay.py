@@ -49,6 +49,8 @@ class EngineRelay:
                     await (self._stream if answer.streams else self._whole)(exchange, record, attempt, answer)
         except AttemptFailedError as error:
             if not exchange.started:
+                if error.failure.status == 404 and record.asked_model:
+                    attempt.engine.doubt_models()
                 return held_against(record.pool, attempt, error.failure)
             await self._break_off(exchange, record, attempt, error.failure)
         return None

@@ -132,7 +132,9 @@ class Proxy:
     async def _route_in_regions(self, call: ApiCall, pool: LivePool, hop: Hop | None) -> None:
         """Serve a request here, or have another region serve it; at most one hop, and a second try before a byte."""
         regions = self._gateway.regions
-        avoided = None if regions is None or hop is not None else frozenset[str]()
+        # Other regions do not report which aliases and adapters their engines serve.
+        stays = regions is None or hop is not None or call.body["model"] != pool.entry.served_model
+        avoided = None if stays else frozenset[str]()
         while True:
             gone = await self._route(call, pool, hop, avoided)
             if gone is None or self._region_relay is None or regions is None:
@@ -200,7 +202,7 @@ class Proxy:
         if call.spans is not None:
             request = request.traced(call.spans.carried())
         with self._counted(call, monotonic()):
-            await while_connected(call.exchange, self._unplaced.serve(call.exchange, pool, request))
+            await while_connected(call.exchange, self._unplaced.serve(call.exchange, pool, request, call.body["model"]))
 
     @contextmanager
     def _counted(self, call: ApiCall, now_s: float) -> Iterator[None]:
@@ -214,13 +216,13 @@ class Proxy:
 
     async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve to the caller."""
+        cards: dict[str, dict[str, Any]] = {}
         pools = sorted(self._gateway.pools.values(), key=lambda pool: (pool.entry.served_model, pool.entry.pool_id))
-        granted = caller.served_models
-        cards = {
-            pool.entry.served_model: _model_card(pool)
-            for pool in reversed(pools)
-            if not granted or pool.entry.served_model in granted
-        }
+        for pool in pools:
+            for card in pool.names.cards(pool.entry):
+                service = self._gateway.service_for(caller, card["id"])
+                if service is not None and pool in service.pools:
+                    cards.setdefault(card["id"], card)
         name = exchange.path.removeprefix(MODELS).removeprefix("/")
         if not name:
             listing = {"object": "list", "data": [cards[model] for model in sorted(cards)]}
@@ -254,12 +256,13 @@ class Proxy:
         avoided: frozenset[str] | None,
     ) -> tuple[DecisionRecord, Elsewhere] | None:
         exchange, holding = call.exchange, call.exchange.scope.get(HOLDING_KEY)
-        keyed = await self._prompt_keys.keys(pool, domain, prompt, call.caller.tenant_id)
+        name = call.body["model"]
+        keyed = await self._prompt_keys.keys(pool, domain, prompt, call.caller.tenant_id, pool.names.lora(name))
         asked, request = with_prompt(pool.entry, asked, keyed), _with_order(pool, asked, keyed, request, hint)
         pool.retry_budget.enter()
         retried = False
         record: DecisionRecord | None = None
-        excluded: frozenset[str] = frozenset()
+        excluded = pool.names.lacking(asked.asked_model, pool.accepting)
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
@@ -398,7 +401,7 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
     engine = pool.engines.get(failure.engine_id)
     variable = engine.entry.key_variable if engine is not None else FLEET_KEY
     if engine is not None:
-        engine.doubt_key()
+        engine.doubt_models()
     message = f"The engines reject the gateway's key (status {failure.status}). {key_remedy(variable)}"
     return ApiError(502, message, REJECTED_KEY_CODE)
 
@@ -427,13 +430,3 @@ def _with_order(
     keys = keyed.keys if names_blocks(keyed) else ()
     order = pool.loads.order_of(keys, asked.tenant_id, hint, pin_s(hint))
     return msgspec.structs.replace(request, order=order, keys=keys)
-
-
-def _model_card(pool: LivePool) -> dict[str, str | int]:
-    return {
-        "id": pool.entry.served_model,
-        "object": "model",
-        "created": 0,
-        "owned_by": "switchyard",
-        "max_model_len": pool.entry.max_prompt_tokens,
-    }

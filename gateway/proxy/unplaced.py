@@ -33,19 +33,19 @@ class Unplaced:
         self._drain = drain
         self._turn = 0
 
-    async def serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest) -> None:
-        """Relay the first answer that an engine gives; raises ApiError where none does."""
+    async def serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest, model: str) -> None:
+        """Relay the first answer that an engine which serves the model gives; raises ApiError where none does."""
         try:
             with self._drain.relay():
-                await self._serve(exchange, pool, request)
+                await self._serve(exchange, pool, request, model)
         except asyncio.CancelledError:
             if self._drain.cut:
                 raise ShuttingDownError from None
             raise
 
-    async def _serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest) -> None:
+    async def _serve(self, exchange: Exchange, pool: LivePool, request: ForwardedRequest, model: str) -> None:
         failure = None
-        for engine in self._engines(pool):
+        for engine in self._engines(pool, model):
             attempt = Attempt(engine, request, LIMITS)
             try:
                 async with self._transport.answer(attempt) as answer:
@@ -62,9 +62,10 @@ class Unplaced:
             return
         raise failure.as_error() if failure is not None else rejection(Rejected("", "no_engine", 1.0))
 
-    def _engines(self, pool: LivePool) -> list[LiveEngine]:
+    def _engines(self, pool: LivePool, model: str) -> list[LiveEngine]:
         """Return the engines to ask, of those that take work, in turns."""
-        engines = [pool.engines[name] for name in sorted(pool.accepting) if name in pool.engines]
+        able = pool.accepting if model == pool.entry.served_model else pool.accepting & pool.names.engines(model)
+        engines = [pool.engines[name] for name in sorted(able) if name in pool.engines]
         self._turn += 1
         start = self._turn % len(engines) if engines else 0
         return (engines[start:] + engines[:start])[:MAX_ENGINES_ASKED]

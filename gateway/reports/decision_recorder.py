@@ -100,6 +100,7 @@ class DecisionRecorder:
             admission.mode != OFF and admission.defer_s > 0,
             overtaken_s,
             record.client_request_id,
+            record.asked_model,
         )
 
     def _cost(self, pool: LivePool, engine_id: str) -> tuple[PrefillCost, float]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from gateway.base.metrics import GatewayMetrics
 
-_TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared")
+_TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared", "skipped", "below_engine", "unknown_medium")
+"""Of events, and of what became of some: skipped as unreadable, or about blocks in a tier that is not counted on."""
 
 
 class EventCounters:

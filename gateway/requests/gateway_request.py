@@ -44,6 +44,8 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
     """It came from the region of its first contact, or goes on in a pool of another region."""
     client_request_id: str = ""
     """The client's X-Request-Id, which names nothing here: clients may choose alike."""
+    asked_model: str = ""
+    """The alias or adapter that it asks for: only engines that serve this name may get it. Empty: the served model."""
 
     @property
     def reporter(self) -> str:
@@ -78,28 +80,27 @@ def gateway_request(
     sequences: int = 1,
     hop: Hop | None = None,
     client_request_id: str = "",
+    model: str = "",
 ) -> GatewayRequest:
-    """Return a request as this pool takes it. `keyed` None: its prompt is not read yet. `key_class` is its API key's.
+    """Return a request as this pool takes it; raises ApiError 400 for a prompt over its limit, and a class it lacks.
 
-    Raises ApiError 400 for a prompt over the pool's limit, and for a `slo_class` that it lacks.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `model` the name that it asks for.
     """
     _check_length(entry, keyed)
-    policy = entry.policy
-    slo_class = slo_class or (key_class if key_class in policy.slo_classes else "")
-    named = _named(slo_class, policy) if slo_class else _NO_CLASS
-    # By position, in the order of the fields: this is on the way of each decision.
-    return GatewayRequest(
+    slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
+    named = _named(slo_class, entry.policy) if slo_class else _NO_CLASS
+    return GatewayRequest(  # by position, in the order of the fields: this is on the way of each decision
         request_id,
         () if keyed is None else keyed.keys,
         0 if keyed is None else keyed.prompt_tokens,
         entry.block_tokens,
         arrived_s,
-        ttft_slo_s or named.ttft_slo_s or policy.ttft_slo_s,
+        ttft_slo_s or named.ttft_slo_s or entry.policy.ttft_slo_s,
         max_output_tokens,
         tenant_id,
         session_id,
         named.priority if priority is None else priority,
-        tbt_slo_s or named.tbt_slo_s or policy.tbt_slo_s,
+        tbt_slo_s or named.tbt_slo_s or entry.policy.tbt_slo_s,
         arrived_s + named.deadline_s if named.deadline_s else inf,
         slo_class,
         (),
@@ -115,6 +116,7 @@ def gateway_request(
         workflow_id,
         hop,
         client_request_id,
+        "" if model == entry.served_model else model,
     )
 
 

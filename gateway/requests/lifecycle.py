@@ -25,7 +25,7 @@ from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTE
 from kvstore.connector.engine_params import KvOutcome
 from routing.values.decision import Decision, Dispatched, Rejected
 from routing.values.observation import Completed, Failed, FirstToken
-from routing.values.reasons import FORWARDED
+from routing.values.reasons import FORWARDED, NO_ENGINE
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
@@ -60,7 +60,10 @@ class RequestLifecycle:
         """
         asked_s = monotonic()
         with self._counted(pool, earlier):
-            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.proves_salts)
+            if request.asked_model:
+                outcome = await _placed_by_name(pool, request, excluded, hold=hold)
+            else:
+                outcome = await pool.place(request, hold=hold, excluded=excluded, salted=request.proves_salts)
         if holding is not None and isinstance(outcome, Dispatched) and not holding():
             # No engine has heard of it yet, and another region may be at work on it by now.
             pool.observe(Failed(request.request_id))
@@ -289,6 +292,7 @@ def _new_record(
         attempts,
         session_id=request.session_id,
         client_request_id=request.client_request_id,
+        asked_model=request.asked_model,
         agent=request.agent,
         workflow_id=request.workflow_id,
         slo_class=request.slo_class,
@@ -302,6 +306,31 @@ def _new_record(
         hop=request.hop,
         keys=request.keys,
     )
+
+
+async def _placed_by_name(
+    pool: LivePool, request: GatewayRequest, excluded: frozenset[str], *, hold: bool
+) -> Dispatched | Rejected:
+    """Return the outcome on an engine that serves the alias or adapter; the engine of any other would answer 404.
+
+    The router gives up exclusions where they leave no engine, so its choice is checked: a request that has waited for
+    an engine that left is placed again without waiting.
+    """
+    for waits in (hold, False):
+        able = pool.names.engines(request.asked_model) & pool.accepting
+        if not able:
+            break
+        lacking = pool.names.lacking(request.asked_model, pool.accepting)
+        outcome = await pool.place(
+            request,
+            hold=waits,
+            excluded=lacking | excluded if able - excluded else lacking,
+            salted=request.proves_salts,
+        )
+        if isinstance(outcome, Rejected) or pool.names.engines(request.asked_model) >= {*_engines_of(outcome.decision)}:
+            return outcome
+        pool.observe(Failed(request.request_id))
+    return Rejected(request.request_id, NO_ENGINE, 1.0)
 
 
 def _engines_of(decision: Decision) -> tuple[str, ...]:

@@ -86,20 +86,25 @@ class PromptKeys:
         self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
         self._turn = 0
 
-    def at_once(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt | None:
-        """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None."""
-        keyed = _keyed_here(pool, pool.seed(domain), prompt)
+    def at_once(self, pool: LivePool, domain: str, prompt: Prompt, lora: str = "") -> KeyedPrompt | None:
+        """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None.
+
+        `lora` is the adapter that computes the prompt; empty: none.
+        """
+        keyed = _keyed_here(pool, pool.seed(domain, lora), prompt)
         return None if keyed is None else _completed(pool, keyed, domain, prompt)
 
-    async def keys(self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "") -> KeyedPrompt:
+    async def keys(
+        self, pool: LivePool, domain: str, prompt: Prompt, tenant_id: str = "", lora: str = ""
+    ) -> KeyedPrompt:
         """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one.
 
         Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
         """
         name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
-        return _completed(pool, await self._keys(pool, name, pool.seed(domain), prompt), domain, prompt)
+        return _completed(pool, await self._keys(pool, name, pool.seed(domain, lora), prompt, lora), domain, prompt)
 
-    async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt) -> KeyedPrompt:
+    async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt, lora: str) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
             return await _token_keys_in_turns(pool, seed, prompt.token_ids)
         if isinstance(prompt, TokenPrompt | HashedPrompt | UnmatchedPrompt):
@@ -116,13 +121,13 @@ class PromptKeys:
         if remembered is not None:
             self._memory.move_to_end(digest)
             return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
-        return await self._engine_keys(digest, pool, name, seed, prompt, data)
+        return await self._engine_keys(digest, pool, name, seed, prompt, data, lora)
 
     async def _engine_keys(
-        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> KeyedPrompt:
         """Return the keys by an engine's tokenizer, or, where it is late or fails, those of a known beginning."""
-        asked = self._asked_once(digest, pool, name, seed, prompt, data)
+        asked = self._asked_once(digest, pool, name, seed, prompt, data, lora)
         await asyncio.wait((asked,), timeout=self._patience * pool.entry.policy.ttft_slo_s)
         if asked.done() and (keyed := await asyncio.shield(asked)) is not None:
             return keyed
@@ -141,22 +146,22 @@ class PromptKeys:
         return digest.digest()
 
     def _asked_once(
-        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> asyncio.Task[KeyedPrompt | None]:
         """Ask once for equal prompts that arrive together; whoever waits must shield it, for the others' sake."""
         task = self._under_way.get(digest)
         if task is None:
-            task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data))
+            task = asyncio.create_task(self._tokenized(digest, pool, name, seed, prompt, data, lora))
             self._under_way[digest] = task
             task.add_done_callback(lambda _: self._under_way.pop(digest, None))
         return task
 
     async def _tokenized(
-        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes
+        self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
     ) -> KeyedPrompt | None:
-        for engine in self._tokenizers(pool):
+        for engine in self._tokenizers(pool, lora):
             try:
-                tokens = await _ask(engine, prompt)
+                tokens = await _ask(engine, prompt, lora)
             except (EngineUnreachableError, EngineAnswerError):
                 log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
                 continue
@@ -166,9 +171,10 @@ class PromptKeys:
             return keyed
         return None
 
-    def _tokenizers(self, pool: LivePool) -> Sequence[LiveEngine]:
+    def _tokenizers(self, pool: LivePool, lora: str) -> Sequence[LiveEngine]:
         """Return the engines to ask, a different one first each time."""
-        engines = [engine for engine in pool.engines.values() if engine.breaker.accepts]
+        able = pool.names.engines(lora) if lora else pool.engines.keys()
+        engines = [engine for name, engine in pool.engines.items() if engine.breaker.accepts and name in able]
         self._turn += 1
         start = self._turn % len(engines) if engines else 0
         return (engines[start:] + engines[:start])[:MAX_TOKENIZERS_ASKED]
@@ -307,10 +313,10 @@ def _text_of(prompt: Prompt) -> bytes:
     raise TypeError(f"{type(prompt).__name__} has no text")
 
 
-async def _ask(engine: LiveEngine, prompt: Prompt) -> array[int]:
+async def _ask(engine: LiveEngine, prompt: Prompt, lora: str) -> array[int]:
     if isinstance(prompt, ChatPrompt):
-        return await engine.adapter.tokenize(prompt.messages, extra=prompt.template)
+        return await engine.adapter.tokenize(prompt.messages, extra=prompt.template, model=lora)
     if isinstance(prompt, TextPrompt):
         extra = None if prompt.special_tokens else {"add_special_tokens": False}
-        return await engine.adapter.tokenize(prompt.text, extra=extra)
+        return await engine.adapter.tokenize(prompt.text, extra=extra, model=lora)
     raise TypeError(f"{type(prompt).__name__} needs no tokenizer")

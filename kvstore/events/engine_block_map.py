@@ -37,6 +37,11 @@ class EngineBlockMap:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def key_of(self, block_hash: int | bytes) -> int | None:
+        """Return our key of a block that the engine is known to hold."""
+        known = self._blocks.get(block_hash)
+        return known[0] if known is not None else None
+
     def stored(self, event: BlockStored, seed: int) -> list[int]:
         """Return our keys for the event's blocks, in order; [] where its parent is unknown."""
         parent = seed

@@ -31,6 +31,9 @@ class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored
     medium: str | None = "GPU"
     name_or_metadata: str | StoredMetadata | None = None
     extra_keys: list[Any] | None = None
+    group_idx: Any = None
+    kv_cache_spec_kind: Any = None
+    kv_cache_spec_sliding_window: Any = None
 
     @property
     def metadata(self) -> StoredMetadata:
@@ -40,10 +43,11 @@ class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored
 
 
 class RemovedArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockRemoved"):
-    """["BlockRemoved", hashes, medium, …]."""
+    """["BlockRemoved", hashes, medium, group, …]."""
 
     block_hashes: list[int | bytes]
     medium: str | None = "GPU"
+    group_idx: Any = None
 
 
 class ClearedArray(msgspec.Struct, frozen=True, array_like=True, tag="AllBlocksCleared"):

@@ -16,6 +16,10 @@ from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArra
 
 ENGINE_MEDIUM = "GPU"
 """Where an engine computes; other media are tiers below it."""
+TIERS = frozenset({"CPU", "CPU_PINNED", "STORAGE", "DISK", "EXTERNAL"})
+"""Media below engine memory that are known: of vLLM, of SGLang, and in small letters LMCache's."""
+DENSE_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
+"""Kinds of cache groups whose events list every block of their token ids; others leave skipped blocks out."""
 MAX_EVENTS_PER_BATCH = 65_536
 MAX_BLOCKS_PER_EVENT = 65_536
 
@@ -51,6 +55,18 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
     cache_salt: str | None = None
     extra_keys: list[Any] | None = None
     """Per block what else the engine hashed, the cache salt among it (kvstore.events.event_salt)."""
+    group_idx: int | None = None
+    """Cache group of a hybrid model (kvstore.events.cache_groups), here and of a removed block."""
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    """Tokens of the group's window."""
+    locality: str | None = None
+    """REMOTE: not on the engine's machine."""
+
+    @property
+    def is_dense(self) -> bool:
+        """The event lists every block of its token ids."""
+        return self.kv_cache_spec_kind in DENSE_KINDS
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemoved", omit_defaults=True):
@@ -60,10 +76,17 @@ class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemo
     medium: str | None = "GPU"
     extra_keys: list[Any] | None = None
     """Per block what a node manager says of it (kvstore.events.node_blocks); engines send none."""
+    group_idx: int | None = None
+    locality: str | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBlocksCleared"):
     """The engine's whole cache is gone."""
+
+
+def in_engine_memory(event: BlockStored | BlockRemoved) -> bool:
+    """Return whether the event is of blocks from which the engine computes without loading them."""
+    return event.medium in (None, ENGINE_MEDIUM) and event.locality != "REMOTE"
 
 
 KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
@@ -122,14 +145,28 @@ def encode_batch(batch: EventBatch) -> bytes:
     return _encoder.encode(batch)
 
 
-def decode_batch(data: bytes) -> EventBatch:
-    """Read one batch in either form; raises UnreadableEventError on garbage or on more than the limits above."""
-    batch = _decode_whole(data) or _decode_known(data)
+def decode_batch(data: bytes, skipped: list[str] | None = None) -> EventBatch:
+    """Read one batch in either form; raises UnreadableEventError on garbage or on more than the limits above.
+
+    With `skipped`, only a payload that is no batch at all raises: an event that cannot be read, or of an unknown type
+    that concerns blocks, is left out, and why is appended there.
+    """
+    batch = _decode_whole(data) or _decode_known(data, skipped)
     if len(batch.events) > MAX_EVENTS_PER_BATCH:
         raise UnreadableEventError(f"{len(batch.events)} events in one batch are over {MAX_EVENTS_PER_BATCH}")
-    for event in batch.events:
+    whole = [event for event in batch.events if _is_whole(event, skipped)]
+    return batch if len(whole) == len(batch.events) else msgspec.structs.replace(batch, events=whole)
+
+
+def _is_whole(event: KvEvent, skipped: list[str] | None) -> bool:
+    try:
         _check(event)
-    return batch
+    except UnreadableEventError as error:
+        if skipped is None:
+            raise
+        skipped.append(str(error))
+        return False
+    return True
 
 
 def _decode_whole(data: bytes) -> EventBatch | None:
@@ -145,20 +182,34 @@ def _decode_whole(data: bytes) -> EventBatch | None:
     return EventBatch(arrays.ts, [_as_map(event) for event in arrays.events], arrays.data_parallel_rank)
 
 
-def _decode_known(data: bytes) -> EventBatch:
+def _decode_known(data: bytes, skipped: list[str] | None) -> EventBatch:
     """Decode event by event, so that forms may be mixed and types this program does not know are skipped."""
     try:
         raw = _raw_decoder.decode(data)
-        events = [event for item in raw.events if (event := _decode_event(item)) is not None]
     except _FAULTS as error:
         raise UnreadableEventError(f"not a batch of KV events: {error}") from error
+    events = []
+    for item in raw.events:
+        try:
+            event = _decode_event(item, skipped)
+        except (*_FAULTS, PairedTokensError) as error:
+            if skipped is not None:
+                skipped.append(str(error))
+                continue
+            if isinstance(error, PairedTokensError):
+                raise
+            raise UnreadableEventError(f"not a batch of KV events: {error}") from error
+        if event is not None:
+            events.append(event)
     return EventBatch(raw.ts, events, raw.data_parallel_rank)
 
 
-def _decode_event(item: msgspec.Raw) -> KvEvent | None:
+def _decode_event(item: msgspec.Raw, skipped: list[str] | None) -> KvEvent | None:
     is_array = _is_array(item)
     envelope: _AnyArray | _AnyMap = (_array_type_decoder if is_array else _map_type_decoder).decode(item)
     if envelope.type not in _KNOWN:
+        if skipped is not None and envelope.type.startswith("Block"):
+            skipped.append(f"events of type “{envelope.type[:32]}” are unknown")
         return None
     try:
         return _as_map(_array_decoder.decode(item)) if is_array else _event_decoder.decode(item)
@@ -183,7 +234,7 @@ def _are_pairs(token_ids: msgspec.Raw) -> bool:
 def _as_map(array: ArrayEvent) -> KvEvent:
     """Return the event as the map form would have brought it."""
     if isinstance(array, RemovedArray):
-        return BlockRemoved(array.block_hashes, array.medium)
+        return BlockRemoved(array.block_hashes, array.medium, group_idx=_number(array.group_idx))
     if isinstance(array, ClearedArray):
         return AllBlocksCleared()
     more = array.metadata
@@ -197,7 +248,15 @@ def _as_map(array: ArrayEvent) -> KvEvent:
         lora_id=array.lora_id,
         cache_salt=more.cache_salt,
         extra_keys=array.extra_keys or more.extra_keys,
+        group_idx=_number(array.group_idx),
+        kv_cache_spec_kind=kind if isinstance(kind := array.kv_cache_spec_kind, str) else None,
+        kv_cache_spec_sliding_window=_number(array.kv_cache_spec_sliding_window),
     )
+
+
+def _number(value: Any) -> int | None:
+    """Return a field that only some engines have at its position."""
+    return value if type(value) is int else None
 
 
 def _check(event: KvEvent) -> None:
@@ -207,8 +266,8 @@ def _check(event: KvEvent) -> None:
         raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
     if isinstance(event, BlockStored):
         expected: Any = len(event.block_hashes) * event.block_size
-        below_engine = event.medium not in (None, ENGINE_MEDIUM) and not event.token_ids
-        if not below_engine and (event.block_size < 1 or len(event.token_ids) != expected):
+        is_keyed = in_engine_memory(event) and event.is_dense
+        if is_keyed and (event.block_size < 1 or len(event.token_ids) != expected):
             raise UnreadableEventError(
                 f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"
             )

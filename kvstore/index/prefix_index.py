@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
+from kvstore.index.cache_tails import CacheTails
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
@@ -23,7 +24,7 @@ _NOTHING: Mapping[int, int] = {}
 class PrefixIndex:
     """Block key → bitset of targets, within a byte budget; the longest untouched keys leave first.
 
-    Mutable state: `_targets_of` (in order of last touch) and nothing else.
+    Mutable state: `_targets_of` (in order of last touch), and the tails of targets that serve hybrid models.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
@@ -34,6 +35,7 @@ class PrefixIndex:
         """Keys dropped for the budget since the start."""
         self._max_keys = max_bytes // ENTRY_BYTES
         self._targets_of: dict[int, int] = {}
+        self.tails = CacheTails()
         self.table: Mapping[int, int] = self._targets_of
         """Block key → bitset of the targets that hold it; to be read only, and the same object for good."""
         self.targets_of: Callable[[int, int], int] = self._targets_of.get
@@ -45,7 +47,7 @@ class PrefixIndex:
     @property
     def bytes_used(self) -> int:
         """Estimated bytes of all entries."""
-        return len(self._targets_of) * ENTRY_BYTES
+        return (len(self._targets_of) + len(self.tails)) * ENTRY_BYTES
 
     def store(self, target: int, keys: Sequence[int]) -> None:
         """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
@@ -65,6 +67,9 @@ class PrefixIndex:
         """Note that `target` no longer holds `keys`; unknown keys are ignored."""
         keep = ~(1 << target)
         table = self._targets_of
+        if self.tails.targets >> target & 1:
+            keys = list(keys)
+            self.tails.remove(target, keys)
         for key in keys:
             targets = table.get(key)
             if targets is None:
@@ -75,8 +80,18 @@ class PrefixIndex:
             else:
                 del table[key]
 
+    def change_tail(self, target: int, part: str, stored: bool, keys: Sequence[int]) -> None:
+        """Note which of `keys` the groups of `part` hold now, if they are in the index, or no longer all hold."""
+        if stored:
+            self.tails.store(target, part, [key for key in keys if key in self._targets_of])
+            self._evict()
+        else:
+            self.tails.remove(target, keys, part)
+
     def drop(self, keys: Iterable[int]) -> None:
         """Forget blocks, whoever holds them; unknown keys are ignored."""
+        keys = list(keys)
+        self.tails.drop(keys)
         for key in keys:
             self._targets_of.pop(key, None)
 
@@ -85,6 +100,8 @@ class PrefixIndex:
         bit = 1 << target
         held = [key for key, targets in self._targets_of.items() if targets & bit]
         self.remove(target, held)
+        if self.tails.targets >> target & 1:
+            self.tails.clear(target)
 
     def touch(self, keys: Sequence[int]) -> None:
         """Mark known `keys` as just used, leaf first."""
@@ -98,24 +115,28 @@ class PrefixIndex:
         """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
         if len(keys) >= LONG:
             lookup = self._targets_of.get
-            return search_match(keys, among, lambda key: lookup(key, 0))
-        return walk_match(keys, among, self._targets_of, _NOTHING)
+            match = search_match(keys, among, lambda key: lookup(key, 0))
+        else:
+            match = walk_match(keys, among, self._targets_of, _NOTHING)
+        return self.tails.cut(match, keys) if self.tails.targets & among else match
 
     def check(self) -> None:
         """Raise AssertionError unless every entry has a holder and the budget is kept."""
         for key, targets in self._targets_of.items():
             if targets <= 0:
                 raise AssertionError(f"key {key:#x} is kept without a holder")
+        self.tails.check()
         if self.bytes_used > self.max_bytes:
             raise AssertionError(f"{self.bytes_used} bytes are over the budget of {self.max_bytes}")
 
     def _evict(self) -> None:
         table = self._targets_of
-        over = len(table) - self._max_keys
+        over = len(table) + len(self.tails) - self._max_keys
         if over <= 0:
             return
         # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
         oldest = list(islice(table, max(over, self._max_keys // _BATCH_SHARE)))
         for key in oldest:
             del table[key]
+        self.tails.drop(oldest)
         self.evicted += len(oldest)

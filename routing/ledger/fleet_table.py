@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvstore.index.cache_tails import Tail
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.target_table import TargetTable
 from routing.ledger.fleet_view import EngineFacts, FleetView
@@ -32,6 +33,16 @@ class FleetTable:
     def target_of(self, engine_id: str) -> int | None:
         """Return the target of the engine's present incarnation; None for an unknown engine."""
         return self._target_of.get(engine_id)
+
+    def declare_tail(self, engine_id: str, tail: Tail) -> None:
+        """Note what an engine needs at the end of a prefix beside its blocks; unknown engines are ignored."""
+        if engine_id in self._target_of:
+            self._index.tails.declare(self._target_of[engine_id], tail)
+
+    def change_tail(self, engine_id: str, part: str, stored: bool, keys: Sequence[int]) -> None:
+        """Note blocks of a part of the tail that an engine now holds, or no longer does."""
+        if engine_id in self._target_of:
+            self._index.change_tail(self._target_of[engine_id], part, stored, keys)
 
     def facts(self) -> list[EngineFacts]:
         """Return the facts of all engines, in the order of their ids."""

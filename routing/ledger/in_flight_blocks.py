@@ -85,7 +85,9 @@ class InFlightBlocks:
         """Return the leading blocks per target in `among`, resident or on their way."""
         if len(keys) >= LONG:
             return self._match_long(keys, among)
-        return walk_match(keys, among, self._table, self._targets_of)
+        match = walk_match(keys, among, self._table, self._targets_of)
+        tails = self._resident.tails
+        return tails.cut(match, keys, self._targets_of) if tails.targets & among else match
 
     def _match_long(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Match exactly what is resident, and what is on its way at the steps of a long prompt."""
@@ -95,6 +97,9 @@ class InFlightBlocks:
         ours, resident = self._targets_of.get, self._resident.targets_of
         steps = _steps(keys, 0)
         coming = search_match(steps, among, lambda key: resident(key, 0) | ours(key, 0))
+        if self._resident.tails.targets & among:
+            # A step that is resident is counted by the exact match, as far as the tail is there.
+            coming = self._resident.tails.cut_to(coming, steps, self._targets_of)
         found = sorted(
             (*exact.groups, *((_blocks(step, len(keys)), mask) for step, mask in coming.groups)), reverse=True
         )

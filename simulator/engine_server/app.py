@@ -128,16 +128,14 @@ class EngineApp:
             raise ApiError(401, "Unauthorized")
 
     def _models(self) -> dict[str, Any]:
-        names = (self._settings.served_model, *self._settings.aliases)
-        model = {
-            "object": "model",
-            "created": self._started,
-            "owned_by": "switchyard",
-            "root": names[0],
-            "parent": None,
-            "max_model_len": self._settings.max_model_len,
-        }
-        return {"object": "list", "data": [{"id": name, **model} for name in names]}
+        settings, own = self._settings, self._settings.served_model
+        model = {"object": "model", "created": self._started, "owned_by": "switchyard"}
+        base = {**model, "root": own, "parent": None, "max_model_len": settings.max_model_len}
+        # As vLLM lists them: the adapter's place as root, and no length.
+        adapter = {**model, "parent": own, "max_model_len": None}
+        cards: list[dict[str, Any]] = [{"id": name, **base} for name in (own, *settings.aliases)]
+        cards += [{"id": name, **adapter, "root": f"/adapters/{name}"} for name in settings.lora]
+        return {"object": "list", "data": cards}
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.runtime.closing:

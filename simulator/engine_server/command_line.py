@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser().parse_args(argv)
     if options.data_parallel_size > 1 and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
+    if options.lora and (options.flavor != "vllm" or options.kv_node):
+        raise SystemExit("simulated engine: --lora is for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -50,6 +52,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     others = {
         "served_model": options.served_model_name[0],
         "aliases": tuple(options.served_model_name[1:]),
+        "lora": tuple(options.lora),
         "max_model_len": min(options.max_model_len, fits),
         "max_queued": options.max_num_queued_reqs,
         "ranks": options.data_parallel_size,
@@ -70,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     add("--port", type=_port, default=8100, help="HTTP port")
     add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is its own")
+    add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model; vllm without node only")
     add("--api-key", default="", help="bearer token that requests need; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")

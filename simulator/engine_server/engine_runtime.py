@@ -47,6 +47,7 @@ class _Live:
     arrived: float
     loaded: bool
     salt: str
+    lora: str
     order: KvOrder | None
     started: float = 0.0
     first: float = 0.0
@@ -123,9 +124,12 @@ class EngineRuntime:
         *,
         leg: Literal["", "prefill", "decode"] = "",
         salt: str = "",
+        lora: str = "",
         order: KvOrder | None = None,
     ) -> TokenStream:
         """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
+
+        `lora` is the adapter that computes it; empty: none.
 
         `order` says how nodes keep its blocks. A prefill leg's prompt is held for others from its end on; a decode
         leg's has come from another engine.
@@ -135,7 +139,7 @@ class EngineRuntime:
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
         self._live[sequence.request_id] = _Live(
-            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt, order=order
+            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt, lora=lora, order=order
         )
         self._schedule()
         return stream
@@ -289,19 +293,21 @@ class EngineRuntime:
         tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
-        self._tell_stored(event, tokens, live.salt)
+        self._tell_stored(event, tokens, live.salt, live.lora)
         if self.store is not None and not event.loaded:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
     def _on_removed(self, event: BlocksRemoved) -> None:
         self._outbox.extend(BlockRemoved([key]) for key in event.keys)
 
-    def _tell_stored(self, event: BlocksStored, tokens: array[int], salt: str) -> None:
+    def _tell_stored(self, event: BlocksStored, tokens: array[int], salt: str, lora: str = "") -> None:
         size = self.settings.profile.block_tokens
         span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
-        stored = BlockStored(list(event.keys), event.parent, span.tolist(), size)
-        if salt and event.first_block == 0:
-            named = [[("cache_salt", salt)], *[None] * (len(event.keys) - 1)]
+        stored = BlockStored(list(event.keys), event.parent, span.tolist(), size, lora_name=lora or None)
+        salts = [("cache_salt", salt)] if salt and event.first_block == 0 else []
+        if salts or lora:
+            adapter = [lora] if lora else []
+            named = [[*adapter, *salts], *[adapter or None] * (len(event.keys) - 1)]
             stored = msgspec.structs.replace(stored, extra_keys=named)
         self._outbox.append(stored)
 

@@ -146,7 +146,8 @@ class Generation:
 
     def require_model(self, model: str | None) -> None:
         """Raise ApiError 404 unless this engine serves `model`."""
-        if model is not None and model not in (self._settings.served_model, *self._settings.aliases):
+        settings = self._settings
+        if model is not None and model not in (settings.served_model, *settings.aliases, *settings.lora):
             raise ApiError(404, f"The model `{model[:200]}` does not exist.", "model")
 
     async def _generate(
@@ -210,18 +211,20 @@ class Generation:
         output = wanted or min(room, natural_tokens(voice))
         number = next(self._numbers)
         name = header(scope, b"x-request-id") or os.urandom(16).hex()
-        answer = shape(name[:256], self._settings.served_model, len(tokens))
+        lora = self._settings.adapter(body.model)
+        answer = shape(name[:256], lora or self._settings.served_model, len(tokens))
         sequence = PromptSequence(
             f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0, loaded.blocks
         )
         reason = "length" if wanted else "stop"
         order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
         salt = body.cache_salt or ""
-        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, order=order)
+        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, lora=lora, order=order)
         return _Job(len(tokens), answer, voice, reason, stream, leg, loaded.outcome)
 
     def _keys(self, body: GenerationBody, tokens: array[int]) -> tuple[int, ...]:
-        seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
+        settings = self._settings
+        seed = key_seed(settings.seed, settings.served_model, settings.adapter(body.model), body.cache_salt or "")
         return token_block_keys(seed, tokens, self._settings.profile.block_tokens)
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:

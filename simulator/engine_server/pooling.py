@@ -78,12 +78,13 @@ class Pooling:
             raise ApiError(
                 400, f"This model's maximum context length is {self._settings.max_model_len} tokens", "input"
             )
-        seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
+        lora = self._settings.adapter(body.model)
+        seed = key_seed(self._settings.seed, self._settings.served_model, lora, body.cache_salt or "")
         streams = []
         for prompt in prompts:
             keys = token_block_keys(seed, prompt, self._settings.profile.block_tokens)
             sequence = PromptSequence(f"pool-{next(self._numbers)}", keys, len(prompt), 1, body.priority or 0)
-            streams.append(self._runtime.submit(sequence, prompt, "stop", salt=body.cache_salt or ""))
+            streams.append(self._runtime.submit(sequence, prompt, "stop", salt=body.cache_salt or "", lora=lora))
         try:
             await while_connected(receive, asyncio.gather(*(stream.burst() for stream in streams)))
             if any(stream.broken for stream in streams):

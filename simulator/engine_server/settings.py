@@ -22,6 +22,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     served_model: str = "simulated"
     aliases: tuple[str, ...] = ()
     """Further names of the same model."""
+    lora: tuple[str, ...] = ()
+    """LoRA adapters of the model: names that have blocks of their own."""
     api_key: str = ""
     """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072
@@ -70,6 +72,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, rank=rank, kv_events_port=events and events + rank, kv_replay_port=replay and replay + rank
         )
+
+    def adapter(self, model: str | None) -> str:
+        """Return the adapter that a request's model names; empty: the model itself."""
+        return model if model in self.lora else ""
 
     @property
     def kv_scale(self) -> float:

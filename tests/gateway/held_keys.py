@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvstore.events.cache_groups import PartChange
+from kvstore.index.cache_tails import NO_TAIL, STATE, WINDOW, Tail
+
 
 class Held:
     """Takes what an event feed says, and counts the engine's restarts."""
@@ -11,6 +14,8 @@ class Held:
     def __init__(self) -> None:
         self.keys: set[int] = set()
         self.restarts = 0
+        self.tail = NO_TAIL
+        self.parts: dict[str, set[int]] = {WINDOW: set(), STATE: set()}
 
     def stored(self, keys: Sequence[int]) -> None:
         self.keys |= set(keys)
@@ -18,9 +23,19 @@ class Held:
     def removed(self, keys: Sequence[int]) -> None:
         self.keys -= set(keys)
 
+    def tail_declared(self, tail: Tail) -> None:
+        self.tail = tail
+
+    def tail_changed(self, change: PartChange) -> None:
+        held = self.parts[change.part]
+        (held.update if change.stored else held.difference_update)(change.keys)
+
     def cleared(self) -> None:
         self.keys.clear()
+        self.tail = NO_TAIL
+        for held in self.parts.values():
+            held.clear()
 
     def restarted(self) -> None:
         self.restarts += 1
-        self.keys.clear()
+        self.cleared()

@@ -48,6 +48,8 @@ class ScriptedEngine:
         """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
         self.models_status = 200
+        self.cards: list[dict[str, Any]] = []
+        """What /v1/models lists."""
         self.on_request: Callable[[], object] = lambda: None
         self.on_disconnect: Callable[[], object] = lambda: None
         self.disconnected = asyncio.Event()
@@ -102,7 +104,7 @@ class ScriptedEngine:
         return web.json_response(self.server_info or {}, status=200 if self.server_info else 404)
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": []}, status=self.models_status)
+        return web.json_response({"object": "list", "data": self.cards}, status=self.models_status)
 
     async def _load(self, _: web.Request) -> web.Response:
         return web.json_response({"server_load": 0})

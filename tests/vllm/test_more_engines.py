@@ -62,7 +62,7 @@ def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(switchyard: Swi
     assert switchyard.metric("switchyard_breaker_trips_total", cause="http_5xx") == 0
 
 
-def test_what_an_adapter_has_cached_is_not_taken_for_the_models_own(
+def test_an_adapter_and_its_model_share_no_hit_and_each_is_predicted_exactly(
     switchyard: Switchyard, started: StartEngines
 ) -> None:
     (engine,) = started({"name": ADAPTED, "flags": LORA})
@@ -72,8 +72,12 @@ def test_what_an_adapter_has_cached_is_not_taken_for_the_models_own(
     assert status == 200, raw
     first = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
     second = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
+    adapted = switchyard.ask(COMPLETIONS, model="other", prompt=prompt, max_tokens=2)
     assert (first.predicted, first.cached) == (0, 0)
     assert second.predicted == second.cached > 0
+    assert adapted.predicted == adapted.cached > 0
+    cards = {card["id"]: card for card in switchyard.call("/v1/models")[1]["data"]}
+    assert cards["other"]["parent"] == ADAPTED
 
 
 def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(

@@ -75,7 +75,7 @@ async def pool(engine: RealEngine) -> AsyncIterator[LivePool]:
             adapter=VllmAdapter(session, engine.url, served_model=MODEL),
         )
         # Patient: what is measured here is the tokens, not the time.
-        made = SimpleNamespace(entry=entry, engines={"e": live}, seed=lambda _: SEED, one_tenant=True)
+        made = SimpleNamespace(entry=entry, engines={"e": live}, seed=lambda *_: SEED, one_tenant=True)
         yield cast("LivePool", made)
 
 

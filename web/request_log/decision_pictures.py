@@ -235,8 +235,8 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Key source", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
-    if stored.client_request_id:
-        found.append(("X-Request-Id", stored.client_request_id))
+    named = (("Model asked for", stored.asked_model), ("X-Request-Id", stored.client_request_id))
+    found += [each for each in named if each[1]]
     if decision.decided_by:
         found.append(("Decided by", "its gateway alone" if decision.decided_by == ALONE else decision.decided_by))
     if decision.arm:

@@ -10,11 +10,11 @@ import msgspec
 
 from controlplane.fleet.engine_url import CheckedUrl, bracketed, ranked_url
 from controlplane.fleet.models.engine import EngineRole
-from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
+from controlplane.fleet.preflight.engine import EngineUnderTest, ServerInfo
 from gateway.engines.engine_session import engine_session
 from gateway.engines.engine_tls import AUTHORITY, UNTRUSTED
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.engines.vllm_adapter import KvEventSource
+from gateway.engines.vllm_adapter import KvEventSource, ModelCard
 from routing.values.prepared_struct import prepared
 
 
@@ -119,7 +119,7 @@ class _Engine(EngineUnderTest):
     """An engine that nobody knows yet."""
 
     async def facts(self, url: str) -> EngineFacts:
-        cards = await self.model_cards()
+        cards = await self.models()
         own = next((card for card in cards if card.parent is None), None)
         if own is None:
             raise EngineAnswerError("it serves no model")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from controlplane.fleet.connect.connection import Connection
-from controlplane.fleet.connect.engine_facts import EngineFacts
+from controlplane.fleet.connect.engine_facts import SGLANG, EngineFacts
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.platform.format import some_names
 from routing.values.counted import count
 
 _LISTED = 5
+NOT_ROUTED = ", which are not routed: SGLang takes an adapter in a field of its own"
 
 
 def fact_lines(facts: EngineFacts) -> list[str]:
@@ -29,7 +30,7 @@ def fact_lines(facts: EngineFacts) -> list[str]:
     of_all = f" and of {count(facts.ranks - 1, 'further rank')}" if facts.ranks > 1 else ""
     lines.append(f"KV events {facts.events}{replay}{of_all}." if facts.events else "No KV events.")
     if facts.adapters:
-        lines.append(f"LoRA adapters, which are not routed to: {_listed(facts.adapters)}.")
+        lines.append(f"LoRA adapters: {_listed(facts.adapters)}{NOT_ROUTED if facts.product == SGLANG else ''}.")
     return lines
 
 
@@ -43,7 +44,7 @@ def made_words(plan: Connection, others: int = 0) -> str:
 
 
 def _also(names: tuple[str, ...]) -> str:
-    return f", also named {_listed(names)} (routed by the first name)" if names else ""
+    return f", also named {_listed(names)}" if names else ""
 
 
 def _listed(names: tuple[str, ...]) -> str:

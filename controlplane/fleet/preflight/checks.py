@@ -181,7 +181,7 @@ class EnginePreflight:
 
     async def _model(self) -> Step:
         wanted = self._subject.served_model
-        served = [card.id for card in await self._engine.model_cards()]
+        served = [card.id for card in await self._engine.models()]
         if wanted in served:
             return Step(key="model", state=OK, sentence=f"Serves {wanted}.")
         shown = some_names([name[:80] for name in served], _LISTED_MODELS) or "no model at all"
@@ -192,7 +192,7 @@ class EnginePreflight:
 
     async def _context(self) -> Step:
         wanted = self._subject.max_prompt_tokens
-        cards = await self._engine.model_cards()
+        cards = await self._engine.models()
         told = next((card.max_model_len for card in cards if card.id == self._subject.served_model), None)
         if told is None:
             return Step(key="context", state=SKIPPED, sentence="The engine does not report its context length.")

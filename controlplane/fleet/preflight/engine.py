@@ -1,4 +1,4 @@
-"""Preflight calls to an engine beyond the gateway's: its model cards, and one short completion."""
+"""Preflight calls to an engine beyond the gateway's: its sizes, its event sockets, and one short completion."""
 
 from __future__ import annotations
 
@@ -18,21 +18,6 @@ COMPLETION_S = 12.0
 MAX_COMPLETION_BYTES = 256 << 10
 
 Wanted = TypeVar("Wanted")
-
-
-class ModelCard(msgspec.Struct, frozen=True):
-    """One model that an engine serves; `max_model_len` in tokens, None where it does not say."""
-
-    id: str
-    max_model_len: int | None = None
-    root: str | None = None
-    """The weights; the same for all names of one model."""
-    parent: str | None = None
-    """The model that a LoRA adapter changes; None for a model by itself."""
-
-
-class _Cards(msgspec.Struct):
-    data: list[ModelCard]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -75,11 +60,6 @@ class Completion(msgspec.Struct, frozen=True):
 
 class EngineUnderTest(VllmAdapter):
     """One engine before it serves; calls raise EngineUnreachableError or EngineAnswerError."""
-
-    async def model_cards(self) -> tuple[ModelCard, ...]:
-        """Return the models that the engine serves."""
-        answer = await self._get("/v1/models", "models")
-        return tuple(_decode(answer, _Cards, "models").data)
 
     async def sizes(self) -> tuple[EngineMetrics | None, ServerInfo | None]:
         """Return what metrics tell, else what SGLang's arguments do, whose metrics have names of their own."""

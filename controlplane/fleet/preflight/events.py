@@ -17,7 +17,7 @@ from controlplane.fleet.engine_url import bracketed
 from controlplane.fleet.preflight.engine_flags import usual_ports
 from gateway.engines.vllm_adapter import KvEventSource
 from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.kv_events import BlockStored, UnreadableEventError, decode_batch
+from kvstore.events.kv_events import BlockStored, UnreadableEventError, decode_batch, in_engine_memory
 
 HANDSHAKE_S = 2.0
 MAX_BATCH_BYTES = 16 << 20
@@ -47,12 +47,12 @@ class ExpectedBlocks:
     def take(self, payload: bytes) -> None:
         """Take in one batch of events."""
         try:
-            batch = decode_batch(payload)
+            batch = decode_batch(payload, [])
         except UnreadableEventError:
             self.unreadable += 1
             return
         for event in batch.events:
-            if not isinstance(event, BlockStored):
+            if not isinstance(event, BlockStored) or not in_engine_memory(event) or not event.is_dense:
                 continue
             self.events += 1
             if event.block_size != self._block_tokens:

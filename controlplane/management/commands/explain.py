@@ -59,6 +59,7 @@ def explained(stored: StoredDecision) -> list[str]:
         story.title,
         f"{story.verdict} · {decision.pool_id} · tenant {stored.tenant_id} · policy v{decision.policy_version} · "
         f"{decision.placement}, {decision.order}",
+        *([f"Model asked for    {stored.asked_model}"] if stored.asked_model else ()),
         *([f"X-Request-Id       {stored.client_request_id}"] if stored.client_request_id else ()),
         "",
         f"Reason             {text_of(story.why)}",

@@ -113,7 +113,7 @@ class World(Mover):
         self.router.follow_nodes(loads)
         self.orders = KvOrders(kv_nodes, NodeAccess(), metrics, mover=self, clock=lambda: self.now)
         entry = SimpleNamespace(policy=self.policy, served_model="m", pool_id="pool", block_tokens=16)
-        pools: Any = {"pool": SimpleNamespace(entry=entry, router=self.router)}
+        pools: Any = {"pool": SimpleNamespace(entry=entry, router=self.router, serves=lambda model: model in ("", "m"))}
         lag: Any = SimpleNamespace(behind=False)
         tally = AdvisoryTally(metrics, "g")
         self.advisories = Advisories(pools, self.orders, tally, lag, clock=lambda: self.now)

@@ -123,9 +123,9 @@ async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after
             await until(lambda: engines["engine-0"].key_rejected or not engines["engine-1"].key_rejected)
 
             good.models_status = 200
-            monkeypatch.setattr(live_engine, "KEY_CHECK_S", 0.0)
+            monkeypatch.setattr(live_engine, "MODELS_S", 0.0)
             for engine in engines.values():
-                engine.doubt_key()
+                engine.doubt_models()
             await until(lambda: not any(engine.key_rejected for engine in engines.values()))
             gateway.gateway._sampler.publish()
             assert "switchyard_engine_rejects_key{" not in await gateway.metrics()

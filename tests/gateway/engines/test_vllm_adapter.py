@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bench.live.loopback_ports import free_port
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.engines.vllm_adapter import KvEventSource, LightLoad, VllmAdapter
+from gateway.engines.vllm_adapter import KvEventSource, LightLoad, ModelCard, VllmAdapter
 from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine
 
 
@@ -224,8 +224,8 @@ async def test_a_crooked_url_is_an_error_of_ours(session: aiohttp.ClientSession,
 
 
 async def test_models_are_listed(adapter: VllmAdapter, engine: FakeEngine) -> None:
-    engine.set("/v1/models", 200, b'{"object":"list","data":[{"id":"m","root":"m"},{"id":"lora"}]}')
-    assert await adapter.models() == ("m", "lora")
+    engine.set("/v1/models", 200, b'{"data":[{"id":"m","root":"m"},{"id":"lora","parent":"m","created":7}]}')
+    assert await adapter.models() == (ModelCard("m", root="m"), ModelCard("lora", parent="m", created=7))
 
 
 async def test_a_text_is_tokenized(adapter: VllmAdapter, engine: FakeEngine) -> None:

@@ -34,7 +34,7 @@ def key(prompt: int) -> int:
 
 def ledger_of(*payloads: bytes) -> tuple[EventLedger, Held]:
     held = Held()
-    ledger = EventLedger(held, lambda _: 7, 2, SETTINGS)
+    ledger = EventLedger(held, lambda *_: 7, 2, SETTINGS)
     ledger.start_replay()
     for number, each in enumerate(payloads):
         ledger.replayed(number, each)
@@ -50,7 +50,7 @@ def test_positions_reach_the_index() -> None:
     assert ledger.trust.grade == EXACT
 
 
-@pytest.mark.parametrize("more", [(7,), (None, "GPU", "sql"), (None, "CPU_PINNED")])
+@pytest.mark.parametrize("more", [(7,), (None, "CPU_PINNED"), (7, "CPU", "sql")])
 def test_what_our_requests_cannot_hit_stays_out(more: tuple[Any, ...]) -> None:
     assert ledger_of(payload(stored(1, *more)))[1].keys == set()
 
@@ -70,7 +70,7 @@ async def test_replays_are_read_with_and_without_the_frames_before(before: list[
     held = Held()
     endpoints = (f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{replay_port}")
     intake = KvEventIntake(
-        "e", *endpoints, EventLedger(held, lambda _: 7, 2, SETTINGS), context, SETTINGS, lambda: None
+        "e", *endpoints, EventLedger(held, lambda *_: 7, 2, SETTINGS), context, SETTINGS, lambda: None
     )
 
     async def answer() -> None:

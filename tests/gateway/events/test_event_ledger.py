@@ -37,8 +37,8 @@ def ledger(held: Held, settings: EventSettings = SETTINGS) -> EventLedger:
     return EventLedger(held, seed_of, BLOCK, settings)
 
 
-def seed_of(domain: str) -> int:
-    return SEED + len(domain)
+def seed_of(domain: str, lora: str = "") -> int:
+    return SEED + len(domain) + 100 * len(lora)
 
 
 def replay(book: EventLedger, history: Sequence[tuple[int, bytes]]) -> None:
@@ -245,7 +245,7 @@ def test_all_blocks_cleared_clears_and_makes_exact() -> None:
     "event",
     [
         stored(1, medium="CPU"),
-        stored(1, lora_name="adapter"),
+        stored(1, lora_name="adapter", extra_keys=[["an image", "adapter"]]),
         stored(1, extra_keys=[["an image", "salt"]]),
     ],
 )
@@ -269,6 +269,34 @@ def test_a_salt_in_an_event_keys_its_blocks_and_their_children_by_its_domain(sal
     child = BlockStored([3], 2, [3, 3], BLOCK)
     _, held, _ = whole(batch(first), batch(child))
     assert held.keys == set(token_block_keys(seed_of("salt"), [1, 1, 2, 2, 3, 3], BLOCK))
+
+
+@pytest.mark.parametrize(
+    ("extra", "salt"),
+    [
+        (None, ""),
+        ([["sql"], ["sql"]], ""),
+        ([[["lora", "sql"]], [["lora", "sql"]]], ""),
+        ([["sql", ["cache_salt", "salt"]], ["sql"]], "salt"),
+        ([["sql", "sql"], ["sql"]], "sql"),
+    ],
+    ids=["by its field alone", "by its name", "by a tagged name", "with a salt", "with a salt of its name, untagged"],
+)
+def test_an_adapters_blocks_and_their_children_have_its_keys(extra: list[object] | None, salt: str) -> None:
+    first = BlockStored([1, 2], None, [1, 1, 2, 2], BLOCK, lora_name="sql", lora_id=1, extra_keys=extra)
+    child = BlockStored([3], 2, [3, 3], BLOCK, lora_name="sql", extra_keys=None if extra is None else [extra[-1]])
+    book, held, _ = whole(batch(first), batch(child))
+    assert held.keys == set(token_block_keys(seed_of(salt, "sql"), [1, 1, 2, 2, 3, 3], BLOCK))
+    assert book.trust.grade == EXACT
+
+
+def test_an_adapter_known_by_its_number_alone_degrades_the_index_and_has_no_keys() -> None:
+    book, held, _ = whole(batch(stored(1, lora_id=3)), batch(stored(2)))
+    assert held.keys == {key(2)}
+    assert book.trust.grade == DEGRADED
+    assert "by number" in book.trust.reason
+    book.live(2, batch(AllBlocksCleared()))
+    assert book.trust.grade == EXACT
 
 
 def test_another_block_size_blinds_and_says_what_to_do() -> None:

@@ -33,7 +33,7 @@ class Listening:
             "e1",
             publisher.endpoint,
             publisher.replay_endpoint if replay else "",
-            EventLedger(self.held, lambda _: 7, 2, SETTINGS),
+            EventLedger(self.held, lambda *_: 7, 2, SETTINGS),
             context,
             SETTINGS,
             lambda: self.trusts.append(self.intake.trust.grade),
@@ -192,6 +192,6 @@ async def test_a_resync_asks_from_the_start_again() -> None:
 
 
 def test_only_tcp_endpoints_are_taken() -> None:
-    ledger = EventLedger(Held(), lambda _: 7, 2, SETTINGS)
+    ledger = EventLedger(Held(), lambda *_: 7, 2, SETTINGS)
     with zmq.asyncio.Context() as context, pytest.raises(ValueError, match="tcp://"):
         KvEventIntake("e1", "ipc:///run/secret", "", ledger, context, SETTINGS, lambda: None)

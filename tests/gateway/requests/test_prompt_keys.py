@@ -35,14 +35,16 @@ class Tokenizer:
     def __init__(self) -> None:
         self.calls = 0
         self.extra: Any = None
+        self.models: set[str] = set()
         self.fails = False
         self.free = asyncio.Event()
         self.free.set()
 
-    async def tokenize(self, prompt: str | Sequence[Any], *, extra: Any = None) -> array[int]:
+    async def tokenize(self, prompt: str | Sequence[Any], *, extra: Any = None, model: str = "") -> array[int]:
         """Return the tokens."""
         self.calls += 1
         self.extra = extra
+        self.models.add(model)
         await asyncio.sleep(0)
         await self.free.wait()
         if self.fails:
@@ -70,10 +72,11 @@ def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
         for number, tokenizer in enumerate(tokenizers)
     }
 
-    def seed(domain: str) -> int:
-        return key_seed(b"secret", made.served_model, "", domain)
+    def seed(domain: str, lora: str = "") -> int:
+        return key_seed(b"secret", made.served_model, lora, domain)
 
-    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed, one_tenant=False))
+    names = SimpleNamespace(engines=lambda lora: frozenset(list(engines)[-1:] if lora == "sql" else ()))
+    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed, one_tenant=False, names=names))
 
 
 CHAT = ChatPrompt([{"role": "user", "content": "hello there"}], {})
@@ -137,6 +140,17 @@ async def test_prompts_of_two_domains_share_no_key() -> None:
     again = await keys.keys(pool, "a", CHAT)
     assert not set(mine.keys) & set(other.keys)
     assert again.keys == mine.keys
+
+
+async def test_an_adapters_prompts_are_tokenized_by_engines_that_have_it_and_share_no_key_with_the_base() -> None:
+    plain, able = Tokenizer(), Tokenizer()
+    pool, keys = _pool(plain, able), PromptKeys()
+    chats = [ChatPrompt([{"role": "user", "content": text}], {}) for text in "pqr"]
+    adapted = [await keys.keys(pool, "a", chat, lora="sql") for chat in chats]
+    assert (plain.calls, able.calls, able.models) == (0, 3, {"sql"})
+    base = [await keys.keys(pool, "a", chat) for chat in chats]
+    assert not {key for each in adapted for key in each.keys} & {key for each in base for key in each.keys}
+    assert all(each.keys and each.source == "tokenized" for each in (*adapted, *base))
 
 
 async def test_another_engine_is_asked_when_one_fails() -> None:

@@ -26,7 +26,9 @@ DIGEST = bytes(range(32))
 VLLM_0_23: list[Any] = [
     "BlockStored", [H1, H2], None, [1, 2, 3, 4], 2, None, "GPU", None, [None, None], 0, "full_attention", None,
 ]  # fmt: skip
-PLAIN = BlockStored([H1, H2], None, [1, 2, 3, 4], 2, extra_keys=[None, None])
+PLAIN = BlockStored(
+    [H1, H2], None, [1, 2, 3, 4], 2, extra_keys=[None, None], group_idx=0, kv_cache_spec_kind="full_attention"
+)
 
 
 def wire(*events: Any, rank: int | None = 0) -> bytes:
@@ -45,7 +47,10 @@ def test_vllm_up_to_0_23_sends_positions() -> None:
 @pytest.mark.parametrize("length", range(5, 13))
 def test_missing_fields_at_the_end_mean_their_defaults(length: int) -> None:
     event = only(wire(VLLM_0_23[:length]))
-    assert event == (PLAIN if length >= 9 else BlockStored([H1, H2], None, [1, 2, 3, 4], 2))
+    kind = "full_attention" if length >= 11 else None
+    assert event.extra_keys == (PLAIN.extra_keys if length >= 9 else None)
+    assert (event.group_idx, event.kv_cache_spec_kind) == (0 if length >= 10 else None, kind)
+    assert (event.block_hashes, event.block_size, event.medium) == ([H1, H2], 2, "GPU")
 
 
 def test_more_fields_than_known_are_ignored() -> None:
@@ -57,7 +62,7 @@ def test_more_fields_than_known_are_ignored() -> None:
     [
         (["BlockRemoved", [H1]], BlockRemoved([H1])),
         (["BlockRemoved", [H1], "CPU"], BlockRemoved([H1], "CPU")),
-        (["BlockRemoved", [SIGNED], None, 3], BlockRemoved([SIGNED], None)),
+        (["BlockRemoved", [SIGNED], None, 3], BlockRemoved([SIGNED], None, group_idx=3)),
         (["AllBlocksCleared"], AllBlocksCleared()),
         (["AllBlocksCleared", "GPU"], AllBlocksCleared()),
     ],

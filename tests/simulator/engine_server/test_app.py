@@ -30,6 +30,17 @@ async def test_it_has_further_names_and_serves_under_each(start_engine: StartEng
     assert (await _json(engine, "POST", "/v1/completions", json=asked))[0] == 200
 
 
+async def test_it_lists_adapters_as_vllm_does_and_serves_under_their_names(start_engine: StartEngine) -> None:
+    engine = await start_engine(lora=("sql",))
+    _, body = await _json(engine, "GET", "/v1/models")
+    base, adapter = body["data"]
+    assert (adapter["id"], adapter["parent"], adapter["root"]) == ("sql", base["id"], "/adapters/sql")
+    asked = {"model": "sql", "prompt": "x", "max_tokens": 1}
+    status, answer = await _json(engine, "POST", "/v1/completions", json=asked)
+    assert (status, answer["model"]) == (200, "sql")
+    assert (await _json(engine, "POST", "/v1/completions", json={**asked, "model": "law"}))[0] == 404
+
+
 async def test_a_key_closes_v1_alone(start_engine: StartEngine) -> None:
     engine = await start_engine(api_key="secret")
     assert (await _json(engine, "GET", "/v1/models"))[0] == 401

@@ -227,8 +227,8 @@ def test_a_base_url_of_a_client_is_understood() -> None:
 
 def test_what_was_told_is_said_in_a_few_lines() -> None:
     assert fact_lines(replace(FACTS, adapters=("sql",), replay="")) == [
-        "vLLM 0.32.0 serves meta/Llama-3.1-8B, also named llama (routed by the first name).",
+        "vLLM 0.32.0 serves meta/Llama-3.1-8B, also named llama.",
         "Blocks of 32 tokens, KV cache of 99,968 tokens, context of 4,096 tokens.",
         "KV events tcp://10.3.0.7:5557, no replay.",
-        "LoRA adapters, which are not routed to: sql.",
+        "LoRA adapters: sql.",
     ]

@@ -56,6 +56,16 @@ def test_foreign_block_sizes_and_unreadable_batches_are_noted() -> None:
     assert (blocks.complete, blocks.foreign_sizes, blocks.unreadable) == (False, {8}, 1)
 
 
+def test_odd_events_and_those_of_other_groups_and_tiers_spoil_nothing() -> None:
+    hashes = [1000, 1001, 1002]
+    state = BlockStored(hashes[2:], None, TOKENS[:12], BLOCK, group_idx=1, kv_cache_spec_kind="mamba")
+    copies = BlockStored(hashes, None, [], BLOCK, medium="CPU")
+    odd = BlockStored([9], None, [1], BLOCK)
+    blocks = heard(state, copies, odd, stored(0, 3, parent=None))
+    assert (blocks.complete, blocks.events, blocks.unreadable) == (True, 1, 0)
+    assert not heard(state, copies).complete
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(data: bytes) -> None:
     blocks = ExpectedBlocks(SEED, WANTED, BLOCK)

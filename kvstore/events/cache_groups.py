@@ -1,0 +1,184 @@
+"""Which cache groups an engine has, and which of its blocks all groups of a part hold.
+
+vLLM keeps the KV cache of a hybrid model in groups of layers, each with blocks and evictions of its own, and names the
+group in its events. All groups use the hashes of the same chain, so a full-attention group's events key the blocks
+of all others by their hashes. Only so can sparse groups be read: an event of a sliding window or of Mamba lists fewer
+hashes than its token ids fill (vllm#44451).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+
+from kvstore.events.engine_block_map import EngineBlockMap
+from kvstore.events.kv_events import BlockRemoved, BlockStored, in_engine_memory
+from kvstore.index.cache_tails import FULL, STATE, WINDOW, Tail
+
+PART_OF_KIND = {
+    "full_attention": FULL,
+    "mla_attention": FULL,
+    "sink_full_attention": FULL,
+    "sliding_window": WINDOW,
+    "sliding_window_mla": WINDOW,
+    "mamba": STATE,
+}
+"""vLLM's kinds whose rule of a hit is known."""
+MAX_GROUPS = 64
+_PARTS = (FULL, WINDOW, STATE)
+"""In the order in which an index takes them: it keeps no tail of a block without full attention."""
+
+
+class PartChange(NamedTuple):
+    """Keys that all groups of a part hold now, or of which one was evicted."""
+
+    part: str
+    stored: bool
+    keys: list[int]
+
+
+class _Group(NamedTuple):
+    """One group as its first event describes it; `times` counts how often each hash is stored in it."""
+
+    part: str
+    """Empty: of a kind without a known rule."""
+    kind: str
+    block_tokens: int
+    window: int
+    times: dict[int | bytes, int]
+
+
+class CacheGroups:
+    """One engine's cache groups beside the block map of its first full-attention group, which keys them all.
+
+    Several windows count as the widest, and several groups of one part hold a block when each does: a hit may be
+    underestimated, and never invented. A model without full attention is matched by one group, block by block from
+    the start. Mutable state: the groups, the primary one, and the tail.
+    """
+
+    def __init__(self, blocks: EngineBlockMap, block_tokens: int) -> None:
+        self._blocks = blocks
+        self._block_tokens = block_tokens
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the groups too, as the engine's process is a new one."""
+        self._groups: dict[int, _Group] = {}
+        self._arrange()
+
+    def cleared(self) -> None:
+        """Forget every block; the groups stay."""
+        for group in self._groups.values():
+            group.times.clear()
+
+    def learn(self, events: Iterable[object]) -> bool:
+        """Learn the groups of a batch before it is applied; returns whether what was indexed before is void."""
+        before, primary = set(self._groups), self._primary
+        for event in events:
+            if isinstance(event, BlockStored) and event.group_idx is not None and in_engine_memory(event):
+                number = event.group_idx if 0 <= event.group_idx < MAX_GROUPS else MAX_GROUPS
+                if number not in self._groups:
+                    self._groups[number] = _described(event)
+        if len(before) == len(self._groups):
+            return False
+        self._arrange()
+        if primary is None:
+            return False
+        parts = {self._groups[each].part for each in before if each != primary} | {FULL}
+        return primary != self._primary or any(
+            self._groups[each].part in parts for each in self.others if each not in before
+        )
+
+    def is_primary(self, event: BlockStored | BlockRemoved) -> bool:
+        """Return whether the event is of the group that keys all others; engines without groups have only this one."""
+        return event.group_idx is None or event.group_idx == self._primary
+
+    def other_stored(self, event: BlockStored) -> list[PartChange]:
+        """Count the blocks of another group, and return what all groups of its part hold by now."""
+        group = self._other(event.group_idx)
+        if group is None or event.block_size != self._block_tokens:
+            return []
+        fresh = []
+        for each in event.block_hashes:
+            times = group.times.pop(each, 0)
+            group.times[each] = times + 1
+            if not times:
+                fresh.append(each)
+        changes = self.held_by_all(fresh, _PARTS if group.part == FULL else (group.part,))
+        over = len(group.times) - self._blocks.max_blocks
+        if over > 0:
+            oldest = list(islice(group.times, over))
+            for each in oldest:
+                del group.times[each]
+            changes += self._gone(group.part, oldest)
+        return changes
+
+    def other_removed(self, event: BlockRemoved) -> list[PartChange]:
+        """Count the blocks back, and return those that the group no longer holds."""
+        group = self._other(event.group_idx)
+        if group is None:
+            return []
+        gone = []
+        for each in event.block_hashes:
+            times = group.times.get(each, 0)
+            if times > 1:
+                group.times[each] = times - 1
+            elif times:
+                del group.times[each]
+                gone.append(each)
+        return self._gone(group.part, gone)
+
+    def _arrange(self) -> None:
+        """Choose the group that keys all others, and derive from the rest what a hit needs beside its blocks."""
+        self.problem = ""
+        """Why hits of this engine are uncertain; empty: all its groups are understood."""
+        usable = sorted((each.part != FULL, number) for number, each in self._groups.items() if each.part)
+        self._primary = usable[0][1] if usable else None
+        self.others: list[int] = []
+        """The groups beside the primary one that hits depend on."""
+        window_tokens, states = 1, False
+        for number, group in self._groups.items():
+            if not group.part:
+                self.problem = f"cache group {number} is of unknown kind “{group.kind}”; hits may be overestimated"
+            elif number == self._primary:
+                continue
+            elif group.block_tokens != self._block_tokens:
+                self.problem = (
+                    f"cache group {number} has blocks of {group.block_tokens} tokens, the pool's keys of "
+                    f"{self._block_tokens}; hits may be overestimated"
+                )
+            else:
+                self.others.append(number)
+                states = states or group.part == STATE
+                window_tokens = max(window_tokens, group.window if group.part == WINDOW else 1)
+        # The token that is computed next is in its own window.
+        self.tail = Tail(-(-(window_tokens - 1) // self._block_tokens), states)
+
+    def _other(self, number: int | None) -> _Group | None:
+        return self._groups[number] if number in self.others else None
+
+    def held_by_all(self, hashes: Iterable[int | bytes], parts: Iterable[str] = _PARTS) -> list[PartChange]:
+        """Return for each part the keys of those hashes that the primary and all groups of the part hold."""
+        keyed = [(each, key) for each in hashes if (key := self._blocks.key_of(each)) is not None]
+        changes = []
+        for part in parts:
+            groups = [self._groups[each].times for each in self.others if self._groups[each].part == part]
+            if groups or part == FULL:
+                keys = [key for each, key in keyed if all(each in times for times in groups)]
+                if keys:
+                    changes.append(PartChange(part, True, keys))
+        return changes
+
+    def _gone(self, part: str, hashes: Iterable[int | bytes]) -> list[PartChange]:
+        keys = [key for each in hashes if (key := self._blocks.key_of(each)) is not None]
+        return [PartChange(part, False, keys)] if keys else []
+
+
+def _described(event: BlockStored) -> _Group:
+    """Return the event's group. The first one of engines that name no kind is full attention."""
+    kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window or 0
+    part = (FULL if event.group_idx == 0 else "") if kind is None else PART_OF_KIND.get(kind, "")
+    if (part == WINDOW and window < 1) or not 0 <= (event.group_idx or 0) < MAX_GROUPS:
+        part = ""
+    return _Group(part, (kind or "unnamed")[:32], event.block_size, window, {})

@@ -1,0 +1,61 @@
+"""Requests go where all cache groups of an engine can serve the longest prefix, not where most blocks are held."""
+
+from __future__ import annotations
+
+from kvstore.index.cache_tails import STATE, WINDOW, Tail
+from routing.router import Router
+from tests.routing.pools import BLOCK, engine_of, engines, pool, request
+
+BLOCKS = range(20)
+KEYS = request(1, BLOCKS).keys
+
+
+def hybrid() -> Router:
+    """Return a router of two engines: the first holds all of a prompt but its states, the second a half, servable."""
+    router = pool(size=2)
+    for name, held, states in (("e-01", KEYS, KEYS[2:3]), ("e-02", KEYS[:10], KEYS[9:10])):
+        router.fleet.declare_tail(name, Tail(window_blocks=2, states=True))
+        router.blocks_stored(name, held)
+        router.fleet.change_tail(name, WINDOW, True, held)
+        router.fleet.change_tail(name, STATE, True, states)
+    return router
+
+
+def test_a_servable_half_beats_blocks_whose_state_is_gone() -> None:
+    router = hybrid()
+    outcome = router.submit(request(1, BLOCKS), 0.0)
+    assert engine_of(outcome) == "e-02"
+    assert outcome.decision.hit_tokens == 10 * BLOCK  # type: ignore[union-attr]
+    router.index.check()
+
+
+def test_an_evicted_window_block_cuts_the_hit() -> None:
+    router = hybrid()
+    router.fleet.change_tail("e-02", WINDOW, False, KEYS[8:9])
+    outcome = router.submit(request(1, BLOCKS), 0.0)
+    assert engine_of(outcome) == "e-01"
+    assert outcome.decision.hit_tokens == 3 * BLOCK  # type: ignore[union-attr]
+
+
+def test_a_prompt_on_its_way_is_a_hit_for_the_next_one() -> None:
+    router = hybrid()
+    first = engine_of(router.submit(request(1, BLOCKS), 0.0))
+    again = router.submit(request(2, BLOCKS), 0.0)
+    assert again.decision.engine_id == first  # type: ignore[union-attr]
+    assert again.decision.hit_tokens == len(BLOCKS) * BLOCK  # type: ignore[union-attr]
+    router.check()
+
+
+def test_an_engine_that_left_leaves_no_tail_to_its_successor() -> None:
+    router = hybrid()
+    router.blocks_cleared("e-01")
+    router.set_engines(engines(2)[1:], 0.0)
+    router.set_engines(engines(3), 0.0)
+    router.blocks_stored("e-01", KEYS)
+    router.blocks_stored("e-03", KEYS)
+    outcome = router.submit(request(1, BLOCKS), 0.0)
+    assert engine_of(outcome) in {"e-01", "e-03"}
+    assert outcome.decision.hit_tokens == len(BLOCKS) * BLOCK  # type: ignore[union-attr]
+    router.fleet.declare_tail("e-99", Tail(states=True))
+    router.fleet.change_tail("e-99", STATE, True, KEYS)
+    router.index.check()
