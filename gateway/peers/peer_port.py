@@ -94,6 +94,10 @@ class PeerPort:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in self._listeners:
             listener.close()
+        for connection in tuple(self._open.values()):
+            if not connection.begun:
+                # Its task has ended before a transport owned the socket.
+                connection.sock.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -173,12 +177,15 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, sock: socket.socket, source: str, handler: RequestHandler, port: PeerPort) -> None:
         self.sock, self.source, self.handler, self._port = sock, source, handler, port
+        self.begun = False
+        """Whether it has a transport."""
         self._head_bytes = 0
         self._last: bytes | None = b""
         """Of the first head; None: it is whole."""
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.begun = True
         self.handler.connection_made(transport)
 
     @override
