@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="controlplane.store_revocations", ignore_result=True)
 def store_revocations() -> None:
-    """Run every five seconds. No lease: a key is revoked once, whoever comes first."""
+    """Run every five seconds; needs no lease, since revoking a key twice changes nothing."""
     store_waiting(bus_revocations())
 
 

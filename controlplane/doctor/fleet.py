@@ -94,7 +94,9 @@ def engines(installation: Installation) -> list[Finding]:
 
 def _keys(installation: Installation) -> list[Finding]:
     """Name the engines that reject the key of the gateway that runs here, whatever key this command has."""
-    rejecting = Engine.objects.filter(engine_id__in=rejecting_key(installation)).select_related("pool")
+    rejecting = Engine.objects.filter(engine_id__in=rejecting_key(answer_of(installation, "/metrics"))).select_related(
+        "pool"
+    )
     named = [f"{engine.engine_id} ({key_variable(engine) or 'none is sent'})" for engine in rejecting]
     if not named:
         return []

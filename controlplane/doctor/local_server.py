@@ -26,6 +26,6 @@ def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes 
         connection.close()
 
 
-def rejecting_key(installation: Installation) -> set[str]:
-    """Return the engines that reject the key of the running gateway, by its metrics."""
-    return set(_REJECTING.findall((answer_of(installation, "/metrics") or b"").decode()))
+def rejecting_key(metrics: bytes | None) -> set[str]:
+    """Return the engines that reject the key of the gateway with these metrics; None: no gateway answered."""
+    return set(_REJECTING.findall((metrics or b"").decode()))

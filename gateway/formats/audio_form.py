@@ -13,7 +13,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from gateway.formats.owned_fields import REMOVED
 from gateway.formats.prompt import UnmatchedPrompt
-from gateway.http.json_body import BadBodyError
+from gateway.http.json_body import BadBodyError, lax_flag
 
 FILE = "file"
 AUDIO_BYTES_PER_TOKEN = 320
@@ -23,8 +23,6 @@ MAX_VALUE = 64 * 1024
 """Bytes of all fields but the file."""
 _TURN_BYTES = 256 * 1024
 _TEXT_TOKEN_BYTES = 4
-_TRUE = frozenset(("true", "1", "on", "yes", "t", "y"))
-"""What engines take for true in a form, in any case."""
 
 
 def audio_prompt(body: dict[str, Any]) -> UnmatchedPrompt:
@@ -90,10 +88,7 @@ class _Form:
             fields: dict[str, Any] = {name: value.decode() for name, value in self._texts.items()}
         except UnicodeDecodeError:
             raise BadBodyError("bad_utf8", "A field of the form is not UTF-8.") from None
-        fields["stream"] = fields.get("stream", "").strip().lower() in _TRUE
-        for name in ("max_completion_tokens", "max_tokens"):
-            if (told := fields.get(name, "").strip()).isdecimal() and told.isascii() and len(told) <= 10:
-                fields[name] = int(told)
+        fields["stream"] = lax_flag(fields.get("stream", "").strip()) is True
         return {**fields, **self._sizes}
 
     def _begin(self) -> None:

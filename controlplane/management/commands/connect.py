@@ -164,15 +164,14 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
     Returns False if the running gateway's key is not the engines'; this command's own key was asked before.
     """
     here = Installation(settings.STATE_DIR, "127.0.0.1", port, settings.REDIS_URL, timezone.now())
-    missing = _missing(here, {engine.engine_id for engine in engines})
+    missing, rejecting = _missing(here, {engine.engine_id for engine in engines})
     out.write("")
     if missing is None:
         out.write(f"Switchyard does not answer on port {port}. Start it with `make up`, or name its port with --port.")
-    elif rejecting := [engine for engine in engines if engine.engine_id in rejecting_key(here)]:
-        out.write(
-            f"✗ Engines reject the running gateway's key: {some_names([each.engine_id for each in rejecting], 5)}."
-        )
-        out.write(f"→ {key_remedy(key_variable(rejecting[0]))}")
+    elif rejecting:
+        out.write(f"✗ Engines reject the running gateway's key: {some_names(sorted(rejecting), 5)}.")
+        first = next(engine for engine in engines if engine.engine_id in rejecting)
+        out.write(f"→ {key_remedy(key_variable(first))}")
         return False
     elif missing:
         out.write(f"The gateway does not serve {', '.join(sorted(missing))} yet; see the Topology page.")
@@ -190,18 +189,18 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
     return True
 
 
-def _missing(here: Installation, wanted: set[str]) -> set[str] | None:
-    """Wait until the gateway serves all engines or one rejects its key; None without a gateway.
+def _missing(here: Installation, wanted: set[str]) -> tuple[set[str] | None, set[str]]:
+    """Wait until the gateway serves all engines or one rejects its key.
 
-    Returns the engines that its metrics do not show as serving.
+    Returns the engines that its metrics do not show as serving (None: no gateway), and those that reject its key.
     """
     until_s = time.monotonic() + SERVED_S
-    while (text := answer_of(here, "/metrics")) is not None:
-        missing = wanted - _serving(text.decode())
-        if not missing or missing & rejecting_key(here) or time.monotonic() > until_s:
-            return missing
+    while (metrics := answer_of(here, "/metrics")) is not None:
+        missing, rejecting = wanted - _serving(metrics.decode()), wanted & rejecting_key(metrics)
+        if not missing or rejecting or time.monotonic() > until_s:
+            return missing, rejecting
         time.sleep(_LOOK_S)
-    return None
+    return None, set()
 
 
 def _wait_until_known(here: Installation, key: str) -> None:

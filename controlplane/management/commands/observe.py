@@ -29,7 +29,7 @@ class GatewayRejectsError(RuntimeError):
 
 
 @dataclass(slots=True)
-class Told:
+class Tally:
     """What became of the lines."""
 
     accepted: int = 0
@@ -44,30 +44,30 @@ class Told:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
 
-def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = False) -> Iterator[Told]:
+def observe_log(path: Path, url: str, key: str, model: str, *, follow: bool = False) -> Iterator[Tally]:
     """Tell the gateway of the log's requests, and yield the counts after each batch; `follow` goes on as it grows.
 
     A log that is rotated is opened anew. Raises GatewayRejectsError, and OSError for a log that cannot be read.
     """
-    told = Told()
+    tally = Tally()
     batch: list[bytes] = []
     for line in _lines(path, follow=follow):
         if line is not None:
             try:
                 batch.append(msgspec.json.encode(observation_of(line, model)))
             except SkippedLineError as error:
-                told.skipped += 1
-                told.note(f"skipped: {error}")
+                tally.skipped += 1
+                tally.note(f"skipped: {error}")
         if len(batch) >= BATCH or (line is None and batch):
-            _send(batch, url, key, told)
+            _send(batch, url, key, tally)
             batch = []
-            yield told
+            yield tally
     if batch:
-        _send(batch, url, key, told)
-    yield told
+        _send(batch, url, key, tally)
+    yield tally
 
 
-def _send(batch: list[bytes], url: str, key: str, told: Told) -> None:
+def _send(batch: list[bytes], url: str, key: str, tally: Tally) -> None:
     """Send one batch; a gateway that is away, or over a limit, is sent the rest after a pause, a few times."""
     failures = 0
     while batch:
@@ -77,8 +77,8 @@ def _send(batch: list[bytes], url: str, key: str, told: Told) -> None:
             failures, pause_s = failures + 1, _retry_after_s(error.headers)
             message = _message(error)
             if error.code == 400 and message.startswith("No line was accepted"):
-                told.refused += len(batch)
-                told.note(f"rejected: {message}")
+                tally.refused += len(batch)
+                tally.note(f"rejected: {message}")
                 return
             if error.code not in (429, 503) or failures == _TRIES:
                 raise GatewayRejectsError(f"{url} answered {error.code}: {message}") from error
@@ -87,7 +87,7 @@ def _send(batch: list[bytes], url: str, key: str, told: Told) -> None:
             if failures == _TRIES:
                 raise GatewayRejectsError(f"{url} cannot be reached: {error.reason}") from error
         else:
-            failures, batch = 0, _note_answer(batch, said, told)
+            failures, batch = 0, _count_answer(batch, said, tally)
         if batch:
             time.sleep(max(pause_s, _PAUSE_S * 2**failures))
 
@@ -103,14 +103,14 @@ def _post(batch: list[bytes], url: str, key: str) -> tuple[dict[str, Any], float
         return msgspec.json.decode(answer.read()), _retry_after_s(answer.headers)
 
 
-def _note_answer(batch: list[bytes], said: dict[str, Any], told: Told) -> list[bytes]:
+def _count_answer(batch: list[bytes], said: dict[str, Any], tally: Tally) -> list[bytes]:
     """Count what became of the lines, and return those that the gateway did not read."""
     read = said.get("resend_from", len(batch) + 1) - 1
-    told.accepted += said["accepted"]
-    told.refused += read - said["accepted"]
+    tally.accepted += said["accepted"]
+    tally.refused += read - said["accepted"]
     for each in said["problems"]:
         if each["line"] <= read:
-            told.note(f"rejected: {each['message']}")
+            tally.note(f"rejected: {each['message']}")
     return batch[read:]
 
 
@@ -179,20 +179,20 @@ class Command(BaseCommand):
         key = os.environ.get("SWITCHYARD_API_KEY", "")
         if not key:
             raise CommandError("Set SWITCHYARD_API_KEY to an API key with the scope route.")
-        told = None
+        tally = None
         try:
-            for told in observe_log(
+            for tally in observe_log(
                 options["access_log"], options["url"], key, options["model"], follow=options["follow"]
             ):
                 if options["follow"]:
-                    self.stdout.write(f"{told.accepted} accepted, {told.refused} rejected, {told.skipped} skipped")
+                    self.stdout.write(f"{tally.accepted} accepted, {tally.refused} rejected, {tally.skipped} skipped")
         except OSError as error:
             raise CommandError(f"{options['access_log']} cannot be read: {error.strerror}") from error
         except GatewayRejectsError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
             return
-        if told is not None:
-            self.stdout.write(f"{told.accepted} accepted, {told.refused} rejected, {told.skipped} skipped")
-            for reason, number in sorted(told.reasons.items(), key=lambda each: -each[1]):
+        if tally is not None:
+            self.stdout.write(f"{tally.accepted} accepted, {tally.refused} rejected, {tally.skipped} skipped")
+            for reason, number in sorted(tally.reasons.items(), key=lambda each: -each[1]):
                 self.stdout.write(f"  {number} × {reason}")
