@@ -103,6 +103,9 @@ async def story(
             timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
         )
         fleet = Story(made, gateway, await stack.enter_async_context(session))
+        # Two reads of 5 s each may take longer than the gateway waits at its start; until then an engine is starting.
+        while not all(map(gateway.pool.accepts, gateway.pool.engines)):
+            await asyncio.sleep(0.5)
         watching = asyncio.create_task(fleet.watch())
         try:
             yield fleet
