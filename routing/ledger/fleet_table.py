@@ -105,8 +105,11 @@ class FleetTable:
         roster.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
         roster.accepting_mask = sum(1 << target for target in roster.accepting)
         roster.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
+        roster.decodes_alike = len({each.decode_cost for each in accepting}) <= 1
         roster.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
-        load.ready_order = ReadyOrder(load.ready_at) if len(load.ready_at) > LOOKED_AT else None
+        ordered = len(load.ready_at) > LOOKED_AT
+        load.ready_order = ReadyOrder(load.ready_at) if ordered else None
+        load.answer_order = ReadyOrder(load.answers) if ordered else None
         roster.version += 1
         view.forget_derived()
 

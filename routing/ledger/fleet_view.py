@@ -11,6 +11,7 @@ import msgspec
 
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.decode_ledger import DecodePrice, DecodeRates
 from routing.ledger.node_loads import NodeLoads
 from routing.ledger.ready_targets import ReadyOrder
 from routing.values.inference_request import InferenceRequest
@@ -76,6 +77,8 @@ class Roster:
     """All accepting targets have the same cost, the same speed and the same trust."""
     uniform: bool = True
     """All accepting targets have the same cost and the same speed."""
+    decodes_alike: bool = True
+    """All accepting targets have the same decode cost."""
     transfers_possible: bool = False
     """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
@@ -107,6 +110,14 @@ class FleetLoad:
     """Queued requests bound to the target and prefills there: requests that have no token yet."""
     active_blocks: list[int] = field(default_factory=list)
     """Prompt blocks of all in-flight requests, cached or not."""
+    answers: list[int] = field(default_factory=list)
+    """Answers that in-flight requests decode there, or will."""
+    answer_order: ReadyOrder | None = None
+    """The targets by `answers`; None where there are few."""
+    context_tokens: list[int] = field(default_factory=list)
+    """Prompt tokens that these answers attend to."""
+    room_tokens: list[float] = field(default_factory=list)
+    """Free KV memory by the engine's last report, less the prompts sent since; infinite where it did not say."""
     sent_blocks: list[int] = field(default_factory=list)
     """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
     sending_until: list[float] = field(default_factory=list)
@@ -125,7 +136,7 @@ class FleetLoad:
 
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
-    "sent_blocks": 0, "sending_until": 0.0,
+    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "sent_blocks": 0, "sending_until": 0.0,
 }  # fmt: skip
 
 
@@ -145,7 +156,7 @@ class FleetView:
     decisions; a placement reads them and keeps nothing.
     """
 
-    __slots__ = ("_derived", "_prefill_cost", "cache", "load", "nodes", "roster")
+    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "roster")
 
     def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
         self.roster = Roster()
@@ -153,6 +164,8 @@ class FleetView:
         self.cache = cache
         self.nodes: NodeLoads | None = None
         """What engines may load from node managers; None where no engine of the pool has one of its own."""
+        self.decode = DecodePrice()
+        """What answers cost those that share their engine."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
@@ -186,6 +199,23 @@ class FleetView:
         cost = roster.costs[target] or self._prefill_cost
         return cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
 
+    def decode_rates(self, request: InferenceRequest, target: int) -> DecodeRates:
+        """Return what the request's answers cost on the target, by what is learned of its kind."""
+        return self.decode.rates(request, self.roster.decode_costs[target], alike=self.roster.decodes_alike)
+
+    def sharing_s(
+        self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates
+    ) -> tuple[float, float, float]:
+        """Return what it costs that answers share the target: longer steps, late ones, and the wait for KV memory.
+
+        `rates` count where all targets decode alike.
+        """
+        load = self.load
+        if not self.roster.decodes_alike:
+            rates = self.decode_rates(request, target)
+        lacking = request.prompt_tokens - hit_tokens - load.room_tokens[target]
+        return rates.parts(load.answers[target], load.context_tokens[target], lacking)
+
     def unheld_s(self, request: InferenceRequest) -> float:
         """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
         return self._prefill_cost.seconds(request.prompt_tokens, 0)
@@ -217,7 +247,7 @@ class FleetView:
         if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
         # A copy, for the one that is followed may change its version before this one sees it.
-        self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
+        self.roster, self.load, self.nodes, self.decode = roster.copy(), other.load, other.nodes, other.decode
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""

@@ -28,6 +28,17 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     cost: float
     blocks: int = 0
     """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
+    decode_s: float = 0.0
+    """Part of the cost: how much longer steps take for this answer, and by it for those that share the engine."""
+    late_s: float = 0.0
+    """Part of the cost: the time of all these steps beyond the TPOT objective."""
+    memory_s: float = 0.0
+    """Part of the cost: the wait for KV memory that running answers hold."""
+
+    @property
+    def sharing_s(self) -> float:
+        """Part of the cost that comes of answers that share the engine."""
+        return self.decode_s + self.late_s + self.memory_s
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):

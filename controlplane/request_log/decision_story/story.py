@@ -110,6 +110,9 @@ def _against(stored: StoredDecision, rival: Candidate) -> str:
     because = f"It was chosen because {reasons.words(stored.decision.reason)}."
     if beta is not None and longer_s >= 0.001 and chosen.compute_s < rival.compute_s:
         return f"At β = {plain(beta)} that outweighed {strong(duration(longer_s))} more waiting than {name}. {won}"
+    if 0 < margin <= rival.sharing_s - chosen.sharing_s:
+        less = strong(duration(rival.sharing_s - chosen.sharing_s))
+        return f"Sharing it with its running answers cost {less} less than sharing {name}. {won}"
     if longer_s <= -0.001:
         shorter = f"Its queue was {strong(duration(-longer_s))} shorter than {name}'s."
         return f"{shorter} {won if margin > 0 else because}"
