@@ -162,7 +162,6 @@ class Router:
         if target is None:
             return []
         self._dispatcher.dispatch_limit.report(target, max(pending, 0), room_tokens, now)
-        self.view.load.room_tokens[target] = NEVER if room_tokens is None else room_tokens
         if self.pairs is not None:
             self.pairs.legs.report(target, room_tokens)
         return self._followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
@@ -343,7 +342,6 @@ class Router:
             finished = isinstance(observation, Completed)
             reservation = self._dispatcher.release(request_id, now, finished=finished)
             self.admission.book.end(request_id, now, finished=finished)
-            self.view.decode.answer_s = self.admission.book.decode_s
             self._last_chances.forget(request_id)
             self.deferred.drop(request_id)
             if self.pairs is not None:

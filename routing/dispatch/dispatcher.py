@@ -205,7 +205,6 @@ class Dispatcher:
         self.next_expiry_s = expires_s if expires_s < self.next_expiry_s else self.next_expiry_s
         if self.dispatch_limit.reports:
             self.dispatch_limit.dispatched(target, prompt_tokens)
-            self.view.load.room_tokens[target] -= prompt_tokens
 
     def pump(self, now: float) -> list[Outcome]:
         """Bind unbound requests if engines take work, then dispatch on every target with queued requests."""

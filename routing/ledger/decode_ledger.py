@@ -104,7 +104,9 @@ class DecodeBook:
     target, moment, answers), and the running means of how long a decode takes and of the tokens that it attends to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, price: DecodePrice | None = None) -> None:
+        """`price`, where there is one, learns how long answers take."""
+        self._price = price
         self._starts: dict[int, list[tuple[float, str]]] = {}
         self._where: dict[str, tuple[int, float, int]] = {}
         self._decode_s: float | None = None
@@ -146,6 +148,8 @@ class DecodeBook:
             del self._starts[target]
         if finished:
             self._decode_s = _mean(self._decode_s, max(0.0, now - start))
+            if self._price is not None:
+                self._price.answer_s = self._decode_s
 
     def forget_target(self, target: int) -> None:
         """Drop what decodes on a target that is gone."""

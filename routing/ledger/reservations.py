@@ -65,7 +65,7 @@ class Reservations:
     """All reservations of one pool; keeps the fleet's load true.
 
     Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`, `in_flight_requests`,
-    `pending_requests`, `active_blocks`, `answers`, `context_tokens` and `sent_blocks`.
+    `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
@@ -138,6 +138,10 @@ class Reservations:
         work = self._work[target]
         work.delay_s = seconds
         self._refresh(target, work, now)
+
+    def note_room(self, target: int, room_tokens: float) -> None:
+        """Expect prompts over so many tokens to wait on the target for memory."""
+        self._load.room_tokens[target] = room_tokens
 
     def oldest_prefill_s(self, target: int) -> float | None:
         """Return when the oldest prefill that runs on the target was dispatched; None where none runs."""

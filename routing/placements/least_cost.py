@@ -77,7 +77,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nothing: tuple[float, ...] = ()
         scored = []
         for each in looked_at:
-            target, held, hit, compute = each
+            target, _, hit, compute = each
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
             running = answers[target]
@@ -91,9 +91,8 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 cost -= (beta - 1.0) * _plain_s(request, view, (others, blocks), looked_at[0], each, spread)
             scored.append((cost, target ^ salt, wait, decode, rest, each))
         scored.sort()
-        ids = roster.engine_ids
         kept = [
-            Candidate(ids[target], hit, wait, compute, cost, held, decode, *rest)
+            Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, *rest)
             for cost, _, wait, decode, rest, (target, held, hit, compute) in scored[:KEPT]
         ]
         return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
