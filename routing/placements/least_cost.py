@@ -64,7 +64,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 wait = ready_at[target] - now
                 wait = wait if wait > 0.0 else 0.0
                 scored.append((beta * compute + wait, target ^ salt, target, compute, hit, blocks, wait))
-        for target in _least_waiting(view, others):
+        for target in [each for part in view.by_adapter(request, others) for each in _least_waiting(view, part)]:
             compute = view.compute_s(request, target, 0)
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
@@ -91,7 +91,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for blocks, mask in view.match(request).groups:
             others &= ~mask
             looked_at += [(target, blocks) for target in roster.accepting if mask >> target & 1]
-        for mask in _by_home(view, others):
+        for mask in [part for home in _by_home(view, others) for part in view.by_adapter(request, home)]:
             looked_at += [(target, 0) for target in _least_waiting(view, mask)]
         scored = []
         for target, held in looked_at:
