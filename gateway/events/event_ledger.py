@@ -318,8 +318,9 @@ class EventLedger:
             self.counts["skipped"] += len(skipped)
             self._doubt(_SKIPPED.format(skipped[-1]))
         self.counts["applied"] += 1
-        if self._groups.learn(batch.events):
-            self.counts["regrouped"] += 1
+        regrouped = self._groups.learn(batch.events)
+        if regrouped or (self._groups.others and len(self.tiers)):
+            self.counts["regrouped"] += regrouped
             self._forget_blocks()
         if self._groups.tail != NO_TAIL:
             self._sink.tail_declared(self._groups.tail)
@@ -363,7 +364,7 @@ class EventLedger:
         """Take blocks of a tier below engine memory. A tier of an unknown medium, or of a hybrid model, is not used."""
         tier = tier_of(event)
         self.counts["unknown_medium" if tier is None else "below_engine"] += 1
-        if tier is None or self._groups.others or not self._groups.is_primary(event):
+        if tier is None or self._groups.others or not (event.group_idx == 0 or self._groups.is_primary(event)):
             return
         if isinstance(event, BlockRemoved):
             self._sink.tier_changed(tier, False, self.tiers.removed(tier, event))

@@ -149,6 +149,11 @@ class TierBlocks:
     def __len__(self) -> int:
         return sum(map(len, self._tiers.values()))
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many hashes each tier has, of those that have any."""
+        return {tier: len(blocks) for tier, blocks in sorted(self._tiers.items()) if blocks}
+
     def stored(self, tier: str, event: BlockStored, seed: int | None) -> list[int]:
         """Return our keys for the event's blocks, as far as they can be keyed, in order.
 

@@ -76,14 +76,6 @@ class LowerTiers:
             groups = [each for ends, mask in groups for each in _continued(ends, mask, keys, tables if table else ())]
         return groups
 
-    def counts(self, target: int) -> dict[str, int]:
-        """Return how many blocks each tier of the target holds, without empty ones. A sweep over the tables."""
-        bit = 1 << target
-        if not self.targets & bit:
-            return {}
-        found = {tier: sum(held & bit > 0 for held in table.values()) for tier, table in self._tables.items()}
-        return {tier: blocks for tier, blocks in found.items() if blocks}
-
     def check(self) -> None:
         """Raise AssertionError unless every entry has holders that are known to have tiers."""
         if any(held <= 0 or held & ~self.targets for table in self._tables.values() for held in table.values()):

@@ -52,8 +52,18 @@ class LoadingCosts:
 
     def adapter_s(self, engine_id: str) -> float:
         """Return the expected seconds of loading an adapter."""
+        learned = self.learned_adapter_s(engine_id)
+        return ADAPTER_S if learned is None else learned
+
+    def learned_adapter_s(self, engine_id: str) -> float | None:
+        """Return the learned seconds of loading an adapter; None: there is only the prior."""
         known = self._adapters.get(self.kinds.get(engine_id, ""))
-        return ADAPTER_S if known is None or not known.firsts else max(0.0, known.first_s - known.later_s)
+        return max(0.0, known.first_s - known.later_s) if known is not None and known.firsts else None
+
+    def token_s(self, engine_id: str, tier: str) -> float | None:
+        """Return the learned seconds of loading one token of a tier; None: there is only the prior."""
+        known = self._tiers.get((self.kinds.get(engine_id, ""), tier))
+        return None if known is None else known[0].s_per_byte
 
     def loaded(
         self, engine_id: str, tiers: Mapping[str, int], adapter: bool, extra_s: float, token_s: float, now: float
@@ -83,15 +93,6 @@ class LoadingCosts:
         each.laters += 1
         known_s = min(max(extra_s, -_MOST_ADAPTER_S), _MOST_ADAPTER_S)
         each.later_s += max(_SHARE, 1 / each.laters) * (known_s - each.later_s)
-
-    def known(self) -> list[tuple[str, str, float, int]]:
-        """Return (kind, tier, or "adapter"; seconds per token, or per adapter; samples) of all that was learned."""
-        tiers = [(kind, tier, rate.s_per_byte, rate.loads) for (kind, tier), (rate, _) in sorted(self._tiers.items())]
-        return tiers + [
-            (kind, "adapter", max(0.0, each.first_s - each.later_s), each.firsts)
-            for kind, each in sorted(self._adapters.items())
-            if each.firsts
-        ]
 
     def _forget(self, now: float) -> None:
         self._tiers = {name: each for name, each in self._tiers.items() if now - each[1] < FORGOTTEN_AFTER_S}

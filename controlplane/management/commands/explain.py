@@ -15,6 +15,7 @@ from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
 from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.load_words import own_load
 from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
@@ -84,6 +85,8 @@ def _candidates(stored: StoredDecision) -> list[str]:
             f"{duration(each.compute_s):>10}{plain(each.cost):>10}{then.trust if then else '':>10}"
             f"{duration(then.report_age_s if then else None):>12}"
         )
+        if loads := own_load(each):
+            lines.append(f"  loads {loads}")
     return lines
 
 
