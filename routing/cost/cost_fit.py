@@ -87,6 +87,11 @@ class CostFit:
         return self._prefill.predict(features) / (self._speeds.get(engine_id, 1.0) * speed)
 
     @property
+    def samples(self) -> int:
+        """Prefills learned from."""
+        return self._prefill.samples
+
+    @property
     def token_s(self) -> float:
         """Seconds of computing one token, attention apart."""
         return self._prefill.coefficients[1]

@@ -17,12 +17,14 @@ from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.loading_costs import LoadingCosts
 
 TAKEN, SHARED, IMPOSSIBLE, LOADED = "taken", "shared", "impossible", "loaded"
-"""What became of a prefill's measurement. Loaded: it taught the costs of loading."""
+"""What became of a prefill's measurement. Loaded: it had to load something first, and taught only what that costs."""
 
 MAX_OPEN = 20_000
 MAX_KINDS = 64
 FIRST, LATER = "first", "later"
 """Whether a request's adapter was expected to be loaded for it, or before."""
+_FIRST_SAMPLES = 8
+"""Before so many prefills, what one took beyond its computation is not known well enough."""
 _LEAST_DECODE_TOKENS = 16
 """Shorter answers say little about a step."""
 
@@ -199,8 +201,11 @@ class CostObserver:
         hit = entry.hit_tokens if cached_tokens is None else cached_tokens
         seconds = ended_s - entry.dispatched_s
         if entry.tier_tokens or entry.adapter:
-            self._learn_loading(entry, fit, speed, seconds, hit, ended_s)
-            return
+            if fit.samples >= _FIRST_SAMPLES:
+                self._learn_loading(entry, fit, speed, seconds, hit, ended_s)
+            if entry.tier_tokens or entry.adapter == FIRST:
+                self.samples[LOADED] += 1
+                return
         taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
         self.samples[TAKEN if taken else IMPOSSIBLE] += 1
 
@@ -216,7 +221,6 @@ class CostObserver:
         below = sum(tiers.values())
         hit = min(max(hit_tokens, min(hit_tokens, entry.hit_tokens - below) + below), entry.prompt_tokens)
         extra_s = seconds - fit.expected(entry.engine_id, entry.prompt_tokens, hit, speed=speed)
-        self.samples[LOADED] += 1
         if tiers or entry.adapter == FIRST:
             first = entry.adapter == FIRST
             self._loading.loaded(entry.engine_id, tiers, first, extra_s, fit.token_s / speed, now)

@@ -58,7 +58,9 @@ class LoadingCosts:
     def learned_adapter_s(self, engine_id: str) -> float | None:
         """Return the learned seconds of loading an adapter; None: there is only the prior."""
         known = self._adapters.get(self.kinds.get(engine_id, ""))
-        return max(0.0, known.first_s - known.later_s) if known is not None and known.firsts else None
+        if known is None or not known.firsts or not known.laters:
+            return None
+        return max(0.0, known.first_s - known.later_s)
 
     def token_s(self, engine_id: str, tier: str) -> float | None:
         """Return the learned seconds of loading one token of a tier; None: there is only the prior."""

