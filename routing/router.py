@@ -193,8 +193,6 @@ class Router:
         """Take a request through the stages; where load rejects it, it may be deferred and tried again."""
         if now >= self._bottlenecks.next_look_s:
             self._look_for_bottlenecks(now)
-        if request.adapter and self.view.own is None:
-            self.fleet.own_loads()
         view = self.view.without(excluded) if excluded else self.view
         # Locality, estimate, place: the placement matches the prompt's keys, scores candidates and takes the best.
         choice = self._choose(request, view, now)

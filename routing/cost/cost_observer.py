@@ -225,7 +225,7 @@ class CostObserver:
             first = entry.adapter == FIRST
             self._loading.loaded(entry.engine_id, tiers, first, extra_s, fit.token_s / speed, now)
         else:
-            self._loading.served(entry.engine_id, extra_s)
+            self._loading.served(entry.engine_id, extra_s, now)
 
     def _leave_prefill(self, request_id: str, entry: _Open) -> None:
         standing = self._prefilling[entry.engine_id]

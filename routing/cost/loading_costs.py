@@ -10,30 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
-from routing.cost.load_rate import LoadRate
+from routing.cost.nonnegative_fit import RunningMedian
 
-LATENCY_S = 0.001
 SHARE_OF_COMPUTE = {CPU: 0.125, DISK: 0.5, EXTERNAL: 0.8}
 """An 8B model on one H100 computes a token in about 30 µs; its 128 KiB of KV take 7 µs at 20 GB/s, 43 µs at 3 GB/s."""
 ADAPTER_S = 0.02
 """An adapter in the engine's CPU memory is copied in so many seconds; one on disk takes longer, which is learned."""
 FORGOTTEN_AFTER_S = 600.0
-_SHARE = 0.2
-_LEAST_TOKEN_S = 1e-9
-_MOST_ADAPTER_S = 60.0
+_LOADS, _PRIORS = 31, 3
 
 
-class _Adapters(msgspec.Struct, gc=False):
-    """Seconds beyond the expected computation, of requests whose adapter was loaded before, and of others. Mutable."""
+class _Learned:
+    """The median of what the last loads showed, the prior counted in. Mutable.
 
-    first_s: float = ADAPTER_S
-    later_s: float = 0.0
-    firsts: int = 0
-    laters: int = 0
-    used_at: float = 0.0
+    Prefills differ by more than a load often takes, mostly upwards, and one load may even seem to take less than none.
+    """
+
+    def __init__(self, prior: float) -> None:
+        self._median = RunningMedian(_LOADS)
+        self.used_at = 0.0
+        for _ in range(_PRIORS):
+            self._median.add(prior)
+
+    @property
+    def value(self) -> float:
+        """What is expected, 0 or more."""
+        return max(0.0, self._median.value(0.0))
+
+    def observe(self, value: float, now: float) -> None:
+        """Learn from one load."""
+        self._median.add(value)
+        self.used_at = now
 
 
 class LoadingCosts:
@@ -42,13 +50,19 @@ class LoadingCosts:
     def __init__(self) -> None:
         self.kinds: Mapping[str, str] = {}
         """Engine id → its kind, as the topology says."""
-        self._tiers: dict[tuple[str, str], tuple[LoadRate, float]] = {}
-        self._adapters: dict[str, _Adapters] = {}
+        self._tiers: dict[tuple[str, str], _Learned] = {}
+        self._adapters: dict[str, _Learned] = {}
+        self._with_adapter: dict[str, _Learned] = {}
 
     def tier_s(self, engine_id: str, tier: str, tokens: int, token_s: float) -> float:
         """Return the expected seconds of loading so many tokens of a tier, where computing one takes `token_s`."""
+        learned = self.token_s(engine_id, tier)
+        return tokens * (SHARE_OF_COMPUTE[tier] * token_s if learned is None else learned)
+
+    def token_s(self, engine_id: str, tier: str) -> float | None:
+        """Return the learned seconds of loading one token of a tier; None: there is only the prior."""
         known = self._tiers.get((self.kinds.get(engine_id, ""), tier))
-        return (_prior(tier, token_s) if known is None else known[0]).seconds(tokens)
+        return None if known is None else known.value
 
     def adapter_s(self, engine_id: str) -> float:
         """Return the expected seconds of loading an adapter."""
@@ -58,51 +72,34 @@ class LoadingCosts:
     def learned_adapter_s(self, engine_id: str) -> float | None:
         """Return the learned seconds of loading an adapter; None: there is only the prior."""
         known = self._adapters.get(self.kinds.get(engine_id, ""))
-        if known is None or not known.firsts or not known.laters:
-            return None
-        return max(0.0, known.first_s - known.later_s)
-
-    def token_s(self, engine_id: str, tier: str) -> float | None:
-        """Return the learned seconds of loading one token of a tier; None: there is only the prior."""
-        known = self._tiers.get((self.kinds.get(engine_id, ""), tier))
-        return None if known is None else known[0].s_per_byte
+        return None if known is None else known.value
 
     def loaded(
         self, engine_id: str, tiers: Mapping[str, int], adapter: bool, extra_s: float, token_s: float, now: float
     ) -> None:
         """Learn from a prefill that loaded so many tokens by tier, or an adapter, and took so much longer for it.
 
-        Of both at once each learns what the other leaves of the time.
+        Of tiers and an adapter at once each learns what the others leave of the time, tiers by their expected parts.
         """
         kind = self.kinds.get(engine_id, "")
         self._forget(now)
         parts = {tier: self.tier_s(engine_id, tier, tokens, token_s) for tier, tokens in tiers.items()}
         loads_s, adapter_s = sum(parts.values()), self.adapter_s(engine_id) if adapter else 0.0
         for tier, seconds in parts.items():
-            known = self._tiers.get((kind, tier))
-            rate = _prior(tier, token_s) if known is None else known[0]
-            rate.observe(tiers[tier], max((extra_s - adapter_s) * seconds / loads_s, _LEAST_TOKEN_S))
-            self._tiers[kind, tier] = rate, now
+            part = seconds / loads_s if loads_s else tiers[tier] / sum(tiers.values())
+            prior = SHARE_OF_COMPUTE[tier] * token_s
+            known = self._tiers.setdefault((kind, tier), _Learned(prior))
+            known.observe((extra_s - adapter_s) * part / tiers[tier], now)
         if adapter:
-            known_s = min(max(extra_s - loads_s, -_MOST_ADAPTER_S), _MOST_ADAPTER_S)
-            each = self._adapters.setdefault(kind, _Adapters())
-            each.firsts, each.used_at = each.firsts + 1, now
-            each.first_s += max(_SHARE, 1 / each.firsts) * (known_s - each.first_s)
+            with_adapter = self._with_adapter.get(kind)
+            usual_s = 0.0 if with_adapter is None else with_adapter.value
+            self._adapters.setdefault(kind, _Learned(ADAPTER_S)).observe(extra_s - loads_s - usual_s, now)
 
-    def served(self, engine_id: str, extra_s: float) -> None:
+    def served(self, engine_id: str, extra_s: float, now: float) -> None:
         """Learn from a prefill whose adapter had been loaded before: to compute with an adapter takes longer, too."""
-        each = self._adapters.setdefault(self.kinds.get(engine_id, ""), _Adapters())
-        each.laters += 1
-        known_s = min(max(extra_s, -_MOST_ADAPTER_S), _MOST_ADAPTER_S)
-        each.later_s += max(_SHARE, 1 / each.laters) * (known_s - each.later_s)
+        self._with_adapter.setdefault(self.kinds.get(engine_id, ""), _Learned(0.0)).observe(extra_s, now)
 
     def _forget(self, now: float) -> None:
-        self._tiers = {name: each for name, each in self._tiers.items() if now - each[1] < FORGOTTEN_AFTER_S}
-        for each in self._adapters.values():
-            if each.firsts and now - each.used_at >= FORGOTTEN_AFTER_S:
-                each.first_s, each.firsts = each.later_s + ADAPTER_S, 0
-
-
-def _prior(tier: str, token_s: float) -> LoadRate:
-    """Return the prior of a tier; `LoadRate`'s unit of size is a token here."""
-    return LoadRate(LATENCY_S, max(SHARE_OF_COMPUTE[tier] * token_s, _LEAST_TOKEN_S))
+        oldest = now - FORGOTTEN_AFTER_S
+        self._tiers = {name: known for name, known in self._tiers.items() if known.used_at > oldest}
+        self._adapters = {kind: known for kind, known in self._adapters.items() if known.used_at > oldest}

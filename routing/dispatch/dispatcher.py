@@ -136,7 +136,9 @@ class Dispatcher:
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
         """Give the request to the chosen engine: at once, or once it can take it."""
         self.view.load.decisions += 1
-        candidates = choice.candidates if self.view.own is None else self._with_loading(request, choice)
+        candidates = choice.candidates
+        if self.view.own is not None or request.adapter:
+            candidates = self._with_loading(request, choice)
         chosen = candidates[0]
         target = choice.target
         if target == CENTRAL:
@@ -189,6 +191,8 @@ class Dispatcher:
 
     def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
         """Return the candidates with what their engines load by themselves; placements know only what it costs."""
+        if request.adapter:
+            self.fleet.own_loads()
         targets = [(each, self.fleet.target_of(each.engine_id)) for each in choice.candidates]
         return tuple(each if at is None else self.view.shown(request, each, at) for each, at in targets)
 

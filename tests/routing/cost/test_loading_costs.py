@@ -9,7 +9,7 @@ import pytest
 from kvstore.index.lower_tiers import CPU, DISK
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import FIRST, LATER, LOADED, TAKEN, CostObserver
-from routing.cost.loading_costs import ADAPTER_S, LATENCY_S, SHARE_OF_COMPUTE, LoadingCosts
+from routing.cost.loading_costs import ADAPTER_S, SHARE_OF_COMPUTE, LoadingCosts
 
 COST = PrefillCost()
 
@@ -57,7 +57,7 @@ def test_the_cost_of_a_tier_is_learned_per_kind_of_engine() -> None:
         served.serve(prompt, loaded, loaded * 30e-6 + 0.002, tiers={CPU: loaded}, cached=loaded)
     assert served.costs.tier_s("a2", CPU, 5000, COST.per_token_s) == pytest.approx(0.152, rel=0.1)
     assert served.costs.token_s("b", CPU) is None
-    prior = LATENCY_S + 5000 * SHARE_OF_COMPUTE[CPU] * COST.per_token_s
+    prior = 5000 * SHARE_OF_COMPUTE[CPU] * COST.per_token_s
     assert served.costs.tier_s("b", CPU, 5000, COST.per_token_s) == pytest.approx(prior)
     assert (served.seen.samples[LOADED], served.seen.samples[TAKEN]) == (60, 80)
     assert served.seen.fitted()["fast"].error < 0.02, "loads teach the cost of computing nothing"
