@@ -62,10 +62,11 @@ class OwnLoads:
         self.tiers, self.costs, self.adapters = tiers, costs, LoadedAdapters()
         self._matched = ""
         self._ends: dict[int, tuple[int, ...]] = {}
+        self._known: dict[object, Loading] = {}
 
     def matched(self, request: InferenceRequest, match: PrefixMatch, among: int) -> PrefixMatch:
         """Return the match with what engines hold below their memory, and keep what that is until the next request."""
-        self._matched, self._ends = request.request_id, {}
+        self._matched, self._ends, self._known = request.request_id, {}, {}
         below = self.tiers.targets & among
         if not below:
             return match
@@ -89,21 +90,18 @@ class OwnLoads:
 
         It has `hit_tokens` of the prompt, and computes one token in `token_s`.
         """
-        costs, tiers = self.costs, {}
-        seconds = 0.0
         ends = self._ends.get(target)
-        if ends is not None:
-            before = ends[0] * request.block_tokens
-            for tier, end in zip(TIERS, ends[1:], strict=True):
-                tokens = min(end * request.block_tokens, hit_tokens) - before
-                if tokens > 0:
-                    tiers[tier] = tokens
-                    seconds += costs.tier_s(engine_id, tier, tokens, token_s)
-                    before += tokens
         adapter = request.adapter if request.adapter and not self.adapters.has(target, request.adapter) else ""
-        if adapter:
-            seconds += costs.adapter_s(engine_id)
-        return Loading(seconds, tiers, adapter) if tiers or adapter else None
+        if ends is None and not adapter:
+            return None
+        name = ends, hit_tokens, token_s, adapter, self.costs.kinds.get(engine_id)
+        known = self._known.get(name)
+        if known is None:
+            tiers = {} if ends is None else _tokens(ends, request.block_tokens, hit_tokens)
+            seconds = sum(self.costs.tier_s(engine_id, tier, tokens, token_s) for tier, tokens in tiers.items())
+            seconds += self.costs.adapter_s(engine_id) if adapter else 0.0
+            known = self._known[name] = Loading(seconds, tiers, adapter)
+        return known if known.tier_tokens or adapter else None
 
     def in_memory(self, target: int, blocks: int) -> int:
         """Return how many of the leading blocks that the request matched last has there are in engine memory."""
@@ -113,6 +111,17 @@ class OwnLoads:
     def shown(self, scored: Candidate, target: int, loading: Loading | None) -> Candidate:
         """Return a candidate with what it loads, whose `blocks` are those in memory."""
         return replace(scored, blocks=self.in_memory(target, scored.blocks), loading=loading)
+
+
+def _tokens(ends: tuple[int, ...], block_tokens: int, hit_tokens: int) -> dict[str, int]:
+    """Return how much of the hit comes from each tier."""
+    found, before = {}, ends[0] * block_tokens
+    for tier, end in zip(TIERS, ends[1:], strict=True):
+        tokens = min(end * block_tokens, hit_tokens) - before
+        if tokens > 0:
+            found[tier] = tokens
+            before += tokens
+    return found
 
 
 def _only(match: PrefixMatch, targets: int) -> tuple[tuple[int, int], ...]:

@@ -64,7 +64,8 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 wait = ready_at[target] - now
                 wait = wait if wait > 0.0 else 0.0
                 scored.append((beta * compute + wait, target ^ salt, target, compute, hit, blocks, wait))
-        for target in [each for part in view.by_adapter(request, others) for each in _least_waiting(view, part)]:
+        parts = view.by_adapter(request, others) if request.adapter else (others,)
+        for target in [each for part in parts for each in _least_waiting(view, part)]:
             compute = view.compute_s(request, target, 0)
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
