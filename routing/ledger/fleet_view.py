@@ -202,8 +202,8 @@ class FleetView:
         own, roster = self.own, self.roster
         if own is None:
             return None
-        if not own.knows(request):
-            self.match(request)
+        if not own.knows(request, target):
+            self.match_among(request, self.roster.accepting_mask | 1 << target)
         token_s = (roster.costs[target] or self._prefill_cost).per_token_s / roster.speeds[target]
         return own.loading(request, roster.engine_ids[target], target, hit_tokens, token_s)
 

@@ -60,13 +60,13 @@ class OwnLoads:
 
     def __init__(self, tiers: LowerTiers, costs: LoadingCosts) -> None:
         self.tiers, self.costs, self.adapters = tiers, costs, LoadedAdapters()
-        self._matched = ""
+        self._matched, self._among = "", 0
         self._ends: dict[int, tuple[int, ...]] = {}
         self._known: dict[object, Loading] = {}
 
     def matched(self, request: InferenceRequest, match: PrefixMatch, among: int) -> PrefixMatch:
         """Return the match with what engines hold below their memory, and keep what that is until the next request."""
-        self._matched, self._ends, self._known = request.request_id, {}, {}
+        self._matched, self._among, self._ends, self._known = request.request_id, among, {}, {}
         below = self.tiers.targets & among
         if not below:
             return match
@@ -79,9 +79,9 @@ class OwnLoads:
         groups.sort(reverse=True)
         return PrefixMatch(tuple(groups))
 
-    def knows(self, request: InferenceRequest) -> bool:
-        """Return whether this is the request that was matched last."""
-        return request.request_id == self._matched
+    def knows(self, request: InferenceRequest, target: int) -> bool:
+        """Return whether this is the request that was matched last, and the target among those looked at."""
+        return request.request_id == self._matched and self._among >> target & 1 == 1
 
     def loading(
         self, request: InferenceRequest, engine_id: str, target: int, hit_tokens: int, token_s: float

@@ -6,9 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
+from routing.ledger.fleet_view import FleetView
 from routing.policy.policy_document import PushDocument
 from routing.router import Router
-from routing.values.decision import Decision, Dispatched, Loading
+from routing.values.decision import Choice, Decision, Dispatched, Loading
+from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import BLOCK, busy, engine_of, engines, pool, request
@@ -53,6 +55,17 @@ def test_memory_goes_before_cpu_memory_and_that_before_a_disk() -> None:
         costs.append(decision.compute_s)
         router.set_engines([each for each in engines(4) if each.engine_id < engine_id], 0.0)
     assert costs == sorted(costs)
+
+
+@pytest.mark.parametrize("holder", ["e-01", "e-02"])
+def test_an_equal_prefix_in_memory_is_not_taken_for_one_in_cpu_memory(holder: str) -> None:
+    router = pool("min_ttft", size=2)
+    router.blocks_stored(holder, KEYS)
+    router.fleet.change_tier("e-02" if holder == "e-01" else "e-01", CPU, True, KEYS)
+    one, other = decided(router, request(1, BLOCKS)).candidates
+    assert (one.engine_id, one.loading) == (holder, None)
+    assert other.loading is not None
+    assert other.compute_s == pytest.approx(one.compute_s + other.loading.seconds)
 
 
 def test_a_prefix_is_continued_by_the_tiers_of_its_engine() -> None:
@@ -122,6 +135,28 @@ def test_a_shadow_sees_the_tiers_too() -> None:
     twin = router.view.twin(router.view._prefill_cost)
     assert twin.match(request(1, BLOCKS)).blocks(2) == len(KEYS)
     assert twin.compute_s(request(1, BLOCKS), 2, 20 * BLOCK) == router.view.compute_s(request(1, BLOCKS), 2, 20 * BLOCK)
+
+
+class Narrow:
+    """An observer that looks at one engine alone, as the shadow of a placement by rings does."""
+
+    def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
+        view.match_among(request, 1)
+
+    def learn(self, event: FeedbackEvent) -> None:
+        pass
+
+
+def test_what_a_shadow_looks_at_changes_no_live_decision() -> None:
+    decisions = []
+    for observer in (None, Narrow()):
+        router = pool(size=3)
+        router.accompany(observer)
+        router.fleet.change_tier("e-03", CPU, True, KEYS)
+        decisions.append(decided(router, request(1, BLOCKS)))
+        assert router.in_flight._targets_of, "what is loaded is on its way to the engine's memory"
+    assert decisions[0] == decisions[1]
+    assert decisions[1].loading is not None
 
 
 def with_adapter(number: int, adapter: str, blocks: range = BLOCKS) -> InferenceRequest:

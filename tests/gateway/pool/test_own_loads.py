@@ -18,6 +18,7 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import decode_sample
 from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.pool.ended_hits import hit_sample
 from kvstore.index.lower_tiers import CPU
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
@@ -111,6 +112,11 @@ async def test_a_prefix_in_an_engines_cpu_memory_draws_its_requests_and_is_predi
         assert decision["hit_tokens"] == cached > 0
         assert 0 < chosen["loading"]["tier_tokens"][CPU] <= cached
         assert 0 < chosen["loading"]["seconds"] < decision["compute_s"]
+        record = gateway.gateway.recent.get(decision["decision_id"])
+        assert record is not None
+        sample = hit_sample(record)
+        assert sample is not None
+        assert sample.reported_tokens == sample.believed_tokens == cached - chosen["loading"]["tier_tokens"][CPU]
         router.check()
     await until(lambda: gateway.pool.costs.samples["loaded"] == 3)
     sample = decode_sample(latest_sample(gateway))
