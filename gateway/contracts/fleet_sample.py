@@ -124,7 +124,7 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     """Tokens per KV block as the engine reports it; None: it does not say."""
     tiers: tuple[TierSample, ...] = ()
-    """Those of which its events tell, fastest first."""
+    """Those that its events name, fastest first."""
     adapter_s: float | None = None
     """Learned seconds of loading a LoRA adapter; None: no prefill has shown it yet."""
 

@@ -135,9 +135,9 @@ class EngineBlockMap:
 class TierBlocks:
     """What one engine keeps below its memory: per tier, engine hash → (our keys, times stored), with a limit in all.
 
-    A hash of LMCache stands for a chunk of several blocks. An event without token ids, as vLLM's offloading sends them
+    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them
     by default, is of blocks that the engine holds in memory under the same hashes at that moment.
-    Mutable state: `_tiers`, `_copies` (hashes that stand for one key of a tier), and `_dropped` as in the block map.
+    Mutable state: `_tiers`, `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
     """
 
     def __init__(self, memory: EngineBlockMap, block_tokens: int) -> None:

@@ -86,15 +86,15 @@ def _continued(
     ends: tuple[int, ...], running: int, keys: Sequence[int], tables: Sequence[dict[int, int]]
 ) -> list[tuple[tuple[int, ...], int]]:
     """Return the targets of one group by how far these tables carry them on."""
-    found, end = [], ends[-1]
+    ended, end = [], ends[-1]
     while tables and running and end < len(keys):
         held = 0
         for table in tables:
             held |= table.get(keys[end], 0)
         if stopped := running & ~held:
-            found.append(((*ends, end), stopped))
+            ended.append(((*ends, end), stopped))
             running ^= stopped
         end += 1
     if running:
-        found.append(((*ends, end if tables else ends[-1]), running))
-    return found
+        ended.append(((*ends, end if tables else ends[-1]), running))
+    return ended

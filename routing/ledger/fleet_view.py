@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
@@ -212,7 +213,7 @@ class FleetView:
         if self.own is None:
             return scored
         loading = self.loading(request, target, scored.hit_tokens)
-        return self.own.shown(scored, target, loading)
+        return replace(scored, blocks=self.own.in_memory(target, scored.blocks), loading=loading)
 
     def by_adapter(self, request: InferenceRequest, targets: int) -> tuple[int, ...]:
         """Return the bitset of targets in parts that are alike in whether they have the request's adapter loaded."""

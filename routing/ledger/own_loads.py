@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from kvstore.index.lower_tiers import TIERS, LowerTiers
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.loading_costs import LoadingCosts
-from routing.values.decision import Candidate, Loading
+from routing.values.decision import Loading
 from routing.values.inference_request import InferenceRequest
 
 ADAPTERS = 8
@@ -80,7 +78,7 @@ class OwnLoads:
         return PrefixMatch(tuple(groups))
 
     def knows(self, request: InferenceRequest, target: int) -> bool:
-        """Return whether this is the request that was matched last, and the target among those looked at."""
+        """Return whether this is the request that was matched last, and the target one of those matched."""
         return request.request_id == self._matched and self._among >> target & 1 == 1
 
     def loading(
@@ -108,20 +106,16 @@ class OwnLoads:
         ends = self._ends.get(target)
         return blocks if ends is None else min(blocks, ends[0])
 
-    def shown(self, scored: Candidate, target: int, loading: Loading | None) -> Candidate:
-        """Return a candidate with what it loads, whose `blocks` are those in memory."""
-        return replace(scored, blocks=self.in_memory(target, scored.blocks), loading=loading)
-
 
 def _tokens(ends: tuple[int, ...], block_tokens: int, hit_tokens: int) -> dict[str, int]:
     """Return how much of the hit comes from each tier."""
-    found, before = {}, ends[0] * block_tokens
+    parts, before = {}, ends[0] * block_tokens
     for tier, end in zip(TIERS, ends[1:], strict=True):
         tokens = min(end * block_tokens, hit_tokens) - before
         if tokens > 0:
-            found[tier] = tokens
+            parts[tier] = tokens
             before += tokens
-    return found
+    return parts
 
 
 def _only(match: PrefixMatch, targets: int) -> tuple[tuple[int, int], ...]:

@@ -256,7 +256,7 @@ class EngineRuntime:
             elif isinstance(event, PrefillStarted):
                 self._on_prefill(event)
             elif isinstance(event, TierChanged):
-                # As vLLM's OffloadingConnector tells of CPU memory by default: hashes alone.
+                # As vLLM's OffloadingConnector publishes CPU memory by default: hashes alone.
                 self._outbox += [BlockStored([key], None, [], 0, medium="CPU") for key in event.stored]
                 self._outbox += [BlockRemoved([key], medium="CPU") for key in event.removed]
             else:

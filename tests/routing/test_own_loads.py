@@ -138,7 +138,7 @@ def test_a_shadow_sees_the_tiers_too() -> None:
 
 
 class Narrow:
-    """An observer that looks at one engine alone, as the shadow of a placement by rings does."""
+    """An observer that matches one engine alone, as the shadow of a placement by rings does."""
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
         view.match_among(request, 1)
@@ -147,7 +147,7 @@ class Narrow:
         pass
 
 
-def test_what_a_shadow_looks_at_changes_no_live_decision() -> None:
+def test_a_shadow_that_matches_fewer_engines_changes_no_live_decision() -> None:
     decisions = []
     for observer in (None, Narrow()):
         router = pool(size=3)

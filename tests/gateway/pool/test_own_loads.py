@@ -76,8 +76,8 @@ async def asked(gateway: ServedGateway, text: str, model: str = MODEL) -> tuple[
         assert answer.status == 200
         lines = (await answer.read()).decode().split("\n\n")
     usage = next(json.loads(line.removeprefix("data: "))["usage"] for line in reversed(lines) if '"usage":{' in line)
-    _, told = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
-    return told["decision"], usage["prompt_tokens_details"]["cached_tokens"]
+    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
+    return explained["decision"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
 async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> None:
@@ -85,7 +85,7 @@ async def pushed_out(gateway: ServedGateway, engine_id: str, number: int) -> Non
     live = gateway.pool.engines[engine_id]
     async with aiohttp.ClientSession() as http:
         for each in range(3):
-            body = chat(f"Filler {number} {each}, which nobody asks again. ")
+            body = chat(f"Filler {number} {each}, which no client asks again. ")
             async with http.post(live.entry.url + CHAT, json=body) as answer:
                 assert answer.status == 200
 
@@ -150,7 +150,7 @@ async def test_new_prompts_of_an_adapter_go_where_it_is_loaded(gateway: ServedGa
     assert first["candidates"][0]["loading"]["adapter"] == "sql"
     costs = gateway.pool.router.fleet.loading_costs
     for number in range(3):
-        again, _ = await asked(gateway, f"Prompt {number}, which nobody has seen. ", "sql")
+        again, _ = await asked(gateway, f"Prompt {number}, which is new. ", "sql")
         assert again["engine_id"] == first["engine_id"]
         assert again["candidates"][0].get("loading") is None
         await until(lambda: costs.learned_adapter_s(first["engine_id"]) is not None)
