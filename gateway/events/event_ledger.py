@@ -16,16 +16,16 @@ import msgspec
 from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from kvstore.events.cache_groups import CacheGroups, PartChange
-from kvstore.events.engine_block_map import EngineBlockMap
+from kvstore.events.engine_block_map import EngineBlockMap, TierBlocks
 from kvstore.events.event_salt import domain_of, hides_adapter
 from kvstore.events.kv_events import (
-    TIERS,
     BlockRemoved,
     BlockStored,
     KvEvent,
     UnreadableEventError,
     decode_batch,
     in_engine_memory,
+    tier_of,
 )
 from kvstore.index.cache_tails import FULL, NO_TAIL, Tail
 from routing.values.counted import count
@@ -69,8 +69,11 @@ class BlockSink(Protocol):
     def tail_changed(self, change: PartChange) -> None:
         """Blocks of a part of the tail are there, or gone."""
 
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Blocks of a tier below engine memory are there, or gone."""
+
     def cleared(self) -> None:
-        """No block is known to be there."""
+        """No block is known to be there, in no tier."""
 
     def restarted(self) -> None:
         """The engine's process is a new one and holds nothing."""
@@ -92,6 +95,7 @@ class EventLedger:
         self.wanted = "start"
         self.heard = False
         self.blocks = EngineBlockMap(settings.max_blocks)
+        self.tiers = TierBlocks(self.blocks, block_tokens)
         self._groups = CacheGroups(self.blocks, block_tokens)
         self._sink = sink
         self._seed_of = seed_of
@@ -132,6 +136,7 @@ class EventLedger:
         """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
         self._sequence = EventSequence()
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.reset()
         self._drop_pending()
         self._foreign_block_size = 0
@@ -226,6 +231,7 @@ class EventLedger:
         """Raise AssertionError unless the parts agree and the limits are kept."""
         self._sequence.check()
         self.blocks.check()
+        self.tiers.check()
         if self._pending_bytes != sum(len(payload) for _, payload in self._pending):
             raise AssertionError("bytes of waiting batches do not add up")
         if len(self._pending) > self._settings.max_pending:
@@ -278,6 +284,7 @@ class EventLedger:
         """
         self.counts["restarts"] += 1
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.reset()
         self._drop_pending()
         self._mark_whole()
@@ -311,8 +318,9 @@ class EventLedger:
             self.counts["skipped"] += len(skipped)
             self._doubt(_SKIPPED.format(skipped[-1]))
         self.counts["applied"] += 1
-        if self._groups.learn(batch.events):
-            self.counts["regrouped"] += 1
+        regrouped = self._groups.learn(batch.events)
+        if regrouped or (self._groups.others and len(self.tiers)):
+            self.counts["regrouped"] += regrouped
             self._forget_blocks()
         if self._groups.tail != NO_TAIL:
             self._sink.tail_declared(self._groups.tail)
@@ -328,19 +336,20 @@ class EventLedger:
 
     def _forget_blocks(self) -> None:
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.cleared()
         self._sink.cleared()
 
     def _apply_event(self, event: KvEvent) -> None:
         if not isinstance(event, BlockStored | BlockRemoved):
+            # SGLang empties its host memory too. vLLM's event is the same whether its tiers were reset or not.
             self._forget_blocks()
             self._sequence.cleared()
             self._mark_whole()
             if self._groups.tail != NO_TAIL:
                 self._sink.tail_declared(self._groups.tail)
         elif not in_engine_memory(event):
-            # Copies below engine memory are no hits there: what loading them costs is not known.
-            self.counts["below_engine" if (event.medium or "").upper() in TIERS else "unknown_medium"] += 1
+            self._apply_below(event)
         elif isinstance(event, BlockStored):
             domain = domain_of(event)
             self._hides_adapters = self._hides_adapters or hides_adapter(event)
@@ -350,6 +359,24 @@ class EventLedger:
             self._sink.removed(self.blocks.removed(event))
         else:
             self._pass_on(self._groups.other_removed(event))
+
+    def _apply_below(self, event: BlockStored | BlockRemoved) -> None:
+        """Take blocks of a tier below engine memory. A tier of an unknown medium, or of a hybrid model, is not used."""
+        tier = tier_of(event)
+        self.counts["unknown_medium" if tier is None else "below_engine"] += 1
+        if tier is None or self._groups.others or not (event.group_idx == 0 or self._groups.is_primary(event)):
+            return
+        if isinstance(event, BlockRemoved):
+            self._sink.tier_changed(tier, False, self.tiers.removed(tier, event))
+            return
+        domain = domain_of(event)
+        if event.extra_keys is None and event.cache_salt is None and self.counts["salted"]:
+            # vLLM's offloading leaves the salt out.
+            domain = None
+        seed = None if domain is None else self._seed_of(domain, event.lora_name or "")
+        self._sink.tier_changed(tier, True, self.tiers.stored(tier, event, seed))
+        for name, key in self.tiers.take_dropped():
+            self._sink.tier_changed(name, False, [key])
 
     def _pass_on(self, changes: list[PartChange]) -> None:
         for change in changes:

@@ -41,6 +41,11 @@ class IndexFeed:
         if not self._engine.salts_seen.missing:
             self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
 
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Blocks of a tier below engine memory are there, or gone."""
+        if keys and not self._engine.salts_seen.missing:
+            self._router.fleet.change_tier(self._engine.entry.engine_id, tier, stored, keys)
+
     def cleared(self) -> None:
         """No block is known to be there."""
         self._router.blocks_cleared(self._engine.entry.engine_id)

@@ -81,10 +81,11 @@ def gateway_request(
     hop: Hop | None = None,
     client_request_id: str = "",
     model: str = "",
+    adapter: str = "",
 ) -> GatewayRequest:
     """Return a request as this pool takes it; raises ApiError 400 for a prompt over its limit, and a class it lacks.
 
-    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `model` the name that it asks for.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `adapter` what the name `model` means.
     """
     _check_length(entry, keyed)
     slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
@@ -106,18 +107,12 @@ def gateway_request(
         (),
         sequences,
         keyed is not None and _may_load(proxied, sequences, keyed),
+        adapter,
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
-        tracked,
-        proxied,
-        witness,
-        comparable,
-        agent,
-        workflow_id,
-        hop,
-        client_request_id,
+        tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id,
         "" if model == entry.served_model else model,
-    )
+    )  # fmt: skip
 
 
 def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -> GatewayRequest:

@@ -7,6 +7,8 @@ removed as often before the block is gone (engine notes, KV events), hence the c
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 from kvstore.events.kv_events import BlockRemoved, BlockStored
@@ -128,3 +130,120 @@ class EngineBlockMap:
             return False
         del self._copies[key]
         return True
+
+
+class TierBlocks:
+    """What one engine keeps below its memory: per tier, engine hash → (our keys, times stored), with a limit in all.
+
+    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them
+    by default, is of blocks that the engine holds in memory under the same hashes at that moment.
+    Mutable state: `_tiers`, `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
+    """
+
+    def __init__(self, memory: EngineBlockMap, block_tokens: int) -> None:
+        self._memory, self._block_tokens = memory, block_tokens
+        self._tiers: dict[str, dict[int | bytes, tuple[tuple[int, ...], int]]] = {}
+        self._copies: Counter[tuple[str, int]] = Counter()
+        self._dropped: list[tuple[str, int]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tiers.values()))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many hashes each tier has, of those that have any."""
+        return {tier: len(blocks) for tier, blocks in sorted(self._tiers.items()) if blocks}
+
+    def stored(self, tier: str, event: BlockStored, seed: int | None) -> list[int]:
+        """Return our keys for the event's blocks, as far as they can be keyed, in order.
+
+        `seed` is that of a prompt's first block; None: nothing says under which salt it is kept.
+        """
+        named = [self._known(each) for each in event.block_hashes]
+        if not all(named):
+            named = self._computed(event, seed) or named
+        for block_hash, keys in zip(event.block_hashes, named, strict=True):
+            if keys:
+                self._count(tier, block_hash, keys)
+        return [key for keys in named for key in keys]
+
+    def removed(self, tier: str, event: BlockRemoved) -> list[int]:
+        """Return the keys that the tier no longer holds."""
+        blocks, gone = self._tiers.get(tier, {}), []
+        for block_hash in event.block_hashes:
+            keys, times = blocks.get(block_hash, ((), 0))
+            if times > 1:
+                blocks[block_hash] = (keys, times - 1)
+            elif times:
+                del blocks[block_hash]
+                gone += self._forget(tier, keys)
+        return gone
+
+    def take_dropped(self) -> list[tuple[str, int]]:
+        """Return (tier, key) of what left for the limit since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return [each for each in dropped if each not in self._copies]
+
+    def cleared(self) -> None:
+        """Forget every block."""
+        self._tiers.clear()
+        self._copies.clear()
+        self._dropped.clear()
+
+    def keys(self, tier: str) -> set[int]:
+        """Return our keys of all blocks that the tier is known to hold."""
+        return {key for name, key in self._copies if name == tier}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the counts agree and the limit is kept."""
+        held = Counter(
+            (tier, key) for tier, blocks in self._tiers.items() for keys, _ in blocks.values() for key in keys
+        )
+        if held != self._copies or any(times < 1 for blocks in self._tiers.values() for _, times in blocks.values()):
+            raise AssertionError("copies per key of a tier do not agree with its blocks")
+        if len(self) > self._memory.max_blocks:
+            raise AssertionError(f"{len(self)} blocks of tiers are over {self._memory.max_blocks}")
+
+    def _known(self, block_hash: int | bytes) -> tuple[int, ...]:
+        key = self._memory.key_of(block_hash)
+        if key is not None:
+            return (key,)
+        return next((blocks[block_hash][0] for blocks in self._tiers.values() if block_hash in blocks), ())
+
+    def _computed(self, event: BlockStored, seed: int | None) -> list[tuple[int, ...]]:
+        """Return the keys per hash by the event's token ids; [] where it does not bring them, or not their start."""
+        each, rest = divmod(event.block_size, self._block_tokens)
+        if each < 1 or rest or len(event.token_ids) != len(event.block_hashes) * event.block_size:
+            return []
+        before = (seed,) if event.parent_block_hash is None else self._known(event.parent_block_hash)
+        parent = before[-1] if before else None
+        if parent is None:
+            return []
+        view, width = memoryview(pack_tokens(event.token_ids)), self._block_tokens * _TOKEN_BYTES
+        keys = []
+        for start in range(0, len(view), width):
+            parent = extend_key(parent, view[start : start + width])
+            keys.append(parent)
+        return [tuple(keys[start : start + each]) for start in range(0, len(keys), each)]
+
+    def _count(self, tier: str, block_hash: int | bytes, keys: tuple[int, ...]) -> None:
+        blocks = self._tiers.setdefault(tier, {})
+        before, times = blocks.pop(block_hash, ((), 0))
+        if before != keys:
+            self._forget(tier, before)
+            self._copies.update((tier, key) for key in keys)
+            times = 0
+        blocks[block_hash] = (keys, times + 1)
+        limit = self._memory.max_blocks
+        if len(self) > limit:
+            for oldest in list(islice(blocks, max(1, limit // _BATCH_SHARE))):
+                self._dropped += [(tier, key) for key in self._forget(tier, blocks.pop(oldest)[0])]
+
+    def _forget(self, tier: str, keys: Sequence[int]) -> list[int]:
+        gone = []
+        for key in keys:
+            self._copies[tier, key] -= 1
+            if not self._copies[tier, key]:
+                del self._copies[tier, key]
+                gone.append(key)
+        return gone

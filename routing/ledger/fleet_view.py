@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.decode_ledger import DecodePrice, DecodeRates
 from routing.ledger.node_loads import NodeLoads
+from routing.ledger.own_loads import OwnLoads
 from routing.ledger.ready_targets import ReadyOrder
+from routing.values.decision import Candidate, Loading
 from routing.values.inference_request import InferenceRequest
 
 Derived = TypeVar("Derived")
@@ -74,7 +77,7 @@ class Roster:
     speeds: list[float] = field(default_factory=list)
     trusts: list[float] = field(default_factory=list)
     alike: bool = True
-    """All accepting targets have the same cost, the same speed and the same trust."""
+    """All accepting targets have the same cost, the same speed and the same trust, and load nothing by themselves."""
     uniform: bool = True
     """All accepting targets have the same cost and the same speed."""
     decodes_alike: bool = True
@@ -156,7 +159,7 @@ class FleetView:
     decisions; a placement reads them and keeps nothing.
     """
 
-    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "roster")
+    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "own", "roster")
 
     def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
         self.roster = Roster()
@@ -166,16 +169,21 @@ class FleetView:
         """What engines may load from node managers; None where no engine of the pool has one of its own."""
         self.decode = DecodePrice()
         """What answers cost those that share their engine."""
+        self.own: OwnLoads | None = None
+        """What engines load by themselves; None until one has a lower tier, or a request an adapter."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
     def match(self, request: InferenceRequest) -> PrefixMatch:
-        """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
-        return self.cache.coming(request.keys, self.roster.accepting_mask)
+        """Return which targets hold how much of the prompt, counting blocks on their way there and in lower tiers."""
+        mask = self.roster.accepting_mask
+        match = self.cache.coming(request.keys, mask)
+        return match if self.own is None else self.own.matched(request, match, mask)
 
     def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
         """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
-        return self.cache.coming(request.keys, among)
+        match = self.cache.coming(request.keys, among)
+        return match if self.own is None else self.own.matched(request, match, among)
 
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt by now: what could be transferred from them."""
@@ -194,10 +202,38 @@ class FleetView:
         return hit if trust == 1.0 else int(hit * trust)
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
-        """Return the seconds of the request's prefill on the target."""
+        """Return the seconds of the request's prefill on the target, what the engine loads for it included."""
         roster = self.roster
         cost = roster.costs[target] or self._prefill_cost
-        return cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
+        seconds = cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
+        if self.own is None:
+            return seconds
+        loading = self.loading(request, target, hit_tokens)
+        return seconds if loading is None else seconds + loading.seconds
+
+    def loading(self, request: InferenceRequest, target: int, hit_tokens: int) -> Loading | None:
+        """Return what the engine loads by itself for a request of which it has `hit_tokens`; None: nothing."""
+        own, roster = self.own, self.roster
+        if own is None:
+            return None
+        if not own.knows(request, target):
+            self.match_among(request, self.roster.accepting_mask | 1 << target)
+        token_s = (roster.costs[target] or self._prefill_cost).per_token_s / roster.speeds[target]
+        return own.loading(request, roster.engine_ids[target], target, hit_tokens, token_s)
+
+    def shown(self, request: InferenceRequest, scored: Candidate, target: int) -> Candidate:
+        """Return a candidate with what its engine loads, as records show it."""
+        if self.own is None:
+            return scored
+        loading = self.loading(request, target, scored.hit_tokens)
+        return replace(scored, blocks=self.own.in_memory(target, scored.blocks), loading=loading)
+
+    def by_adapter(self, request: InferenceRequest, targets: int) -> tuple[int, ...]:
+        """Return the bitset of targets in parts that are alike in whether they have the request's adapter loaded."""
+        if self.own is None or not request.adapter:
+            return (targets,)
+        having = self.own.adapters.targets(request.adapter) & targets
+        return having, targets ^ having
 
     def decode_rates(self, request: InferenceRequest, target: int) -> DecodeRates:
         """Return what the request's answers cost on the target, by what is learned of its kind."""
@@ -247,7 +283,8 @@ class FleetView:
         if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
         # A copy, for the one that is followed may change its version before this one sees it.
-        self.roster, self.load, self.nodes, self.decode = roster.copy(), other.load, other.nodes, other.decode
+        self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
+        self.own, self.decode = other.own, other.decode
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""

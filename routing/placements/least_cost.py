@@ -7,6 +7,7 @@ make each other's steps longer and wait for its memory (routing.ledger.decode_le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Annotated
 
@@ -65,7 +66,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     known = alike
                 looked_at.append((target, blocks, hit, compute))
         known = False
-        for target in _cheapest_others(view, others):
+        for target in _cheapest_others(request, view, others):
             compute = compute if known else view.compute_s(request, target, 0)
             known = alike
             looked_at.append((target, 0, 0, compute))
@@ -74,7 +75,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
         most, spread = answers[looked_at[0][0]], rates.spread
-        nothing: tuple[float, ...] = ()
+        nothing: tuple[float, float] = (0.0, 0.0)
         scored = []
         for each in looked_at:
             target, _, hit, compute = each
@@ -108,7 +109,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             others &= ~mask
             looked_at += [(target, blocks) for target in roster.accepting if mask >> target & 1]
         for mask in _by_home(view, others):
-            looked_at += [(target, 0) for target in _cheapest_others(view, mask)]
+            looked_at += [(target, 0) for target in _cheapest_others(request, view, mask)]
         scored, rates = [], view.decode_rates(request, roster.accepting[0])
         for target, held in looked_at:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
@@ -173,11 +174,18 @@ def _few(others: int, view: FleetView) -> bool:
     return others.bit_count() * FEW_OF <= len(view.roster.accepting)
 
 
-def _cheapest_others(view: FleetView, others: int) -> tuple[int, ...]:
+def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
     """Return the non-holders that can be cheapest: the least waiting one, and the one of fewest answers if fewer.
 
-    Where a holder has the fewest answers of all, no other engine wins by its answers.
+    Engines that have the request's adapter loaded, and those that have not, are looked at apart.
     """
+    if not request.adapter:
+        return _cheapest_of(view, others)
+    return [target for part in view.by_adapter(request, others) for target in _cheapest_of(view, part)]
+
+
+def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
+    """Where an engine beyond `others` has the fewest answers of all, none of them wins by its answers."""
     least = _least_waiting(view, others)
     load = view.load
     answers, order = load.answers, load.answer_order

@@ -19,6 +19,7 @@ from simulator.engine_models.engine_events import (
     Finished,
     FirstToken,
     PrefillStarted,
+    TierChanged,
     Token,
 )
 from simulator.engine_models.handing import HandingEngine
@@ -80,6 +81,7 @@ class EngineRuntime:
         self._timer_at = 0.0
         self._outbox: list[KvEvent] = []
         self._clear_pending = False
+        self._loaded_loras: dict[str, None] = {}
 
     @property
     def load(self) -> int:
@@ -93,6 +95,9 @@ class EngineRuntime:
 
     def told_metrics(self) -> bytes:
         """Return the text that it gives out as its metrics."""
+        if self.settings.lora:
+            running = dict.fromkeys(each.lora for each in self._live.values() if each.lora)
+            self.metrics.adapters(list(running), self.settings.max_loras)
         text = self._told.text(self.metrics.render())
         return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
 
@@ -135,6 +140,8 @@ class EngineRuntime:
         leg's has come from another engine.
         """
         now = self._catch_up()
+        if lora:
+            sequence = self._with_adapter(sequence, lora)
         submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
@@ -143,6 +150,15 @@ class EngineRuntime:
         )
         self._schedule()
         return stream
+
+    def _with_adapter(self, sequence: PromptSequence, lora: str) -> PromptSequence:
+        """Return the sequence with the time of loading its adapter; the one unused for longest leaves for it."""
+        loaded = lora in self._loaded_loras
+        self._loaded_loras.pop(lora, None)
+        self._loaded_loras[lora] = None
+        if len(self._loaded_loras) > self.settings.max_loras:
+            del self._loaded_loras[next(iter(self._loaded_loras))]
+        return sequence if loaded else msgspec.structs.replace(sequence, setup_s=self.settings.lora_load_s)
 
     def abort(self, request_id: str) -> None:
         """Take a request out at once and break its stream off; harmless when it is gone already."""
@@ -239,6 +255,10 @@ class EngineRuntime:
                 self._on_finished(event)
             elif isinstance(event, PrefillStarted):
                 self._on_prefill(event)
+            elif isinstance(event, TierChanged):
+                # As vLLM's OffloadingConnector publishes CPU memory by default: hashes alone.
+                self._outbox += [BlockStored([key], None, [], 0, medium="CPU") for key in event.stored]
+                self._outbox += [BlockRemoved([key], medium="CPU") for key in event.removed]
             else:
                 self._on_blocks(event)
         if tokens:

@@ -24,6 +24,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Further names of the same model."""
     lora: tuple[str, ...] = ()
     """LoRA adapters of the model: names that have blocks of their own."""
+    max_loras: int = 1
+    """Adapters that are loaded at once."""
+    lora_load_s: float = 0.0
+    """Model seconds of loading one."""
     api_key: str = ""
     """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072

@@ -8,7 +8,7 @@ from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
-from controlplane.request_log.decision_story.load_words import load_fact
+from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
@@ -83,9 +83,10 @@ def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> l
 
 
 def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
-    """Return the load from a node and the prefill that the choice counted on."""
+    """Return the loads, from a node and of the engine's own, and the prefill that the choice counted on."""
     fetch = stored.decision.fetch
-    load_s = min(fetch.seconds, chosen.compute_s) if fetch is not None and fetch.node else 0.0
+    load_s = (fetch.seconds if fetch is not None and fetch.node else 0.0) + _own_s(chosen)
+    load_s = min(load_s, chosen.compute_s)
     return [("transfer", load_s), ("prefill", chosen.compute_s - load_s)]
 
 
@@ -97,7 +98,13 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
     rows = []
     for number, each in enumerate(decision.candidates):
         then = known.get(each.engine_id)
-        terms = [("queue", each.wait_s), ("prefill", (beta or 1.0) * each.compute_s), ("decode", each.sharing_s)]
+        weight, own_s = beta or 1.0, min(_own_s(each), each.compute_s)
+        terms = [
+            ("queue", each.wait_s),
+            ("transfer", weight * own_s),
+            ("prefill", weight * (each.compute_s - own_s)),
+            ("decode", each.sharing_s),
+        ]
         rows.append(
             {
                 "name": name_of(stored, each.engine_id),
@@ -117,6 +124,10 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _own_s(candidate: Candidate) -> float:
+    return candidate.loading.seconds if candidate.loading is not None else 0.0
 
 
 def _shown_cost(candidate: Candidate, beta: float | None) -> float:
@@ -140,11 +151,14 @@ def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
         notes.append("longest match")
     elif each.hit_tokens:
         notes.append("partial match")
+    if loads := own_load(each):
+        notes.append(loads)
     if each.wait_s == min(other.wait_s for other in everyone):
         notes.append("shortest wait")
     if place and stored.regret is not None and stored.regret.cause and stored.regret.best_engine_id == each.engine_id:
         notes.append("best in hindsight")
-    return ", ".join(notes).capitalize()
+    words = ", ".join(notes)
+    return words[:1].upper() + words[1:]
 
 
 def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:

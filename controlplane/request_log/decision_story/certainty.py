@@ -99,7 +99,7 @@ def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | 
     None too where some of the hit is to be loaded, which has a time of its own.
     """
     cost, length, fetch = stored.cost, stored.decision.prompt_tokens, stored.decision.fetch
-    if fetch is not None and fetch.node:
+    if (fetch is not None and fetch.node) or chosen.loading is not None:
         return None
     if cost is None or not chosen.hit_tokens or cost.seconds(length, 0) / stored.speed <= limit_s:
         return None
