@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
     if options.lora and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: --lora is for --flavor vllm without --kv-node only")
+    if options.media_tokens and (options.flavor != "vllm" or options.kv_node):
+        raise SystemExit("simulated engine: --media-tokens is for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -74,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     add("--port", type=_port, default=8100, help="HTTP port")
     add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is its own")
     add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model; vllm without node only")
+    add("--media-tokens", type=int, default=0, help="tokens of each image or audio; vllm without node only; 0: none")
     add("--api-key", default="", help="bearer token that requests need; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")

@@ -24,6 +24,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Further names of the same model."""
     lora: tuple[str, ...] = ()
     """LoRA adapters of the model: names that have blocks of their own."""
+    media_tokens: int = 0
+    """Tokens that the model makes of each image, audio or video; 0: it reads text only."""
     api_key: str = ""
     """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072
