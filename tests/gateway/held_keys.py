@@ -14,6 +14,7 @@ class Held:
     def __init__(self) -> None:
         self.keys: set[int] = set()
         self.restarts = 0
+        self.media: dict[str, int] = {}
         self.tail = NO_TAIL
         self.parts: dict[str, set[int]] = {WINDOW: set(), STATE: set()}
 
@@ -29,6 +30,9 @@ class Held:
     def tail_changed(self, change: PartChange) -> None:
         held = self.parts[change.part]
         (held.update if change.stored else held.difference_update)(change.keys)
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        self.media[name] = max(blocks, self.media.get(name, 0))
 
     def cleared(self) -> None:
         self.keys.clear()

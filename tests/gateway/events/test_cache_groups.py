@@ -50,6 +50,9 @@ class Indexed:
     def tail_changed(self, change: PartChange) -> None:
         self.index.change_tail(TARGET, *change)
 
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """These models have none."""
+
     def cleared(self) -> None:
         self.index.clear(TARGET)
 
