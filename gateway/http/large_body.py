@@ -30,7 +30,7 @@ MAX_NUMBER_BYTES = 64
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Of a body without the media that are held apart: millions of tokens."""
 HELD_BYTES = 1024 * 1024
-"""A text of this length without blanks and escapes is held apart, where the body is over MAX_TEXT_BYTES or has media."""
+"""A text of this length without blanks and escapes is held apart in a body that has media or is over MAX_TEXT_BYTES."""
 _MEDIA_MARKS = (b";base64,", b'"input_audio"')
 """What bodies with media have in them, and those with long lists of numbers have not."""
 MAX_NUMBERS = 1_100_000
