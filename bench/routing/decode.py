@@ -95,6 +95,8 @@ def spec_of(cell: Cell) -> RunSpec:
         max_tickets=1_000_000,
         max_wait_s=3600.0,
     )
+    if cell.rule == FORMER_DEFAULT:
+        policy = msgspec.structs.replace(policy, decode_weight=0.0, grant_tokens=2048)
     return RunSpec(
         policy=policy,
         engines=ENGINES,

@@ -209,6 +209,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """None: the gateway does not say."""
     prefixes: tuple[PrefixCounts, ...] = ()
     """The busiest ones, where the placement keeps prefixes to a few engines."""
+    approximate_share: float | None = None
+    """Share of requests whose block keys are exact up to an image or audio only, and guesses after it, 0..1."""
     usual_d: int = 0
     """Engines that each prefix is kept to; 0: the placement may choose any."""
     queued_s: float | None = None

@@ -17,7 +17,7 @@ from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from kvstore.events.cache_groups import CacheGroups, PartChange
 from kvstore.events.engine_block_map import EngineBlockMap, TierBlocks
-from kvstore.events.event_salt import domain_of, hides_adapter
+from kvstore.events.event_salt import before_media, domain_of, hides_adapter, media_of
 from kvstore.events.kv_events import (
     BlockRemoved,
     BlockStored,
@@ -71,6 +71,9 @@ class BlockSink(Protocol):
 
     def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
         """Blocks of a tier below engine memory are there, or gone."""
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """The medium of this name is in so many blocks, or in more."""
 
     def cleared(self) -> None:
         """No block is known to be there, in no tier."""
@@ -351,8 +354,9 @@ class EventLedger:
         elif not in_engine_memory(event):
             self._apply_below(event)
         elif isinstance(event, BlockStored):
-            domain = domain_of(event)
             self._hides_adapters = self._hides_adapters or hides_adapter(event)
+            event = self._take_media(event)
+            domain = domain_of(event)
             if domain is not None:
                 self._store(event, domain)
         elif self._groups.is_primary(event):
@@ -384,6 +388,21 @@ class EventLedger:
                 (self._sink.stored if change.stored else self._sink.removed)(change.keys)
             else:
                 self._sink.tail_changed(change)
+
+    def _take_media(self, event: BlockStored) -> BlockStored:
+        """Store the media in the event's blocks, and return what is left to store: the blocks before them."""
+        if event.block_size != self._block_tokens or not self._groups.is_primary(event) or hides_adapter(event):
+            return event
+        media = media_of(event)
+        if not media or len(event.token_ids) != len(event.block_hashes) * event.block_size:
+            return event
+        self.counts["media"] += 1
+        keys = self.blocks.stored_media(event, media, self._seed_of("", event.lora_name or ""))
+        if keys:
+            self._sink.stored(keys)
+        for each in {each.name: each for there in media for each in there}.values():
+            self._sink.medium_stored(each.name, each.place + 1)
+        return before_media(event, media)
 
     def _store(self, event: BlockStored, domain: str) -> None:
         if not self._groups.is_primary(event):

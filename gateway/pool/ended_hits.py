@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gateway.contracts.hit_sample import HitSample
-from gateway.contracts.key_source import COUNTED, PREFIX
+from gateway.contracts.key_source import COUNTED, MEDIA, PREFIX
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.request_loads import saved_tokens
 
@@ -53,7 +53,7 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
-    if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
+    if engine is None or reported is None or record.finished_s is None or record.key_source in (PREFIX, MEDIA):
         return None
     if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
         return None

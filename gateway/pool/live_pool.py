@@ -331,7 +331,7 @@ class LivePool:
         if self.by_dispatches or not entry.kv_events_endpoint:
             return
         engine.salts_seen = SaltsSeen()
-        feed = IndexFeed(self.router, engine, self.engine_restarted)
+        feed = IndexFeed(self.router, engine, self.engine_restarted, self.domains.media_blocks)
         ledger = EventLedger(feed, self.seed, self.entry.block_tokens, self._settings.events)
         try:
             engine.intake = KvEventIntake(

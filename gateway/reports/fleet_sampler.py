@@ -215,6 +215,7 @@ class FleetSampler:
             ttft_p99_s=traffic.ttft_p99_s,
             on_time_share=traffic.on_time_share,
             hit_share=traffic.hit_share,
+            approximate_share=traffic.approximate_share,
             late=traffic.late,
             judged=traffic.judged,
             ttft_count=traffic.ttft_count,

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count, islice
 
+from kvstore.events.event_salt import Medium
 from kvstore.events.kv_events import BlockRemoved, BlockStored
-from kvstore.keys.block_keys import extend_key, pack_tokens
+from kvstore.keys.block_keys import extend_key, media_block_key, pack_tokens
 
 _TOKEN_BYTES = 4
+_Name = int | bytes | tuple[int | bytes, int]
+"""An engine's hash of a block, or that of a block with media and the number of one of them."""
 _BATCH_SHARE = 128
 """One part in so many leaves at once when the limit is exceeded."""
 
@@ -32,7 +35,7 @@ class EngineBlockMap:
         self.max_blocks = max_blocks
         self.orphans = 0
         """Events whose parent block was unknown, and which could therefore not be keyed."""
-        self._blocks: dict[int | bytes, tuple[int, int]] = {}
+        self._blocks: dict[_Name, tuple[int, int]] = {}
         self._copies: dict[int, int] = {}
         self._dropped: list[int] = []
 
@@ -62,21 +65,36 @@ class EngineBlockMap:
             self._count(block_hash, parent)
         return keys
 
+    def stored_media(self, event: BlockStored, media: Sequence[Sequence[Medium]], seed: int) -> list[int]:
+        """Return the keys of the media in the event's blocks, in order; blocks after them stay unkeyed."""
+        keys: list[int] = []
+        for block_hash, media_there in zip(event.block_hashes, media, strict=False):
+            for number, each in enumerate(media_there):
+                keys.append(media_block_key(seed, each.name, each.place))
+                self._count((block_hash, number), keys[-1])
+        return keys
+
     def removed(self, event: BlockRemoved) -> list[int]:
         """Return the keys that are gone now; hashes stored more often than removed stay."""
         gone: list[int] = []
         for block_hash in event.block_hashes:
-            known = self._blocks.get(block_hash)
-            if known is None:
+            if block_hash in self._blocks:
+                self._take_out(block_hash, gone)
                 continue
-            key, times = known
-            if times > 1:
-                self._blocks[block_hash] = (key, times - 1)
-            else:
-                del self._blocks[block_hash]
-                if self._forget(key):
-                    gone.append(key)
+            for number in count():
+                if (block_hash, number) not in self._blocks:
+                    break
+                self._take_out((block_hash, number), gone)
         return gone
+
+    def _take_out(self, name: _Name, gone: list[int]) -> None:
+        key, times = self._blocks[name]
+        if times > 1:
+            self._blocks[name] = (key, times - 1)
+            return
+        del self._blocks[name]
+        if self._forget(key):
+            gone.append(key)
 
     def take_dropped(self) -> list[int]:
         """Return the keys that left for the limit since the last call; the index must forget them too."""
@@ -105,7 +123,7 @@ class EngineBlockMap:
         if len(self._blocks) > self.max_blocks:
             raise AssertionError(f"{len(self._blocks)} blocks are over {self.max_blocks}")
 
-    def _count(self, block_hash: int | bytes, key: int) -> None:
+    def _count(self, block_hash: _Name, key: int) -> None:
         known = self._blocks.pop(block_hash, None)
         if known is None:
             times = 1

@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 
 from kvstore.index.prefix_index import PrefixIndex
-from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.cost.cost_model import PrefillCost
 from routing.dispatch.pull_scheduling import Pulling
 from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_table import FleetTable
@@ -96,7 +96,7 @@ class Dispatcher:
         self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
         self.dispatch_limit.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
         self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
-        self.view.decode.set_policy(DecodeCost.of(policy.decode_cost), policy.tbt_slo_s, policy.decode_weight)
+        self.view.decode.adopt(policy)
 
     @property
     def placement(self) -> Placement:

@@ -8,6 +8,7 @@ from collections import Counter
 import msgspec
 
 from routing.cost.cost_model import DecodeCost
+from routing.policy.policy_document import RoutingPolicy
 from routing.values.inference_request import InferenceRequest
 
 _FIRST_DECODE_S = 10.0
@@ -67,11 +68,12 @@ class DecodePrice:
         self.answer_s = _FIRST_DECODE_S
         self.elsewhere = False
         """Engines with roles decode what others prefill: a placement chooses who prefills."""
-        self.set_policy(DecodeCost(), 1.0, 0.0)
+        self.adopt(RoutingPolicy())
 
-    def set_policy(self, cost: DecodeCost, tpot_slo_s: float, weight: float) -> None:
-        """Estimate by this cost and this objective; `weight` 0: answers cost nothing."""
-        self._cost, self._tpot_slo_s, self._weight = cost, tpot_slo_s, weight
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Estimate by this policy from now on."""
+        self._cost = DecodeCost.of(policy.decode_cost)
+        self._tpot_slo_s, self._weight = policy.tbt_slo_s, policy.decode_weight
 
     def rates(self, request: InferenceRequest, learned: DecodeCost | None, *, alike: bool = True) -> DecodeRates:
         """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.

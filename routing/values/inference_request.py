@@ -41,6 +41,8 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     counted on."""
     adapter: str = ""
     """The LoRA adapter that computes it; empty: none."""
+    guessed: bool = False
+    """Engines' events name its blocks in part only: the index is told of all when they are computed."""
 
     @property
     def deadline_s(self) -> float:

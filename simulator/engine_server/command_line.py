@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit("simulated engine: --lora is for --flavor vllm without --kv-node only")
     if options.cpu_blocks and options.flavor != "vllm":
         raise SystemExit("simulated engine: --cpu-blocks is for --flavor vllm only")
+    if options.media_tokens and (options.flavor != "vllm" or options.kv_node):
+        raise SystemExit("simulated engine: --media-tokens is for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -79,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model; vllm without node only")
     add("--max-loras", type=_positive, default=1, help="adapters that are loaded at once")
     add("--lora-load-s", type=_pause, default=0.0, help="model seconds of loading an adapter")
+    add("--media-tokens", type=int, default=0, help="tokens of each image or audio; vllm without node only; 0: none")
     add("--api-key", default="", help="bearer token that requests need; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")

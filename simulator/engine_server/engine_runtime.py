@@ -6,7 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,6 +31,7 @@ from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
+from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings
 
 _STANDS_S = 0.1
@@ -49,6 +50,7 @@ class _Live:
     loaded: bool
     salt: str
     lora: str
+    media: tuple[PlacedMedium, ...]
     order: KvOrder | None
     started: float = 0.0
     first: float = 0.0
@@ -130,6 +132,7 @@ class EngineRuntime:
         leg: Literal["", "prefill", "decode"] = "",
         salt: str = "",
         lora: str = "",
+        media: tuple[PlacedMedium, ...] = (),
         order: KvOrder | None = None,
     ) -> TokenStream:
         """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
@@ -146,7 +149,16 @@ class EngineRuntime:
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
         self._live[sequence.request_id] = _Live(
-            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt, lora=lora, order=order
+            sequence,
+            tokens,
+            stream,
+            reason,
+            now,
+            loaded=leg == "decode",
+            salt=salt,
+            lora=lora,
+            media=media,
+            order=order,
         )
         self._schedule()
         return stream
@@ -313,22 +325,30 @@ class EngineRuntime:
         tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
-        self._tell_stored(event, tokens, live.salt, live.lora)
+        self._tell_stored(event, tokens, live.salt, live.lora, live.media)
         if self.store is not None and not event.loaded:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
     def _on_removed(self, event: BlocksRemoved) -> None:
         self._outbox.extend(BlockRemoved([key]) for key in event.keys)
 
-    def _tell_stored(self, event: BlocksStored, tokens: array[int], salt: str, lora: str = "") -> None:
+    def _tell_stored(
+        self,
+        event: BlocksStored,
+        tokens: array[int],
+        salt: str,
+        lora: str = "",
+        media: tuple[PlacedMedium, ...] = (),
+    ) -> None:
         size = self.settings.profile.block_tokens
         span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
         stored = BlockStored(list(event.keys), event.parent, span.tolist(), size, lora_name=lora or None)
         salts = [("cache_salt", salt)] if salt and event.first_block == 0 else []
-        if salts or lora:
-            adapter = [lora] if lora else []
-            named = [[*adapter, *salts], *[adapter or None] * (len(event.keys) - 1)]
-            stored = msgspec.structs.replace(stored, extra_keys=named)
+        if salts or lora or media:
+            starts = range(event.first_block * size, (event.first_block + len(event.keys)) * size, size)
+            named: list[list[Any]] = [[*([lora] if lora else []), *extra_keys(media, start, size)] for start in starts]
+            named[0] += salts
+            stored = msgspec.structs.replace(stored, extra_keys=[each or None for each in named])
         self._outbox.append(stored)
 
     def _publish(self) -> None:

@@ -53,6 +53,9 @@ class Indexed:
     def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
         self.index.change_tier(TARGET, tier, stored, keys)
 
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """These models have none."""
+
     def cleared(self) -> None:
         self.index.clear(TARGET)
 
