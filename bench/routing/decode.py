@@ -146,7 +146,7 @@ def main() -> None:
         if DEFAULT in of and rivals:
             ratio = round(of[DEFAULT] / max(rivals), 3)
             targets[f"{row}_over_best_rival"] = Target(value=ratio, op=">=", target=1.0)
-    for profile in PROFILE_NAMES if options.rows is None else ():
+    for profile in PROFILE_NAMES if options.rows is None and DEFAULT in options.rules else ():
         share = hot_prefix_shares(profile, figures[f"{profile}_hot_prefix_{DEFAULT}_qps"] / 4)[0]
         targets[f"{profile}_hot_prefix_larger_share_of_two"] = Target(value=round(share, 3), op="<=", target=0.6)
     write_report("decode", figures, targets, options.json)

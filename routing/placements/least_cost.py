@@ -74,27 +74,26 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rates, prompt_tokens = view.decode_rates(request, roster.accepting[0]), request.prompt_tokens
         per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
         answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
-        most, spread = answers[looked_at[0][0]], rates.spread
-        nothing: tuple[float, float] = (0.0, 0.0)
+        most, few = answers[looked_at[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
         scored = []
         for each in looked_at:
-            target, _, hit, compute = each
+            target, held, hit, compute = each
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
             running = answers[target]
-            decode, rest = running * per_answer_s + contexts[target] * per_token_s, nothing
+            decode, late, memory = running * per_answer_s + contexts[target] * per_token_s, 0.0, 0.0
             cost = beta * compute + wait + decode
             # Seldom: tokens would be late, memory lacks, or engines decode at different speeds.
             if decode > most_s or prompt_tokens - hit > room[target]:
                 decode, late, memory = view.sharing_s(request, target, hit, rates)
-                cost, rest = beta * compute + wait + decode + late + memory, (late, memory)
-            if wait == 0.0 and blocks and (not running or BUSIER * running + BY_ANSWERS < most):
-                cost -= (beta - 1.0) * _plain_s(request, view, (others, blocks), looked_at[0], each, spread)
-            scored.append((cost, target ^ salt, wait, decode, rest, each))
+                cost = beta * compute + wait + decode + late + memory
+            if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
+                cost -= (beta - 1.0) * _plain_s(request, view, few, blocks, looked_at[0], each, rates.spread)
+            scored.append((cost, target ^ salt, wait, decode, late, memory, each))
         scored.sort()
         kept = [
-            Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, *rest)
-            for cost, _, wait, decode, rest, (target, held, hit, compute) in scored[:KEPT]
+            Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, late, memory)
+            for cost, _, wait, decode, late, memory, (target, held, hit, compute) in scored[:KEPT]
         ]
         return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
 
@@ -148,18 +147,18 @@ def _by_home(view: FleetView, others: int) -> list[int]:
 def _plain_s(
     request: InferenceRequest,
     view: FleetView,
-    lacking: tuple[int, int],
+    few: bool,
+    blocks: int,
     best: tuple[int, int, int, float],
     each: tuple[int, int, int, float],
     spread: float,
 ) -> float:
     """Return the seconds of compute that an engine on which nobody waits takes at their plain price.
 
-    `lacking` are the engines that hold nothing, and the blocks that all others hold; `best` holds the longest match.
+    `few` hold nothing where all others hold so many `blocks`; `best` holds the longest match.
     """
     target, held, _, compute = each
-    others, blocks = lacking
-    if not held and not view.load.in_flight_requests[target] and _few(others, view):
+    if few and not held and not view.load.in_flight_requests[target]:
         return compute - view.compute_s(request, target, view.hit_tokens(request, target, blocks))
     return _spreading(view, best[0], target, spread) * max(0.0, compute - best[3])
 
