@@ -262,7 +262,7 @@ class Router:
                 return engines
             parts = (self.view, self.fleet, self.reservations, self.admission.book)
             self.pairs = self.admission.pairs = EnginePairs(*parts, self.policy, self._queued, self._deferred)
-            self._legs = self.pairs.legs
+            self._legs, self.view.decode.elsewhere = self.pairs.legs, True
         return self.pairs.take_engines(engines)
 
     def _followed(self, outcomes: list[Outcome], now: float) -> list[Outcome]:

@@ -7,6 +7,7 @@ which block keys are meant: at any gateway, and after any restart.
 from __future__ import annotations
 
 import hmac
+from collections import OrderedDict
 from hashlib import sha256
 from typing import TypeVar
 
@@ -42,8 +43,11 @@ class IsolationDomains:
 
     def __init__(self, secret: SecretKey, entry: PoolEntry) -> None:
         self._salt_key, self._block_key = secret.derive(SALTS), secret.derive("block keys")
+        self._media_key = secret.derive("media names")
         self._salts: dict[tuple[str, str], str] = {}
         self._seeds: dict[tuple[str, str], int] = {}
+        self.media_blocks: OrderedDict[str, int] = OrderedDict()
+        """In how many blocks the pool's media are, by name, as events show."""
         self.entry = entry
 
     def of(self, tenant_id: str, own_salt: str | None = None) -> str:
@@ -65,9 +69,14 @@ class IsolationDomains:
             seed = _keep(self._seeds, name, key_seed(self._block_key, self.entry.served_model, lora, domain))
         return seed
 
+    def media_name(self, domain: str, digest: str) -> str:
+        """Return the name under which engines keep media of this content for this domain alone."""
+        return hmac.new(self._media_key, f"{domain}\0{digest}".encode(), sha256).hexdigest()[:32]
+
     def forget(self) -> None:
         """Work everything out anew, as for another model."""
         self._salts.clear()
+        self.media_blocks.clear()
         self._seeds.clear()
 
 

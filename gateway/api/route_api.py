@@ -252,6 +252,7 @@ class RouteApi:
             None,
             client_request_id,
             asked.model,
+            pool.names.lora(asked.model),
         )
 
     def _answer(

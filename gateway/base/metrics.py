@@ -312,6 +312,18 @@ class GatewayMetrics:
             "How far the engine's prefix index is trusted: 1 exact, 0.5 degraded, 0 blind.",
             ("engine",),
         )
+        self.tier_blocks = GaugeFamily(
+            registry,
+            "switchyard_index_tier_blocks",
+            "Blocks that the engine keeps below its memory, by tier: cpu, disk, external.",
+            ("engine", "tier"),
+        )
+        self.load_seconds = GaugeFamily(
+            registry,
+            "switchyard_engine_load_seconds",
+            "Learned seconds of loading one token of a tier, or one LoRA adapter (adapter); 0 until it is learned.",
+            ("engine", "what"),
+        )
         self.index_bytes = GaugeFamily(
             registry, "switchyard_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)
         )

@@ -46,6 +46,10 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens_total: float | None = None
     asleep: bool | None = None
     """Whether it was put to sleep, so that it answers and serves nothing."""
+    adapters: tuple[str, ...] | None = None
+    """LoRA adapters that its requests use at this moment; None: it did not say."""
+    max_adapters: int | None = None
+    """Adapters that it can keep loaded at once."""
     shard: int = 0
     """Of the probe job, whose lease the prober held."""
     fence: int = 0

@@ -71,6 +71,16 @@ class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens computed on one engine although another was believed to hold them."""
 
 
+class TierSample(msgspec.Struct, frozen=True):
+    """What an engine keeps in one tier below its memory."""
+
+    tier: str
+    """cpu, disk or external."""
+    blocks: int
+    token_s: float | None
+    """Learned seconds of loading one token from there; None: no prefill has shown it yet."""
+
+
 class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """One engine at one moment. Tokens are uncached prompt tokens bound to or running on the engine."""
 
@@ -113,6 +123,10 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Why the index is trusted less, as a sentence; empty when exact."""
     block_tokens: int | None = None
     """Tokens per KV block as the engine reports it; None: it does not say."""
+    tiers: tuple[TierSample, ...] = ()
+    """Those that its events name, fastest first."""
+    adapter_s: float | None = None
+    """Learned seconds of loading a LoRA adapter; None: no prefill has shown it yet."""
 
 
 class PoolRole(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +209,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """None: the gateway does not say."""
     prefixes: tuple[PrefixCounts, ...] = ()
     """The busiest ones, where the placement keeps prefixes to a few engines."""
+    approximate_share: float | None = None
+    """Share of requests whose block keys are exact up to an image or audio only, and guesses after it, 0..1."""
     usual_d: int = 0
     """Engines that each prefix is kept to; 0: the placement may choose any."""
     queued_s: float | None = None

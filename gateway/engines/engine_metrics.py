@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -52,6 +53,9 @@ _BLOCK_SIZE = re.compile(rb'\bblock_size="(\d{1,6})"')
 _BLOCKS = re.compile(rb'\bnum_gpu_blocks="(\d{1,9})"')
 _SLEEP_STATE = b"vllm:engine_sleep_state"
 _AWAKE = re.compile(rb'\bsleep_state="awake"[^\n]*\} ([01])')
+_LORA = b"vllm:lora_requests_info"
+_LORA_LABEL = re.compile(rb'\b(max_lora|(?:running|waiting)_lora_adapters)="((?:[^"\\\n]|\\.)*)"')
+MAX_ADAPTERS = 1024
 _ENGINE = re.compile(rb'[{,]engine="(\d{1,6})"')
 _MAX_LINE = 8192
 """Longer lines of a known name are cut: no value stands so far behind."""
@@ -85,6 +89,9 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Data-parallel ranks behind the one address."""
     asleep: bool | None = None
     """Whether it was put to sleep, so that it answers and serves nothing."""
+    adapters: tuple[str, ...] | None = None
+    """LoRA adapters of running and waiting requests; None: the engine serves none."""
+    max_adapters: int | None = None
 
 
 def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
@@ -97,6 +104,7 @@ def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
     config = next(_lines(text, _CACHE_CONFIG, rank), b"") or next(_lines(text, _CACHE_CONFIG), b"")
     block_size, blocks = _BLOCK_SIZE.search(config), _BLOCKS.search(config)
     awake = [found[1] for line in _lines(text, _SLEEP_STATE, rank) if (found := _AWAKE.search(line))]
+    adapters, max_adapters = _adapters(text, rank)
     return EngineMetrics(
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
@@ -111,6 +119,8 @@ def parse_engine_metrics(text: bytes, rank: int | None = None) -> EngineMetrics:
         generated_tokens_total=_total(values, "generated"),
         ranks=len(values["running"]),
         asleep=b"0" in awake if awake else None,
+        adapters=adapters,
+        max_adapters=max_adapters,
     )
 
 
@@ -197,3 +207,19 @@ def _usage(values: dict[str, list[float]]) -> float | None:
 
 def _total(values: dict[str, list[float]], field: str) -> float | None:
     return sum(values[field]) if field in values else None
+
+
+def _adapters(text: bytes, rank: int | None) -> tuple[tuple[str, ...] | None, int | None]:
+    """Return the adapters in use and their limit, of several label sets those set last: the value is a time."""
+    lines = []
+    for line in islice(_lines(text, _LORA, rank), MAX_SAMPLES):
+        labels = _LABELS.match(line)
+        if labels:
+            lines.append((_value(_LORA, line, MAX_TOTAL), dict(_LORA_LABEL.findall(labels[0]))))
+    if not lines:
+        return None, None
+    latest = max(lines, key=lambda each: each[0])[1]
+    listed = b",".join(latest.get(name, b"") for name in (b"waiting_lora_adapters", b"running_lora_adapters"))
+    names = dict.fromkeys(name.strip().decode(errors="replace") for name in listed.split(b",") if name.strip())
+    limit = latest.get(b"max_lora", b"")
+    return tuple(names)[:MAX_ADAPTERS], int(limit) if limit.isdigit() and len(limit) < 7 and int(limit) else None

@@ -256,6 +256,8 @@ class _Watched:
             prompt_tokens_total=metrics.prompt_tokens_total if metrics else None,
             generated_tokens_total=metrics.generated_tokens_total if metrics else None,
             asleep=metrics.asleep if metrics else None,
+            adapters=metrics.adapters if metrics and full else None,
+            max_adapters=metrics.max_adapters if metrics else None,
             shard=self._shard,
             fence=self._fence,
         )

@@ -16,16 +16,16 @@ import msgspec
 from gateway.base.settings import EventSettings
 from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from kvstore.events.cache_groups import CacheGroups, PartChange
-from kvstore.events.engine_block_map import EngineBlockMap
-from kvstore.events.event_salt import domain_of, hides_adapter
+from kvstore.events.engine_block_map import EngineBlockMap, TierBlocks
+from kvstore.events.event_salt import before_media, domain_of, hides_adapter, media_of
 from kvstore.events.kv_events import (
-    TIERS,
     BlockRemoved,
     BlockStored,
     KvEvent,
     UnreadableEventError,
     decode_batch,
     in_engine_memory,
+    tier_of,
 )
 from kvstore.index.cache_tails import FULL, NO_TAIL, Tail
 from routing.values.counted import count
@@ -69,8 +69,14 @@ class BlockSink(Protocol):
     def tail_changed(self, change: PartChange) -> None:
         """Blocks of a part of the tail are there, or gone."""
 
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Blocks of a tier below engine memory are there, or gone."""
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """The medium of this name is in so many blocks, or in more."""
+
     def cleared(self) -> None:
-        """No block is known to be there."""
+        """No block is known to be there, in no tier."""
 
     def restarted(self) -> None:
         """The engine's process is a new one and holds nothing."""
@@ -92,6 +98,7 @@ class EventLedger:
         self.wanted = "start"
         self.heard = False
         self.blocks = EngineBlockMap(settings.max_blocks)
+        self.tiers = TierBlocks(self.blocks, block_tokens)
         self._groups = CacheGroups(self.blocks, block_tokens)
         self._sink = sink
         self._seed_of = seed_of
@@ -132,6 +139,7 @@ class EventLedger:
         """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
         self._sequence = EventSequence()
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.reset()
         self._drop_pending()
         self._foreign_block_size = 0
@@ -226,6 +234,7 @@ class EventLedger:
         """Raise AssertionError unless the parts agree and the limits are kept."""
         self._sequence.check()
         self.blocks.check()
+        self.tiers.check()
         if self._pending_bytes != sum(len(payload) for _, payload in self._pending):
             raise AssertionError("bytes of waiting batches do not add up")
         if len(self._pending) > self._settings.max_pending:
@@ -278,6 +287,7 @@ class EventLedger:
         """
         self.counts["restarts"] += 1
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.reset()
         self._drop_pending()
         self._mark_whole()
@@ -311,8 +321,9 @@ class EventLedger:
             self.counts["skipped"] += len(skipped)
             self._doubt(_SKIPPED.format(skipped[-1]))
         self.counts["applied"] += 1
-        if self._groups.learn(batch.events):
-            self.counts["regrouped"] += 1
+        regrouped = self._groups.learn(batch.events)
+        if regrouped or (self._groups.others and len(self.tiers)):
+            self.counts["regrouped"] += regrouped
             self._forget_blocks()
         if self._groups.tail != NO_TAIL:
             self._sink.tail_declared(self._groups.tail)
@@ -328,22 +339,24 @@ class EventLedger:
 
     def _forget_blocks(self) -> None:
         self.blocks.cleared()
+        self.tiers.cleared()
         self._groups.cleared()
         self._sink.cleared()
 
     def _apply_event(self, event: KvEvent) -> None:
         if not isinstance(event, BlockStored | BlockRemoved):
+            # SGLang empties its host memory too. vLLM's event is the same whether its tiers were reset or not.
             self._forget_blocks()
             self._sequence.cleared()
             self._mark_whole()
             if self._groups.tail != NO_TAIL:
                 self._sink.tail_declared(self._groups.tail)
         elif not in_engine_memory(event):
-            # Copies below engine memory are no hits there: what loading them costs is not known.
-            self.counts["below_engine" if (event.medium or "").upper() in TIERS else "unknown_medium"] += 1
+            self._apply_below(event)
         elif isinstance(event, BlockStored):
-            domain = domain_of(event)
             self._hides_adapters = self._hides_adapters or hides_adapter(event)
+            event = self._take_media(event)
+            domain = domain_of(event)
             if domain is not None:
                 self._store(event, domain)
         elif self._groups.is_primary(event):
@@ -351,12 +364,45 @@ class EventLedger:
         else:
             self._pass_on(self._groups.other_removed(event))
 
+    def _apply_below(self, event: BlockStored | BlockRemoved) -> None:
+        """Take blocks of a tier below engine memory. A tier of an unknown medium, or of a hybrid model, is not used."""
+        tier = tier_of(event)
+        self.counts["unknown_medium" if tier is None else "below_engine"] += 1
+        if tier is None or self._groups.others or not (event.group_idx == 0 or self._groups.is_primary(event)):
+            return
+        if isinstance(event, BlockRemoved):
+            self._sink.tier_changed(tier, False, self.tiers.removed(tier, event))
+            return
+        domain = domain_of(event)
+        if event.extra_keys is None and event.cache_salt is None and self.counts["salted"]:
+            # vLLM's offloading leaves the salt out.
+            domain = None
+        seed = None if domain is None else self._seed_of(domain, event.lora_name or "")
+        self._sink.tier_changed(tier, True, self.tiers.stored(tier, event, seed))
+        for name, key in self.tiers.take_dropped():
+            self._sink.tier_changed(name, False, [key])
+
     def _pass_on(self, changes: list[PartChange]) -> None:
         for change in changes:
             if change.part == FULL:
                 (self._sink.stored if change.stored else self._sink.removed)(change.keys)
             else:
                 self._sink.tail_changed(change)
+
+    def _take_media(self, event: BlockStored) -> BlockStored:
+        """Store the media in the event's blocks, and return what is left to store: the blocks before them."""
+        if event.block_size != self._block_tokens or not self._groups.is_primary(event) or hides_adapter(event):
+            return event
+        media = media_of(event)
+        if not media or len(event.token_ids) != len(event.block_hashes) * event.block_size:
+            return event
+        self.counts["media"] += 1
+        keys = self.blocks.stored_media(event, media, self._seed_of("", event.lora_name or ""))
+        if keys:
+            self._sink.stored(keys)
+        for each in {each.name: each for there in media for each in there}.values():
+            self._sink.medium_stored(each.name, each.place + 1)
+        return before_media(event, media)
 
     def _store(self, event: BlockStored, domain: str) -> None:
         if not self._groups.is_primary(event):

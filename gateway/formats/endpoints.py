@@ -6,6 +6,7 @@ How usage is written in each is known to gateway.formats.engine_usage, which rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -69,11 +70,12 @@ def _input(body: dict[str, Any]) -> Prompt:
     return chat_prompt({"add_generation_prompt": False, **body})
 
 
+_chat = partial(chat_prompt, named=True)
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _PAIRS = ((RERANK, "Rerank documents.", "rerank"), (SCORE, "Score pairs of texts.", "score"))
 
 ENDPOINTS = (
-    Endpoint(CHAT, "OpenAI's chat completions.", chat_prompt, _LIMITS, asks_for_usage=True, one_token=ONE_TOKEN),
+    Endpoint(CHAT, "OpenAI's chat completions.", _chat, _LIMITS, asks_for_usage=True, one_token=ONE_TOKEN),
     Endpoint(
         COMPLETIONS,
         "OpenAI's completions.",

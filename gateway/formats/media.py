@@ -1,15 +1,17 @@
 """Images, audio, and other media in a prompt, as opaque content: a digest represents each part.
 
 Equal parts have equal digests, so prompts with the same image have the same block keys and those with another one
-have not. The bytes themselves go to the engine alone.
+have not. The bytes themselves go to the engine alone, and in a chat under a name (vLLM's `uuid`) that is made of the
+digest and of the isolation domain: engines keep media by their names and show these in KV events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
-from xxhash import xxh3_128
+import msgspec
 
 from gateway.http.json_body import BadBodyError
 from gateway.http.large_body import held_text
@@ -20,37 +22,63 @@ _KINDS = frozenset(
         "image_url",
         "input_image",
         "image_embeds",
+        "image_pil",
         "input_audio",
         "audio_url",
         "audio_embeds",
         "video",
         "video_url",
+        "video_embeds",
         "file",
         "input_file",
         "document",
     )
 )
 _PLACES = frozenset(("url", "image_url", "audio_url", "video_url", "file_url"))
-_SCHEMES = ("data:", "http://", "https://")
+_ADDRESSES = ("http://", "https://")
+_SCHEMES = ("data:", *_ADDRESSES)
 _FOREIGN = "Send media as a data:, http:, or https: URL. Engines read any other name from files of their own."
 _NAMED = "Leave uuid out of media. Engines keep media by it, and would take that of another client for yours."
+_HASH = "content_hash"
+"""SGLang's name for a medium, beside its URL."""
+_HASHED = "Leave content_hash out of media. Engines take it for the content, and would mix it up with another client's."
+_NO_NAME = "Send uuid as a non-empty string."
+_NO_CONTENT = frozenset(("type", "uuid", "cache_control", "detail"))
+"""Fields that are no content of a part: with nothing beside them, its uuid stands for what was sent before."""
 LINKED_TOKENS = 1024
 """Assumed tokens of a part that is named by an address or an id."""
 LEAST_TOKENS, MOST_TOKENS = 256, 4096
 """Bounds of the assumed tokens of a part that is in the body; the engine alone knows how many it makes of it."""
 _BYTES_PER_TOKEN = 256
 _INLINE_BYTES = 4096
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def without_media(messages: list[Any]) -> tuple[list[Any], int]:
-    """Return the messages with a text in place of each media part, and the tokens assumed for all of these parts.
+class Media(NamedTuple):
+    """One media part of a prompt."""
 
-    Messages without any are returned as they are, in the list given. Raises BadBodyError for media that the engine
-    would not take from the request.
+    digest: str
+    """Of all of the part; no two contents that anyone can make have the same one, since engines keep media by it."""
+    tokens: int
+    """Assumed length."""
+    linked: bool
+    """It is an address. What is there may change, so that engines get no name for it."""
+
+    @property
+    def stand_in(self) -> str:
+        """The text in its place."""
+        return f"[media {self.digest}]"
+
+
+def without_media(messages: list[Any], *, named: bool = False) -> tuple[list[Any], tuple[Media, ...]]:
+    """Return the messages with a text in place of each media part, and these parts in order.
+
+    Messages without any are returned as they are, in the list given. `named`: parts may have a `uuid`, which the
+    engine does not get as it is. Raises BadBodyError for media that the engine would not take from the request.
     """
     if not any(_has_media(message) for message in messages):
-        return messages, 0
-    assumed = 0
+        return messages, ()
+    media: list[Media] = []
     plain: list[Any] = []
     for message in messages:
         if not _has_media(message):
@@ -59,14 +87,32 @@ def without_media(messages: list[Any]) -> tuple[list[Any], int]:
         parts = []
         for part in message["content"]:
             if is_media(part):
-                check_media(part)
-                stand_in, tokens = _opaque(part)
-                parts.append(stand_in)
-                assumed += tokens
+                check_media(part, named=named)
+                media.append(_media(part))
+                parts.append({"type": "text", "text": media[-1].stand_in})
             else:
                 parts.append(part)
         plain.append({**message, "content": parts})
-    return plain, assumed
+    return plain, tuple(media)
+
+
+def with_names(messages: list[Any], names: Sequence[str]) -> list[Any]:
+    """Return the messages with these names as the `uuid` of their media parts, in order; empty: it has none."""
+    left = iter(names)
+    return [
+        {
+            **message,
+            "content": [_with_name(part, next(left)) if is_media(part) else part for part in message["content"]],
+        }
+        if _has_media(message)
+        else message
+        for message in messages
+    ]
+
+
+def _with_name(part: dict[str, Any], name: str) -> dict[str, Any]:
+    kept = {field: value for field, value in part.items() if field != "uuid"}
+    return {**kept, "uuid": name} if name else kept
 
 
 def _has_media(message: Any) -> bool:
@@ -82,46 +128,67 @@ def is_media(part: Any) -> bool:
     return (isinstance(kind, str) and kind in _KINDS) or not _KINDS.isdisjoint(part)
 
 
-def check_media(part: dict[str, Any]) -> None:
+def check_media(part: dict[str, Any], *, named: bool = False) -> None:
     """Raise BadBodyError where a part names a file of the engine, or media that another client may have sent."""
-    if part.get("uuid") is not None:
-        raise BadBodyError("bad_field", _NAMED, param="uuid")
+    name = part.get("uuid")
+    if name is not None and not (named and isinstance(name, str) and name):
+        raise BadBodyError("bad_field", _NO_NAME if named else _NAMED, param="uuid")
+    for field, value in _fields(part):
+        if field == _HASH and value is not None:
+            raise BadBodyError("bad_field", _HASHED, param=field)
+        if field in _PLACES and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
+            raise BadBodyError("bad_field", _FOREIGN, param=field)
+
+
+def _fields(part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield all fields of a part that hold no others."""
     pending = [part]
     while pending:
         for name, value in pending.pop().items():
             if isinstance(value, dict):
                 pending.append(value)
-            elif name in _PLACES and isinstance(value, str) and not value[:8].lower().startswith(_SCHEMES):
-                raise BadBodyError("bad_field", _FOREIGN, param=name)
+            else:
+                yield name, value
 
 
-def _opaque(part: dict[str, Any]) -> tuple[dict[str, str], int]:
-    digest, size = xxh3_128(), 0
-    for text in _strings(part):
-        own, length = held_text(text) or _digest(text)
-        digest.update(b"%d:" % length)
-        digest.update(own)
-        size += length
-    tokens = LINKED_TOKENS
+def _media(part: dict[str, Any]) -> Media:
+    sizes: list[int] = []
+    content = {name: value for name, value in part.items() if name not in _NO_CONTENT}
+    stable = _stable({**content, "type": part.get("type"), "detail": part.get("detail")}, sizes)
+    if part.get("uuid") is not None and not any(_leaves(content)):
+        stable = ["uuid", part["uuid"]]
+    size, tokens = sum(sizes), LINKED_TOKENS
     if size > _INLINE_BYTES:
         tokens = min(MOST_TOKENS, max(LEAST_TOKENS, size // _BYTES_PER_TOKEN))
-    return {"type": "text", "text": f"[media {digest.hexdigest()}]"}, tokens
+    places = [value for name, value in _fields(part) if name in _PLACES and isinstance(value, str)]
+    linked = any(place[:8].lower().startswith(_ADDRESSES) for place in places)
+    return Media(blake2b(_encode(stable), digest_size=16).hexdigest(), tokens, linked)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+def _stable(value: Any, sizes: list[int]) -> Any:
+    """Return all of a part with digests of its texts, of which it notes the sizes.
+
+    Cache hints are left out: they change nothing in what the engine computes.
+    """
+    if isinstance(value, dict):
+        return {name: _stable(each, sizes) for name, each in value.items() if name != "cache_control"}
+    if isinstance(value, list):
+        return [_stable(each, sizes) for each in value]
+    if not isinstance(value, str):
+        return value
+    digest, size = held_text(value) or _digest(value)
+    sizes.append(size)
+    return [size, digest.hex()]
 
 
 def _digest(text: str) -> tuple[bytes, int]:
     data = text.encode()
-    return xxh3_128(data).digest(), len(data)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield all of a part in one order, cache hints left out: they change nothing in what the engine computes."""
-    if isinstance(value, dict):
-        for name in sorted(value):
-            if name != "cache_control":
-                yield name
-                yield from _strings(value[name])
-    elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
-    else:
-        yield value if isinstance(value, str) else repr(value)
+    return blake2b(data, digest_size=16).digest(), len(data)

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.formats.media import without_media
+from gateway.formats.media import Media, without_media
 from gateway.http.json_body import BadBodyError, lax_flag, lax_int
 from routing.values.prepared_struct import prepared
 
+MEDIA_FIELDS = ("media_io_kwargs", "mm_processor_kwargs")
+"""Fields of a chat that say what an engine makes of its media."""
 TEMPLATE_FIELDS = (
     "tools",
     "chat_template",
@@ -19,8 +21,7 @@ TEMPLATE_FIELDS = (
     "add_generation_prompt",
     "continue_final_message",
     "add_special_tokens",
-    "media_io_kwargs",
-    "mm_processor_kwargs",
+    *MEDIA_FIELDS,
 )
 """Fields of a chat that an engine's /tokenize takes as they are."""
 TEMPLATE_VARIABLES = ("documents", "reasoning_effort")
@@ -40,11 +41,16 @@ class ChatPrompt(msgspec.Struct, frozen=True):
     messages: list[Any]
     """Without media: a digest stands for each such part (gateway.formats.media)."""
     template: dict[str, Any]
-    media_tokens: int = 0
-    """Assumed length of the media."""
+    media: tuple[Media, ...] = ()
+    """In the order of their stand-ins in the messages."""
     keeps: int | None = None
     """How many tokens the engine keeps of it; None: all. Below 0: what the model's context has room for beside
     `-1 - keeps` tokens of output."""
+
+    @property
+    def media_tokens(self) -> int:
+        """Assumed length of the media."""
+        return sum(each.tokens for each in self.media)
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -84,12 +90,15 @@ class UnmatchedPrompt(msgspec.Struct, frozen=True):
 Prompt = ChatPrompt | TextPrompt | TokenPrompt | HashedPrompt | UnmatchedPrompt
 
 
-def chat_prompt(body: dict[str, Any]) -> ChatPrompt:
-    """Read `messages` and the template's inputs from a chat body; raises BadBodyError."""
+def chat_prompt(body: dict[str, Any], *, named: bool = False) -> ChatPrompt:
+    """Read `messages` and the template's inputs from a chat body; raises BadBodyError.
+
+    `named`: its media may have names of the client's (gateway.formats.media.without_media).
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
-    return chat_of([_with_reasoning(message) for message in messages], body)
+    return chat_of([_with_reasoning(message) for message in messages], body, named=named)
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
@@ -98,13 +107,13 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return message if told is None or message.get("reasoning") is not None else {**message, "reasoning": told}
 
 
-def chat_of(messages: list[Any], body: Mapping[str, Any]) -> ChatPrompt:
+def chat_of(messages: list[Any], body: Mapping[str, Any], *, named: bool = False) -> ChatPrompt:
     """Return the prompt of these messages with what else the template reads in the body, as in one of a chat."""
     template = {name: body[name] for name in TEMPLATE_FIELDS if name in body}
     if variables := _variables(body):
         template["chat_template_kwargs"] = variables
-    plain, media_tokens = without_media(messages)
-    return ChatPrompt(plain, template, media_tokens, kept_tokens(body))
+    plain, media = without_media(messages, named=named)
+    return ChatPrompt(plain, template, media, kept_tokens(body))
 
 
 def _variables(body: Mapping[str, Any]) -> dict[str, Any]:

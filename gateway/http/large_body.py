@@ -2,7 +2,7 @@
 
 The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
 Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
-lock. Of a body over MAX_TEXT_BYTES, long media in base64 are held apart (`Held`): no one copies or decodes them whole.
+lock. Long media in base64 are held apart (`Held`): no one copies, decodes, or hashes them whole.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import re
 from array import array
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from xxhash import xxh3_128
 
 SMALL_BYTES = 256 * 1024
 """The decoder takes no body of this size longer than a few milliseconds."""
@@ -30,7 +30,9 @@ MAX_NUMBER_BYTES = 64
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """Of a body without the media that are held apart: millions of tokens."""
 HELD_BYTES = 1024 * 1024
-"""A text of this length without blanks and escapes is held apart, where the body is over MAX_TEXT_BYTES."""
+"""A text of this length without blanks and escapes is held apart in a body that has media or is over MAX_TEXT_BYTES."""
+_MEDIA_MARKS = (b";base64,", b'"input_audio"')
+"""What bodies with media have in them, and those with long lists of numbers have not."""
 MAX_NUMBERS = 1_100_000
 """Of a long list of token ids, which is decoded in pieces."""
 _LIST_BYTES = 64 * 1024
@@ -93,7 +95,7 @@ async def in_pieces(data: bytes | memoryview) -> AsyncIterator[memoryview]:
 
 
 def held_text(text: str) -> tuple[bytes, int] | None:
-    """Return digest (XXH3, 128 bits) and length of the text that is held under this name; None: it is none."""
+    """Return digest (BLAKE2b, 128 bits) and length of the text that is held under this name; None: it is none."""
     named = _NAMED(text) if _TOKEN in text[: _SCHEME_CHARACTERS + len(_TOKEN)] else None
     return (bytes.fromhex(named[1]), int(named[2], 16)) if named else None
 
@@ -131,7 +133,7 @@ class Survey:
 
 async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
     """Look at a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
-    holds = len(body) > MAX_TEXT_BYTES
+    holds = len(body) > MAX_TEXT_BYTES or (len(body) > HELD_BYTES and any(mark in body for mark in _MEDIA_MARKS))
     scan = _Scan(body, takes_lists=takes_lists and not holds, holds=holds)
     for _ in scan.turns():
         await asyncio.sleep(0)
@@ -212,7 +214,7 @@ class _Scan:
         """Hold a string apart if it is media."""
         if not _MEDIA_FIELD(self._body[max(0, start - 64) : start]):
             return
-        digest = xxh3_128()
+        digest = blake2b(digest_size=16)
         for begin in range(start, end, _PIECE_BYTES):
             piece = self._body[begin : min(end, begin + _PIECE_BYTES)]
             if piece.translate(None, _MEDIA):

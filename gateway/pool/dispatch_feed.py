@@ -1,4 +1,8 @@
-"""Infers the contents of engines without KV events from our own dispatches, for the pool's router."""
+"""Infers the contents of engines without KV events from our own dispatches, for the pool's router.
+
+Of prompts with media it does so at every engine: their block keys after the first medium are guesses, of which events
+confirm the media alone.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +56,10 @@ class DispatchFeed:
     def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
         """Remember where the request goes, if what it leaves there may be ours to tell."""
         # Of a salted prompt that is new to its engine the events have to name the salt.
-        if self.tells or (salted and not decision.hit_tokens):
+        if self.tells or request.guessed or (salted and not decision.hit_tokens):
             where = decision.engine_id, decision.incarnation
-            self._dispatched.add(request.request_id, Dispatch(*where, request.keys, request.tenant_id, salted))
+            dispatch = Dispatch(*where, request.keys, request.tenant_id, salted, request.guessed)
+            self._dispatched.add(request.request_id, dispatch)
 
     def observed(self, observation: Observation) -> None:
         """Store the blocks of a request whose prompt was computed."""
@@ -74,7 +79,7 @@ class DispatchFeed:
         engine = self._engines.get(dispatch.engine_id)
         if engine is None or engine.incarnation != dispatch.incarnation or cleared != self._cleared:
             return
-        if self._feeds(engine):
+        if dispatch.guessed or self._feeds(engine):
             start = max(0, end - _TURN_BLOCKS)
             keys = dispatch.keys[start:end]
             self._router.blocks_stored(dispatch.engine_id, keys)

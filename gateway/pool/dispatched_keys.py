@@ -16,6 +16,8 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     tenant_id: str = ""
     salted: bool = False
     """The engine keeps these blocks under a cache salt."""
+    guessed: bool = False
+    """The engine's events name them in part only."""
 
 
 class DispatchedKeys:

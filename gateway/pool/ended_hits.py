@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gateway.contracts.hit_sample import HitSample
-from gateway.contracts.key_source import COUNTED, PREFIX
+from gateway.contracts.key_source import COUNTED, MEDIA, PREFIX
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.request_loads import saved_tokens
 
@@ -53,18 +53,20 @@ def hit_sample(record: DecisionRecord) -> HitSample | None:
     """
     decision, reported = record.decision, record.cached_tokens
     engine = record.pool.engines.get(decision.engine_id)
-    if engine is None or reported is None or record.finished_s is None or record.key_source == PREFIX:
+    if engine is None or reported is None or record.finished_s is None or record.key_source in (PREFIX, MEDIA):
         return None
     if record.witness is None or not decision.knew_blocks or (record.load_ordered and record.load is None):
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    # The index says what the engine held; what it loaded came from elsewhere.
+    # The index says what the engine held in its memory; what it loaded came from elsewhere.
+    believed = believed_tokens(decision, block_tokens)
     reported = max(0, reported - saved_tokens(record))
+    reported -= min(max(0, reported - believed), tier_tokens(decision))
     counted = record.key_source in COUNTED
     return HitSample(
         decision.decided_s,
         decision.prompt_tokens,
-        believed_tokens(decision, block_tokens),
+        believed,
         reported,
         block_tokens,
         record.engine_prompt_tokens if counted else None,
@@ -84,7 +86,14 @@ def believed_tokens(decision: Decision, block_tokens: int) -> int:
     if decision.fetch is not None and decision.fetch.node:
         # The expected hit is what a node has.
         return held
+    if tier_tokens(decision):
+        return held
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
     # Dispatches estimate anew; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
+
+
+def tier_tokens(decision: Decision) -> int:
+    """Return the prompt's tokens that the engine was expected to load from its own lower tiers."""
+    return sum(decision.loading.tier_tokens.values()) if decision.loading is not None else 0

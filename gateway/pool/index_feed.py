@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,23 @@ if TYPE_CHECKING:
     from kvstore.index.cache_tails import Tail
     from routing.router import Router
 
+MAX_MEDIA = 65_536
+"""Media of a pool whose lengths are known; the ones stored longest ago leave first."""
+
 
 class IndexFeed:
     """Passes one engine's block changes to the pool's router."""
 
-    def __init__(self, router: Router, engine: LiveEngine, restarted: Callable[[LiveEngine], None]) -> None:
+    def __init__(
+        self,
+        router: Router,
+        engine: LiveEngine,
+        restarted: Callable[[LiveEngine], None],
+        media_blocks: OrderedDict[str, int],
+    ) -> None:
+        """`media_blocks`: in how many blocks the pool's media are, by name."""
         self._router = router
+        self._media_blocks = media_blocks
         self._engine = engine
         self._restarted = restarted
 
@@ -40,6 +52,17 @@ class IndexFeed:
         """Blocks of a part of the tail are there, or gone."""
         if not self._engine.salts_seen.missing:
             self._router.fleet.change_tail(self._engine.entry.engine_id, *change)
+
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Blocks of a tier below engine memory are there, or gone."""
+        if keys and not self._engine.salts_seen.missing:
+            self._router.fleet.change_tier(self._engine.entry.engine_id, tier, stored, keys)
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """The medium of this name is in so many blocks, or in more."""
+        self._media_blocks[name] = max(blocks, self._media_blocks.pop(name, 0))
+        if len(self._media_blocks) > MAX_MEDIA:
+            self._media_blocks.popitem(last=False)
 
     def cleared(self) -> None:
         """No block is known to be there."""

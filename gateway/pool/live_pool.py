@@ -110,7 +110,7 @@ class LivePool:
         self.router = Router(entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=max_bytes)
         self.engines: dict[str, LiveEngine] = {}
         self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
-        self.costs = _observer(entry.policy)
+        self.costs = _observer(entry.policy, self.router)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue, self.names = QueueWindow(settings.window_s), ModelNames()
         self.progress = PoolProgress(lag.vouches)
@@ -193,7 +193,7 @@ class LivePool:
             self.prefix_keeper = keeper_of(self.router)
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
-                self.costs = _observer(entry.policy)
+                self.costs = _observer(entry.policy, self.router)
         self.router.arms.attempt(arms, entry.arm)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
@@ -256,6 +256,8 @@ class LivePool:
             self._metrics.unreadable_reports.inc(report.engine_id)
         if report.kv_usage is not None:
             self.router.note_memory(report.engine_id, report.kv_usage)
+        if report.adapters is not None:
+            self.router.fleet.note_adapters(report.engine_id, report.adapters, report.max_adapters)
         if report.waiting is not None and time.time() - report.at <= self.entry.policy.push.report_max_age_s:
             self.driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
@@ -329,7 +331,7 @@ class LivePool:
         if self.by_dispatches or not entry.kv_events_endpoint:
             return
         engine.salts_seen = SaltsSeen()
-        feed = IndexFeed(self.router, engine, self.engine_restarted)
+        feed = IndexFeed(self.router, engine, self.engine_restarted, self.domains.media_blocks)
         ledger = EventLedger(feed, self.seed, self.entry.block_tokens, self._settings.events)
         try:
             engine.intake = KvEventIntake(
@@ -392,8 +394,10 @@ class LivePool:
             engine.intake.resync()
 
 
-def _observer(policy: RoutingPolicy) -> CostObserver:
-    return CostObserver(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost))
+def _observer(policy: RoutingPolicy, router: Router) -> CostObserver:
+    """Return a new observer; what it learns of loading it learns for the router."""
+    written = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
+    return CostObserver(*written, router.fleet.loading_costs)
 
 
 def _differ(one: msgspec.Struct, other: msgspec.Struct, fields: tuple[str, ...]) -> bool:

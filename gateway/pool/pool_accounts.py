@@ -10,6 +10,7 @@ from gateway.pool.request_listener import RequestListener
 from gateway.pool.request_loads import load_ended
 from gateway.process.drain import CUT_OFF
 from gateway.traffic.traffic_window import COMPLETED, FAILED
+from routing.cost.cost_observer import FIRST, LATER
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ class PoolAccounts(RequestListener):
         prefix = keeper.prefix_of(request) if keeper is not None else None
         pool.progress.dispatched(decision, dispatched_s, prefix, record.tracked)
         if record.tracked:
+            loading = decision.loading
+            adapter = "" if not request.adapter else FIRST if loading is not None and loading.adapter else LATER
             pool.costs.dispatched(
-                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, dispatched_s
-            )
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, dispatched_s,
+                loading.tier_tokens if loading is not None else None, adapter,
+            )  # fmt: skip
         pool.prefixes.note(request.keys, decision.engine_id, dispatched_s)
 
     @override

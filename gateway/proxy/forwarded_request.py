@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from gateway.formats.endpoints import Endpoint
+from gateway.formats.endpoints import CHAT, Endpoint
 from gateway.formats.handoff_bodies import bootstrap_legs, decode_body, prefill_body
 from gateway.formats.hit_figures import UNTOLD
+from gateway.formats.media import with_names
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag, lax_int
 from gateway.http.large_body import Held, in_pieces
@@ -110,15 +111,19 @@ def forwarded_request(
     priority: int | None = None,
     tells_hits: bool = True,
     max_tokens: int = 0,
+    media_names: Sequence[str] = (),
 ) -> ForwardedRequest:
     """Return the request for the engine; the client's own bytes where nothing in the body has to change.
 
-    The values that stay are those bytes in any case: a long prompt is not encoded anew.
+    The values that stay are those bytes in any case: a long prompt is not encoded anew. `media_names` are those of a
+    chat's media; vLLM reads names there alone.
     """
     ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
     if priority is not None:
         ours["priority"] = priority
     ours |= _plain(endpoint, body)
+    if media_names and endpoint.path == CHAT:
+        ours["messages"] = with_names(body["messages"], media_names)
     streams = endpoint.generates and lax_flag(body.get("stream")) is True
     options = body.get("stream_options")
     asked = not endpoint.asks_for_usage or (

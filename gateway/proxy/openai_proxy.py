@@ -19,7 +19,7 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, THROTTLED
 from gateway.formats.endpoints import BY_PATH
 from gateway.formats.owned_fields import reject_owned
-from gateway.formats.prompt import Prompt
+from gateway.formats.prompt import ChatPrompt, Prompt
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError, reject_nul_name
@@ -178,6 +178,7 @@ class Proxy:
             priority=priority_of(call),
             tells_hits=may_see_hits(call.caller, pool, salted=bool(domain)),
             max_tokens=max(0, asked.max_output_tokens),
+            media_names=_media_names(pool, domain, prompt),
         )
         if request.streams and hop is None:
             exchange.comment_while_waiting(self._settings.comment_s, call.endpoint.errors.as_event)
@@ -404,6 +405,12 @@ def _rejected_key(pool: LivePool, failure: AttemptFailure) -> ApiError:
         engine.doubt_models()
     message = f"The engines reject the gateway's key (status {failure.status}). {key_remedy(variable)}"
     return ApiError(502, message, REJECTED_KEY_CODE)
+
+
+def _media_names(pool: LivePool, domain: str, prompt: Prompt) -> list[str]:
+    """Return the names under which engines keep the prompt's media; empty where that is an address."""
+    media = prompt.media if isinstance(prompt, ChatPrompt) else ()
+    return ["" if each.linked else pool.domains.media_name(domain, each.digest) for each in media]
 
 
 def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[AttemptFailure]) -> None:

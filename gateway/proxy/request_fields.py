@@ -67,6 +67,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
         hop=hop,
         client_request_id=call.exchange.head.client_request_id,
         model=body["model"],
+        adapter=pool.names.lora(body["model"]),
     )
 
 

@@ -21,6 +21,7 @@ from gateway.contracts.fleet_sample import (
     PoolRole,
     PoolSample,
     PoolTotals,
+    TierSample,
     encode_sample,
 )
 from gateway.contracts.region_sample import RegionSample
@@ -33,6 +34,7 @@ from gateway.pool.live_pool import LivePool
 from gateway.reports.event_counters import EventCounters
 from gateway.reports.hotspot import HotspotDetector
 from gateway.reports.queue_counters import QueueCounters
+from kvstore.index.lower_tiers import TIERS
 from routing.cost.cost_model import PrefillCost
 from routing.ledger.fleet_view import EngineLoad
 from routing.values.load_cv import LoadSmoother, load_cv
@@ -213,6 +215,7 @@ class FleetSampler:
             ttft_p99_s=traffic.ttft_p99_s,
             on_time_share=traffic.on_time_share,
             hit_share=traffic.hit_share,
+            approximate_share=traffic.approximate_share,
             late=traffic.late,
             judged=traffic.judged,
             ttft_count=traffic.ttft_count,
@@ -238,6 +241,11 @@ class FleetSampler:
         for engine in sample.engines:
             metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
             metrics.index_trust.set(engine.engine_id, value=Trust(engine.index_trust, "").weight)
+            for tier in engine.tiers:
+                metrics.tier_blocks.set(engine.engine_id, tier.tier, value=tier.blocks)
+                metrics.load_seconds.set(engine.engine_id, tier.tier, value=tier.token_s or 0.0)
+            if engine.adapter_s is not None:
+                metrics.load_seconds.set(engine.engine_id, "adapter", value=engine.adapter_s)
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
         for pool in sample.pools:
@@ -275,6 +283,9 @@ class FleetSampler:
             metrics.outstanding_tokens.remove(engine_id)
             metrics.index_trust.remove(engine_id)
             metrics.rejected_keys.remove(engine_id)
+            for tier in (*TIERS, "adapter"):
+                metrics.tier_blocks.remove(engine_id, tier)
+                metrics.load_seconds.remove(engine_id, tier)
             for state in STATES:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:
@@ -315,11 +326,19 @@ def _engine_sample(
         index_trust=trust.grade,
         index_trust_reason=trust.reason,
         block_tokens=engine.report.block_size if engine.report is not None else None,
+        tiers=_tiers(pool, engine),
+        adapter_s=pool.router.fleet.loading_costs.learned_adapter_s(entry.engine_id),
         report_age_s=engine.report_age_s(now),
         role=entry.role,
         heard=engine.breaker.heard,
         counts=pool.progress.engine(entry.engine_id).look(now, _event_gaps(engine)),
     )
+
+
+def _tiers(pool: LivePool, engine: LiveEngine) -> tuple[TierSample, ...]:
+    engine_id, costs = engine.entry.engine_id, pool.router.fleet.loading_costs
+    blocks = engine.intake.ledger.tiers.counts if engine.intake is not None else {}
+    return tuple(TierSample(each, blocks[each], costs.token_s(engine_id, each)) for each in TIERS if each in blocks)
 
 
 def _event_gaps(engine: LiveEngine) -> int:

@@ -10,7 +10,7 @@ from math import inf
 from msgspec.structs import replace
 
 from gateway.contracts.hop import Hop
-from gateway.contracts.key_source import NONE
+from gateway.contracts.key_source import MEDIA, NONE
 from gateway.contracts.snapshot import PoolEntry
 from gateway.http.openai_error import ApiError
 from gateway.requests.prompt_keys import KeyedPrompt, names_blocks
@@ -60,7 +60,7 @@ class GatewayRequest(InferenceRequest, frozen=True, gc=False):
 
 def gateway_request(
     entry: PoolEntry,
-    keyed: KeyedPrompt | None,
+    keyed: KeyedPrompt | None,  # None: its prompt is not read yet
     request_id: str,
     tenant_id: str,
     arrived_s: float,
@@ -70,7 +70,7 @@ def gateway_request(
     priority: int | None = None,
     tbt_slo_s: float | None = None,
     slo_class: str = "",
-    key_class: str = "",
+    key_class: str = "",  # its API key's
     tracked: bool = True,
     proxied: bool = False,
     witness: str = "",
@@ -80,11 +80,12 @@ def gateway_request(
     sequences: int = 1,
     hop: Hop | None = None,
     client_request_id: str = "",
-    model: str = "",
+    model: str = "",  # the name that it asks for
+    adapter: str = "",
 ) -> GatewayRequest:
     """Return a request as this pool takes it; raises ApiError 400 for a prompt over its limit, and a class it lacks.
 
-    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `model` the name that it asks for.
+    `keyed` None: its prompt is not read yet. `key_class` is its API key's, `adapter` what the model's name means.
     """
     _check_length(entry, keyed)
     slo_class = slo_class or (key_class if key_class in entry.policy.slo_classes else "")
@@ -106,18 +107,13 @@ def gateway_request(
         (),
         sequences,
         keyed is not None and _may_load(proxied, sequences, keyed),
+        adapter,
+        keyed is not None and keyed.source == MEDIA,
         NONE if keyed is None else keyed.source,
         keyed is not None and keyed.salted,
-        tracked,
-        proxied,
-        witness,
-        comparable,
-        agent,
-        workflow_id,
-        hop,
-        client_request_id,
+        tracked, proxied, witness, comparable, agent, workflow_id, hop, client_request_id,
         "" if model == entry.served_model else model,
-    )
+    )  # fmt: skip
 
 
 def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -> GatewayRequest:
@@ -128,6 +124,7 @@ def with_prompt(entry: PoolEntry, request: GatewayRequest, keyed: KeyedPrompt) -
         keys=keyed.keys,
         prompt_tokens=keyed.prompt_tokens,
         may_load=_may_load(request.proxied, request.sequences, keyed),
+        guessed=keyed.source == MEDIA,
         key_source=keyed.source,
         salted=keyed.salted,
     )

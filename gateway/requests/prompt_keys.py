@@ -4,6 +4,9 @@ Exact pools need token ids: given by the caller, or asked from a serving engine'
 bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
 key is random per process and cannot be turned back into text. While an engine is busy its tokenizer is, too: after
 some patience a prompt goes on with the keys of a beginning that was tokenized before, where there is one.
+
+What an engine makes of media, it alone knows. From the first medium on, the keys are guesses: of the media by the names
+that engines show in their events, and of the text between by its bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import asyncio
 import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -33,10 +36,26 @@ from gateway.contracts.key_source import (
     UNMATCHED,
 )
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
-from gateway.formats.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, UnmatchedPrompt
+from gateway.formats.prompt import (
+    MEDIA_FIELDS,
+    ChatPrompt,
+    HashedPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    UnmatchedPrompt,
+)
 from gateway.http.json_body import BadBodyError
 from gateway.requests.known_prefixes import KnownPrefixes
-from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
+from kvstore.keys.block_keys import (
+    TOKEN_BYTES,
+    byte_block_keys,
+    extend_key,
+    media_block_key,
+    pack_tokens,
+    rekey_hashes,
+    token_block_keys,
+)
 
 if TYPE_CHECKING:
     from gateway.contracts.snapshot import PoolEntry
@@ -45,11 +64,15 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
+CLOSING_TOKENS = 8
+"""At the end of what is before a medium the template may put tokens of its own."""
 PATIENCE = 0.05
 """Share of the pool's TTFT objective. An engine that is not busy tokenizes a long prompt in 20 ms."""
 TURN_BYTES = 1024 * 1024
 """Bytes of a text that one turn of the event loop hashes."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
+_UNPROCESSED = _encode([None] * len(MEDIA_FIELDS))
+"""With fields of its own for its media, vLLM hashes these and our names to others, which are in its events."""
 
 
 class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +125,8 @@ class PromptKeys:
         Prompts of one tenant are not remembered for another: source and length would reveal who sent them before.
         """
         name = _named(pool, prompt, "" if pool.one_tenant else tenant_id)
+        if isinstance(prompt, ChatPrompt) and prompt.media and pool.entry.key_source != "approximate":
+            return await self._media_keys(pool, name, domain, prompt, lora)
         return _completed(pool, await self._keys(pool, name, pool.seed(domain, lora), prompt, lora), domain, prompt)
 
     async def _keys(self, pool: LivePool, name: bytes, seed: int, prompt: Prompt, lora: str) -> KeyedPrompt:
@@ -122,6 +147,19 @@ class PromptKeys:
             self._memory.move_to_end(digest)
             return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
         return await self._engine_keys(digest, pool, name, seed, prompt, data, lora)
+
+    async def _media_keys(self, pool: LivePool, name: bytes, domain: str, prompt: ChatPrompt, lora: str) -> KeyedPrompt:
+        """Return exact keys up to the first medium, and guesses from there on."""
+        seed, block_tokens = pool.seed(domain, lora), pool.entry.block_tokens
+        before, beginning = _before_media(prompt), KeyedPrompt((), 0, NONE)
+        if before is not None:
+            beginning = await self._keys(pool, name, seed, before, lora)
+        exact = beginning.keys[: max(0, beginning.prompt_tokens - CLOSING_TOKENS) // block_tokens]
+        guessed, further = _guessed_keys(pool, domain, prompt, lora)
+        tokens = beginning.prompt_tokens + further
+        # Their engine knows how long they are; a guess is no reason to reject the prompt.
+        keyed = KeyedPrompt(exact + guessed, tokens, MEDIA, domain != SHARED, further)
+        return _truncated(pool.entry, keyed, prompt)
 
     async def _engine_keys(
         self, digest: bytes, pool: LivePool, name: bytes, seed: int, prompt: Prompt, data: bytes, lora: str
@@ -230,8 +268,7 @@ def _completed(pool: LivePool, keyed: KeyedPrompt, domain: str, prompt: Prompt) 
     elif isinstance(prompt, TextPrompt) and prompt.further_bytes:
         further = tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
     elif isinstance(prompt, ChatPrompt) and prompt.media_tokens:
-        # Their engine knows how long they are; a guess is no reason to reject the prompt.
-        further, source = prompt.media_tokens, MEDIA if source in COUNTED else source
+        further = prompt.media_tokens
     elif isinstance(prompt, UnmatchedPrompt):
         further = prompt.further_bytes // BYTES_PER_TOKEN
     if domain == SHARED and not further:
@@ -261,6 +298,58 @@ def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None
         data = _text_of(prompt)
         return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data)
     return None
+
+
+def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
+    """Return what is before the first medium as a chat; None: there is nothing, or only what the template adds."""
+    stand_in = {"type": "text", "text": prompt.media[0].stand_in}
+    for number, message in enumerate(prompt.messages):
+        content = message.get("content")
+        if isinstance(content, list) and stand_in in content:
+            parts = content[: content.index(stand_in)]
+            messages = [*prompt.messages[:number], *([{**message, "content": parts}] if parts else [])]
+            template = {**prompt.template, "add_generation_prompt": False, "continue_final_message": False}
+            return ChatPrompt(messages, template) if messages else None
+    return None
+
+
+def _guessed_keys(pool: LivePool, domain: str, prompt: ChatPrompt, lora: str) -> tuple[tuple[int, ...], int]:
+    """Return keys for the prompt from its first medium on, and its assumed tokens there.
+
+    A medium has so many keys as it fills blocks, by an engine's events or else as its size suggests, and the text
+    after it starts a block of its own.
+    """
+    entry, parent = pool.entry, pool.seed(domain, lora)
+    processing = _encode([prompt.template.get(name) for name in MEDIA_FIELDS])
+    media_seed = pool.seed(SHARED, lora) if processing == _UNPROCESSED else extend_key(parent, processing)
+    data, position, tokens, keys = memoryview(_text_of(prompt)), 0, 0, list[int]()
+    most, block_bytes = entry.max_prompt_tokens // entry.block_tokens, entry.block_tokens * BYTES_PER_TOKEN
+    for number, end, after in _spans(data, prompt):
+        text = data[position:end]
+        if number:
+            keys.extend(byte_block_keys(parent, text[: max(0, most - len(keys)) * block_bytes], block_bytes))
+            tokens += len(text) // BYTES_PER_TOKEN
+        parent, position = extend_key(parent, text), after
+        if number < len(prompt.media):
+            medium = prompt.media[number]
+            name = pool.domains.media_name(domain, medium.digest)
+            blocks = pool.domains.media_blocks.get(name) or max(1, medium.tokens // entry.block_tokens)
+            tokens += blocks * entry.block_tokens
+            blocks = min(blocks, max(0, most - len(keys)))
+            keys.extend(media_block_key(media_seed, name, place) for place in range(blocks))
+            parent = extend_key(parent, name.encode())
+    return tuple(keys), tokens
+
+
+def _spans(data: memoryview, prompt: ChatPrompt) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and end of each stand-in in the prompt's bytes, and last the end of these."""
+    text, position = bytes(data), 0
+    for number, each in enumerate(prompt.media):
+        mark = each.stand_in.encode()
+        start = text.index(mark, position)
+        position = start + len(mark)
+        yield number, start, position
+    yield len(prompt.media), len(text), len(text)
 
 
 def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int) -> KeyedPrompt:

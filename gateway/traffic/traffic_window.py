@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.contracts.key_source import MEDIA
 from routing.values.decision import Decision
 
 COMPLETED = "completed"
@@ -23,6 +24,7 @@ class EndedRequest(Protocol):
     """What the window reads of the record of a request that ended (gateway.pool.recent_decisions)."""
 
     decision: Decision
+    key_source: str
     arrived_s: float
     first_token_s: float | None
     finished_s: float | None
@@ -45,6 +47,8 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
     ttft_p99_s: float | None
     on_time_share: float | None
     hit_share: float | None
+    approximate_share: float | None
+    """Of the requests, those whose block keys are guesses after an image or audio."""
     late: int
     judged: int
     """Requests that were on time or late."""
@@ -67,7 +71,7 @@ class TrafficWindow:
         self._ended: deque[EndedRequest] = deque()
         self._ttfts: deque[float] = deque()
         self._prompt_tokens = self._judged = self._punctual = 0
-        self._told_prompt = self._told_cached = 0
+        self._told_prompt = self._told_cached = self._approximate = 0
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
         self.requests = 0
@@ -128,6 +132,7 @@ class TrafficWindow:
             ttft_p99_s=_percentile(ttfts, 0.99),
             on_time_share=self._punctual / self._judged if self._judged else None,
             hit_share=self._told_cached / self._told_prompt if self._told_prompt else None,
+            approximate_share=self._approximate / len(ended) if ended else None,
             late=self._judged - self._punctual,
             judged=self._judged,
             ttft_count=len(ttfts),
@@ -144,6 +149,7 @@ class TrafficWindow:
         """Add a request to the sums of the window (sign 1) or take it out (-1)."""
         prompt_tokens, cached_tokens = record.decision.prompt_tokens, record.cached_tokens
         self._prompt_tokens += sign * prompt_tokens
+        self._approximate += sign * (record.key_source == MEDIA)
         if record.outcome in JUDGED:
             self._judged += sign
             self._punctual += sign * record.on_time
@@ -162,7 +168,15 @@ class TrafficWindow:
         fresh = TrafficWindow(self.window_s, self._max_results)
         for record in self._ended:
             fresh.add(record)
-        for name in ("_ttfts", "_prompt_tokens", "_judged", "_punctual", "_told_prompt", "_told_cached"):
+        for name in (
+            "_ttfts",
+            "_prompt_tokens",
+            "_judged",
+            "_punctual",
+            "_told_prompt",
+            "_told_cached",
+            "_approximate",
+        ):
             if getattr(fresh, name) != getattr(self, name):
                 raise AssertionError(f"{name} is not that of the {len(self._ended)} requests in the window")
 

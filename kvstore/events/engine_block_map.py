@@ -7,12 +7,17 @@ removed as often before the block is gone (engine notes, KV events), hence the c
 
 from __future__ import annotations
 
-from itertools import islice
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count, islice
 
+from kvstore.events.event_salt import Medium
 from kvstore.events.kv_events import BlockRemoved, BlockStored
-from kvstore.keys.block_keys import extend_key, pack_tokens
+from kvstore.keys.block_keys import extend_key, media_block_key, pack_tokens
 
 _TOKEN_BYTES = 4
+_Name = int | bytes | tuple[int | bytes, int]
+"""An engine's hash of a block, or that of a block with media and the number of one of them."""
 _BATCH_SHARE = 128
 """One part in so many leaves at once when the limit is exceeded."""
 
@@ -30,7 +35,7 @@ class EngineBlockMap:
         self.max_blocks = max_blocks
         self.orphans = 0
         """Events whose parent block was unknown, and which could therefore not be keyed."""
-        self._blocks: dict[int | bytes, tuple[int, int]] = {}
+        self._blocks: dict[_Name, tuple[int, int]] = {}
         self._copies: dict[int, int] = {}
         self._dropped: list[int] = []
 
@@ -60,21 +65,36 @@ class EngineBlockMap:
             self._count(block_hash, parent)
         return keys
 
+    def stored_media(self, event: BlockStored, media: Sequence[Sequence[Medium]], seed: int) -> list[int]:
+        """Return the keys of the media in the event's blocks, in order; blocks after them stay unkeyed."""
+        keys: list[int] = []
+        for block_hash, media_there in zip(event.block_hashes, media, strict=False):
+            for number, each in enumerate(media_there):
+                keys.append(media_block_key(seed, each.name, each.place))
+                self._count((block_hash, number), keys[-1])
+        return keys
+
     def removed(self, event: BlockRemoved) -> list[int]:
         """Return the keys that are gone now; hashes stored more often than removed stay."""
         gone: list[int] = []
         for block_hash in event.block_hashes:
-            known = self._blocks.get(block_hash)
-            if known is None:
+            if block_hash in self._blocks:
+                self._take_out(block_hash, gone)
                 continue
-            key, times = known
-            if times > 1:
-                self._blocks[block_hash] = (key, times - 1)
-            else:
-                del self._blocks[block_hash]
-                if self._forget(key):
-                    gone.append(key)
+            for number in count():
+                if (block_hash, number) not in self._blocks:
+                    break
+                self._take_out((block_hash, number), gone)
         return gone
+
+    def _take_out(self, name: _Name, gone: list[int]) -> None:
+        key, times = self._blocks[name]
+        if times > 1:
+            self._blocks[name] = (key, times - 1)
+            return
+        del self._blocks[name]
+        if self._forget(key):
+            gone.append(key)
 
     def take_dropped(self) -> list[int]:
         """Return the keys that left for the limit since the last call; the index must forget them too."""
@@ -103,7 +123,7 @@ class EngineBlockMap:
         if len(self._blocks) > self.max_blocks:
             raise AssertionError(f"{len(self._blocks)} blocks are over {self.max_blocks}")
 
-    def _count(self, block_hash: int | bytes, key: int) -> None:
+    def _count(self, block_hash: _Name, key: int) -> None:
         known = self._blocks.pop(block_hash, None)
         if known is None:
             times = 1
@@ -128,3 +148,120 @@ class EngineBlockMap:
             return False
         del self._copies[key]
         return True
+
+
+class TierBlocks:
+    """What one engine keeps below its memory: per tier, engine hash → (our keys, times stored), with a limit in all.
+
+    A hash of LMCache names a chunk of several blocks. An event without token ids, as vLLM's offloading sends them
+    by default, is of blocks that the engine holds in memory under the same hashes at that moment.
+    Mutable state: `_tiers`, `_copies` (hashes of one key of a tier), and `_dropped` as in the block map.
+    """
+
+    def __init__(self, memory: EngineBlockMap, block_tokens: int) -> None:
+        self._memory, self._block_tokens = memory, block_tokens
+        self._tiers: dict[str, dict[int | bytes, tuple[tuple[int, ...], int]]] = {}
+        self._copies: Counter[tuple[str, int]] = Counter()
+        self._dropped: list[tuple[str, int]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tiers.values()))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many hashes each tier has, of those that have any."""
+        return {tier: len(blocks) for tier, blocks in sorted(self._tiers.items()) if blocks}
+
+    def stored(self, tier: str, event: BlockStored, seed: int | None) -> list[int]:
+        """Return our keys for the event's blocks, as far as they can be keyed, in order.
+
+        `seed` is that of a prompt's first block; None: nothing says under which salt it is kept.
+        """
+        named = [self._known(each) for each in event.block_hashes]
+        if not all(named):
+            named = self._computed(event, seed) or named
+        for block_hash, keys in zip(event.block_hashes, named, strict=True):
+            if keys:
+                self._count(tier, block_hash, keys)
+        return [key for keys in named for key in keys]
+
+    def removed(self, tier: str, event: BlockRemoved) -> list[int]:
+        """Return the keys that the tier no longer holds."""
+        blocks, gone = self._tiers.get(tier, {}), []
+        for block_hash in event.block_hashes:
+            keys, times = blocks.get(block_hash, ((), 0))
+            if times > 1:
+                blocks[block_hash] = (keys, times - 1)
+            elif times:
+                del blocks[block_hash]
+                gone += self._forget(tier, keys)
+        return gone
+
+    def take_dropped(self) -> list[tuple[str, int]]:
+        """Return (tier, key) of what left for the limit since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return [each for each in dropped if each not in self._copies]
+
+    def cleared(self) -> None:
+        """Forget every block."""
+        self._tiers.clear()
+        self._copies.clear()
+        self._dropped.clear()
+
+    def keys(self, tier: str) -> set[int]:
+        """Return our keys of all blocks that the tier is known to hold."""
+        return {key for name, key in self._copies if name == tier}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the counts agree and the limit is kept."""
+        held = Counter(
+            (tier, key) for tier, blocks in self._tiers.items() for keys, _ in blocks.values() for key in keys
+        )
+        if held != self._copies or any(times < 1 for blocks in self._tiers.values() for _, times in blocks.values()):
+            raise AssertionError("copies per key of a tier do not agree with its blocks")
+        if len(self) > self._memory.max_blocks:
+            raise AssertionError(f"{len(self)} blocks of tiers are over {self._memory.max_blocks}")
+
+    def _known(self, block_hash: int | bytes) -> tuple[int, ...]:
+        key = self._memory.key_of(block_hash)
+        if key is not None:
+            return (key,)
+        return next((blocks[block_hash][0] for blocks in self._tiers.values() if block_hash in blocks), ())
+
+    def _computed(self, event: BlockStored, seed: int | None) -> list[tuple[int, ...]]:
+        """Return the keys per hash by the event's token ids; [] where it does not bring them, or not their start."""
+        each, rest = divmod(event.block_size, self._block_tokens)
+        if each < 1 or rest or len(event.token_ids) != len(event.block_hashes) * event.block_size:
+            return []
+        before = (seed,) if event.parent_block_hash is None else self._known(event.parent_block_hash)
+        parent = before[-1] if before else None
+        if parent is None:
+            return []
+        view, width = memoryview(pack_tokens(event.token_ids)), self._block_tokens * _TOKEN_BYTES
+        keys = []
+        for start in range(0, len(view), width):
+            parent = extend_key(parent, view[start : start + width])
+            keys.append(parent)
+        return [tuple(keys[start : start + each]) for start in range(0, len(keys), each)]
+
+    def _count(self, tier: str, block_hash: int | bytes, keys: tuple[int, ...]) -> None:
+        blocks = self._tiers.setdefault(tier, {})
+        before, times = blocks.pop(block_hash, ((), 0))
+        if before != keys:
+            self._forget(tier, before)
+            self._copies.update((tier, key) for key in keys)
+            times = 0
+        blocks[block_hash] = (keys, times + 1)
+        limit = self._memory.max_blocks
+        if len(self) > limit:
+            for oldest in list(islice(blocks, max(1, limit // _BATCH_SHARE))):
+                self._dropped += [(tier, key) for key in self._forget(tier, blocks.pop(oldest)[0])]
+
+    def _forget(self, tier: str, keys: Sequence[int]) -> list[int]:
+        gone = []
+        for key in keys:
+            self._copies[tier, key] -= 1
+            if not self._copies[tier, key]:
+                del self._copies[tier, key]
+                gone.append(key)
+        return gone

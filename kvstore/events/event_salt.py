@@ -1,23 +1,65 @@
-"""Reads from an engine's event under which cache salt it keeps the blocks.
+"""Reads from an engine's event under which cache salt it keeps the blocks, and which media are in them.
 
 vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), and s alone up to 0.26.
 SGLang has a field for it. Blocks further on inherit it by their parent. The adapter is before it in the extra keys of
 each block, by its name alone or as ("lora", name).
+
+vLLM also names the media of each block there: (name, offset of its first token from the block's first), with "mm"
+before them within the engine. The name is the `uuid` that came with the request, or else a hash of the content.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from kvstore.events.kv_events import BlockStored
 
 _TAG = "cache_salt"
 
 
+class Medium(NamedTuple):
+    """A medium that is in a block: the engine's name of it, and which of its blocks this is, from 0."""
+
+    name: str
+    place: int
+
+
+def media_of(event: BlockStored) -> list[list[Medium]]:
+    """Return the media in each of the event's blocks; empty: there are none."""
+    keys = event.extra_keys or []
+    if event.block_size < 1 or not any(_offset(each) is not None for extra in keys for each in _listed(extra)):
+        return []
+    media: list[list[Medium]] = []
+    for extra in keys:
+        offsets = [(each[-2], offset) for each in _listed(extra) if (offset := _offset(each)) is not None]
+        media.append([Medium(name, -(offset // event.block_size)) for name, offset in offsets])
+    return media
+
+
+def before_media(event: BlockStored, media: list[list[Medium]]) -> BlockStored:
+    """Return the event with the blocks before the first medium alone, and with the salt of its first block."""
+    end = next((place for place, each in enumerate(media) if each), len(media))
+    extra = [[each for each in _listed(extra) if _offset(each) is None] for extra in event.extra_keys or []]
+    tokens = event.token_ids[: end * event.block_size]
+    return replace(event, block_hashes=event.block_hashes[:end], token_ids=tokens, extra_keys=extra[: max(1, end)])
+
+
+def _listed(extra: Any) -> list[Any] | tuple[Any, ...]:
+    return extra if isinstance(extra, list | tuple) else [] if extra is None else [extra]
+
+
+def _offset(extra: Any) -> int | None:
+    """Return a medium's offset from its block; None: this names no medium."""
+    tagged = isinstance(extra, list | tuple) and (len(extra) == 2 or (len(extra) == 3 and extra[0] == "mm"))
+    return extra[-1] if tagged and isinstance(extra[-2], str) and type(extra[-1]) is int else None
+
+
 def domain_of(event: BlockStored) -> str | None:
     """Return the salt of the event's blocks; empty: they have none, or their parent says it.
 
-    None: more than tokens, a salt and an adapter's name names them (an image), or the adapter has no name, so that no
+    None: more than tokens, a salt and an adapter's name names them (embeddings), or the adapter has no name, so that no
     request of ours can hit them.
     """
     if hides_adapter(event):

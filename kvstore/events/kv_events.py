@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArray
+from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
 
 ENGINE_MEDIUM = "GPU"
 """Where an engine computes; other media are tiers below it."""
-TIERS = frozenset({"CPU", "CPU_PINNED", "STORAGE", "DISK", "EXTERNAL"})
+_TIER_OF = {"CPU": CPU, "CPU_PINNED": CPU, "STORAGE": DISK, "DISK": DISK, "EXTERNAL": EXTERNAL}
 """Media below engine memory that are known: of vLLM, of SGLang, and in small letters LMCache's."""
 DENSE_KINDS = frozenset({None, "full_attention", "mla_attention", "sink_full_attention"})
 """Kinds of cache groups whose events list every block of their token ids; others leave skipped blocks out."""
@@ -41,7 +42,7 @@ class PairedTokensError(UnreadableEventError):
 class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStored", omit_defaults=True):
     """Blocks now in the engine's cache, chained after `parent_block_hash` (None: they start a prompt).
 
-    Below engine memory (medium CPU, STORAGE, …) they come without token ids and parent, from engines and nodes alike.
+    Below engine memory (medium CPU, STORAGE, …) they may come without token ids and parent, from engines and nodes.
     """
 
     block_hashes: list[int | bytes]
@@ -87,6 +88,12 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBl
 def in_engine_memory(event: BlockStored | BlockRemoved) -> bool:
     """Return whether the event is of blocks from which the engine computes without loading them."""
     return event.medium in (None, ENGINE_MEDIUM) and event.locality != "REMOTE"
+
+
+def tier_of(event: BlockStored | BlockRemoved) -> str | None:
+    """Return the tier below engine memory that the event is of; None: engine memory, or a medium that is not known."""
+    tier = _TIER_OF.get((event.medium or "").upper())
+    return EXTERNAL if tier is not None and event.locality == "REMOTE" else tier
 
 
 KvEvent = BlockStored | BlockRemoved | AllBlocksCleared

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from kvstore.index.cache_tails import CacheTails
+from kvstore.index.lower_tiers import LowerTiers
 from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
@@ -24,7 +25,8 @@ _NOTHING: Mapping[int, int] = {}
 class PrefixIndex:
     """Block key → bitset of targets, within a byte budget; the longest untouched keys leave first.
 
-    Mutable state: `_targets_of` (in order of last touch), and the tails of targets that serve hybrid models.
+    Mutable state: `_targets_of` (in order of last touch), the tails of targets that serve hybrid models, and the lower
+    tiers of targets, which no match counts.
     """
 
     def __init__(self, max_bytes: int = 256 << 20) -> None:
@@ -35,7 +37,7 @@ class PrefixIndex:
         """Keys dropped for the budget since the start."""
         self._max_keys = max_bytes // ENTRY_BYTES
         self._targets_of: dict[int, int] = {}
-        self.tails = CacheTails()
+        self.tails, self.tiers = CacheTails(), LowerTiers()
         self.table: Mapping[int, int] = self._targets_of
         """Block key → bitset of the targets that hold it; to be read only, and the same object for good."""
         self.targets_of: Callable[[int, int], int] = self._targets_of.get
@@ -47,7 +49,7 @@ class PrefixIndex:
     @property
     def bytes_used(self) -> int:
         """Estimated bytes of all entries."""
-        return (len(self._targets_of) + len(self.tails)) * ENTRY_BYTES
+        return (len(self._targets_of) + len(self.tails) + len(self.tiers)) * ENTRY_BYTES
 
     def store(self, target: int, keys: Sequence[int]) -> None:
         """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
@@ -88,6 +90,14 @@ class PrefixIndex:
         else:
             self.tails.remove(target, keys, part)
 
+    def change_tier(self, target: int, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Note which blocks the target's tier holds now, or no longer."""
+        if stored:
+            self.tiers.store(target, tier, keys)
+            self._evict()
+        else:
+            self.tiers.remove(target, tier, keys)
+
     def drop(self, keys: Iterable[int]) -> None:
         """Forget blocks, whoever holds them; unknown keys are ignored."""
         keys = list(keys)
@@ -102,6 +112,7 @@ class PrefixIndex:
         self.remove(target, held)
         if self.tails.targets >> target & 1:
             self.tails.clear(target)
+        self.tiers.clear(target)
 
     def touch(self, keys: Sequence[int]) -> None:
         """Mark known `keys` as just used, leaf first."""
@@ -126,13 +137,17 @@ class PrefixIndex:
             if targets <= 0:
                 raise AssertionError(f"key {key:#x} is kept without a holder")
         self.tails.check()
+        self.tiers.check()
         if self.bytes_used > self.max_bytes:
             raise AssertionError(f"{self.bytes_used} bytes are over the budget of {self.max_bytes}")
 
     def _evict(self) -> None:
         table = self._targets_of
-        over = len(table) + len(self.tails) - self._max_keys
+        over = len(table) + len(self.tails) + len(self.tiers) - self._max_keys
         if over <= 0:
+            return
+        if len(self.tiers) > len(table):
+            self.tiers.evict(max(over, self._max_keys // _BATCH_SHARE))
             return
         # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
         oldest = list(islice(table, max(over, self._max_keys // _BATCH_SHARE)))

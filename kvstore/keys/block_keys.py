@@ -33,6 +33,14 @@ def extend_key(parent: int, block: bytes | memoryview) -> int:
     return xxh3_64_intdigest(block, parent)
 
 
+def media_block_key(seed: int, name: str, place: int) -> int:
+    """Return the key of the block at this place, from 0, among those that a prompt's medium of this name is in.
+
+    What is before it in the prompt is not in the key: it says that an engine holds the medium.
+    """
+    return extend_key(seed, f"{name}:{place}".encode())
+
+
 def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
     """Return token ids as little-endian uint32; raises OverflowError or TypeError on anything else."""
     packed = tokens if isinstance(tokens, array) and tokens.typecode == "I" else array("I", tokens)
@@ -47,7 +55,7 @@ def token_block_keys(seed: int, tokens: array[int] | Sequence[int], block_tokens
     return byte_block_keys(seed, pack_tokens(tokens), block_tokens * TOKEN_BYTES)
 
 
-def byte_block_keys(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
+def byte_block_keys(seed: int, data: bytes | memoryview, block_bytes: int) -> tuple[int, ...]:
     """Return one key per full block of `block_bytes` bytes; raises ValueError on a block size under 1."""
     if block_bytes < 1:
         raise ValueError(f"block size must be at least 1 byte, not {block_bytes}")

@@ -81,6 +81,21 @@ class CostFit:
         self._prefill.learn(features, seconds)
         return True
 
+    def expected(self, engine_id: str, prompt_tokens: int, hit_tokens: int, *, speed: float = 1.0) -> float:
+        """Return the seconds that a prefill is expected to take on an engine of this declared speed."""
+        features = _features(prompt_tokens, hit_tokens)
+        return self._prefill.predict(features) / (self._speeds.get(engine_id, 1.0) * speed)
+
+    @property
+    def samples(self) -> int:
+        """Prefills learned from."""
+        return self._prefill.samples
+
+    @property
+    def token_s(self) -> float:
+        """Seconds of computing one token, attention apart."""
+        return self._prefill.coefficients[1]
+
     def decoded(self, batch: float, context_tokens: float, seconds: float) -> bool:
         """Learn from the mean step of one decode; False, and nothing learned, for one that cannot be."""
         figures = (batch, context_tokens, seconds)

@@ -8,17 +8,23 @@ them.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import msgspec
 
 from routing.cost.cost_fit import CostFit, FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.cost.loading_costs import LoadingCosts
 
-TAKEN, SHARED, IMPOSSIBLE = "taken", "shared", "impossible"
-"""What became of a prefill's measurement."""
+TAKEN, SHARED, IMPOSSIBLE, LOADED = "taken", "shared", "impossible", "loaded"
+"""What became of a prefill's measurement. Loaded: it had to load something first, and taught only what that costs."""
 
 MAX_OPEN = 20_000
 MAX_KINDS = 64
+FIRST, LATER = "first", "later"
+"""Whether a request's adapter was expected to be loaded for it, or before."""
+_FIRST_SAMPLES = 8
+"""Before so many prefills, what one took beyond its computation is not known well enough."""
 _LEAST_DECODE_TOKENS = 16
 """Shorter answers say little about a step."""
 
@@ -36,6 +42,10 @@ class _Open(msgspec.Struct, gc=False):
     first_token_s: float | None = None
     batch: int = 0
     context_tokens: int = 0
+    tier_tokens: Mapping[str, int] | None = None
+    """Of `hit_tokens` those that the engine was expected to load from its lower tiers; None: it loads nothing."""
+    adapter: str = ""
+    """FIRST or LATER; empty: it has no LoRA adapter."""
 
 
 class CostObserver:
@@ -46,26 +56,41 @@ class CostObserver:
     each engine, the fits, and the counts of samples.
     """
 
-    def __init__(self, prefill: PrefillCost, decode: DecodeCost) -> None:
+    def __init__(self, prefill: PrefillCost, decode: DecodeCost, loading: LoadingCosts | None = None) -> None:
+        """`loading` learns from prefills that had to load something, which teach the fits nothing."""
         self._prefill, self._decode = prefill, decode
+        self._loading = loading or LoadingCosts()
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._prefilling: dict[str, set[str]] = {}
         self._decoding: dict[str, list[int]] = {}
         self._kinds: dict[str, tuple[str, float]] = {}
         self._fits: dict[str, CostFit] = {}
-        self.samples = {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 0}
+        self.samples = {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
 
     def set_engines(self, engines: dict[str, tuple[str, float]], known: dict[str, FittedCost]) -> None:
         """Take the pool's engines (id → kind and declared speed); a new kind's fit begins with what is known of it."""
         self._kinds = dict(list(engines.items()))
+        self._loading.kinds = {engine_id: kind for engine_id, (kind, _) in engines.items()}
         kinds = sorted({kind for kind, _ in engines.values()})[:MAX_KINDS]
         fits = self._fits
         self._fits = {kind: fits.get(kind) or CostFit(self._prefill, self._decode, known.get(kind)) for kind in kinds}
         for kind, fit in self._fits.items():
             fit.keep(frozenset(each for each, (its, _) in engines.items() if its == kind))
 
-    def dispatched(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
-        """Note that a request was sent to an engine; another attempt takes the place of the one before."""
+    def dispatched(
+        self,
+        request_id: str,
+        engine_id: str,
+        prompt_tokens: int,
+        hit_tokens: int,
+        now: float,
+        tier_tokens: Mapping[str, int] | None = None,
+        adapter: str = "",
+    ) -> None:
+        """Note that a request was sent to an engine; another attempt takes the place of the one before.
+
+        `tier_tokens` of its hit are to come from the engine's lower tiers; `adapter` is FIRST, LATER, or empty.
+        """
         opened = self._open
         if request_id in opened:
             self.dropped(request_id)
@@ -77,7 +102,9 @@ class CostObserver:
         elif len(standing) == 1:
             # Where two or more stand, all of them are marked already.
             opened[next(iter(standing))].shared = True
-        opened[request_id] = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
+        entry = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
+        entry.tier_tokens, entry.adapter = tier_tokens, adapter
+        opened[request_id] = entry
         standing.add(request_id)
 
     def first_token(self, request_id: str, now: float) -> None:
@@ -173,8 +200,32 @@ class CostObserver:
             return
         hit = entry.hit_tokens if cached_tokens is None else cached_tokens
         seconds = ended_s - entry.dispatched_s
+        if entry.tier_tokens or entry.adapter:
+            if fit.samples >= _FIRST_SAMPLES:
+                self._learn_loading(entry, fit, speed, seconds, hit, ended_s)
+            if entry.tier_tokens or entry.adapter == FIRST:
+                self.samples[LOADED] += 1
+                return
         taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
         self.samples[TAKEN if taken else IMPOSSIBLE] += 1
+
+    def _learn_loading(
+        self, entry: _Open, fit: CostFit, speed: float, seconds: float, hit_tokens: int, now: float
+    ) -> None:
+        """Learn what loading took beyond the computation.
+
+        Tokens that were expected from a tier count as loaded also where the engine reports that they were not there:
+        computing them is what relying on this tier costs.
+        """
+        tiers = entry.tier_tokens or {}
+        below = sum(tiers.values())
+        hit = min(max(hit_tokens, min(hit_tokens, entry.hit_tokens - below) + below), entry.prompt_tokens)
+        extra_s = seconds - fit.expected(entry.engine_id, entry.prompt_tokens, hit, speed=speed)
+        if tiers or entry.adapter == FIRST:
+            first = entry.adapter == FIRST
+            self._loading.loaded(entry.engine_id, tiers, first, extra_s, fit.token_s / speed, now)
+        else:
+            self._loading.served(entry.engine_id, extra_s, now)
 
     def _leave_prefill(self, request_id: str, entry: _Open) -> None:
         standing = self._prefilling[entry.engine_id]

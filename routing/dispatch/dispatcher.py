@@ -34,7 +34,7 @@ from routing.registry import (
 from routing.trials.arms import Arms
 from routing.trials.decision_observer import DecisionObserver
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Choice, Decision, Dispatched, Fetch, Outcome, Queued, Rejected
+from routing.values.decision import CENTRAL, Candidate, Choice, Decision, Dispatched, Fetch, Outcome, Queued, Rejected
 from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 
@@ -96,6 +96,7 @@ class Dispatcher:
         self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
         self.dispatch_limit.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
         self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
+        self.view.decode.adopt(policy)
 
     @property
     def placement(self) -> Placement:
@@ -137,6 +138,8 @@ class Dispatcher:
         """Give the request to the chosen engine: at once, or once it can take it."""
         self.view.load.decisions += 1
         candidates = choice.candidates
+        if self.view.own is not None or request.adapter:
+            candidates = self._with_loading(request, choice)
         chosen = candidates[0]
         target = choice.target
         if target == CENTRAL:
@@ -181,9 +184,18 @@ class Dispatcher:
         dispatched = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
         self.reservations.begin(dispatched, now)
         self._note_dispatch(target, prompt_tokens, expires_s)
+        if request.adapter:
+            self.fleet.note_adapters(engine_id, (request.adapter,))
         if choice.fetch is not None:
             self._sends(choice.fetch, now)
         return Dispatched(decision)
+
+    def _with_loading(self, request: InferenceRequest, choice: Choice) -> tuple[Candidate, ...]:
+        """Return the candidates with what their engines load by themselves; placements know only what it costs."""
+        if request.adapter:
+            self.fleet.own_loads()
+        targets = [(each, self.fleet.target_of(each.engine_id)) for each in choice.candidates]
+        return tuple(each if at is None else self.view.shown(request, each, at) for each, at in targets)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         if self.waiting.has(target):
@@ -276,7 +288,8 @@ class Dispatcher:
         decision, overtook = self.waiting.dispatch(request.request_id, reservation.compute_s, now)
         self.in_flight.remove(target, reservation.coming)
         blocks = self.match_at_dispatch(request, target)
-        reservation.coming = coming_keys(request.keys, blocks)
+        in_memory = blocks if self.view.own is None else self.view.own.in_memory(target, blocks)
+        reservation.coming = coming_keys(request.keys, in_memory)
         self.in_flight.add(target, reservation.coming)
         fetch = None
         if decision.fetch is not None or self.view.nodes is not None:
@@ -289,6 +302,10 @@ class Dispatcher:
         self._note_dispatch(target, request.prompt_tokens, expires_s)
         if fetch is not None:
             self._sends(fetch, now)
+        if self.view.own is not None:
+            decision = decision.with_loading(self.view.loading(request, target, hit))
+            if request.adapter:
+                self.fleet.note_adapters(decision.engine_id, (request.adapter,))
         return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
     def _sends(self, fetch: Fetch, now: float) -> None:
@@ -317,7 +334,8 @@ class Dispatcher:
         """Return the leading blocks that the prefill will find: those of requests that it overtakes are not there."""
         if self.reservations.prefilling(target):
             return self.view.match(request).blocks(target)
-        return self.index.match(request.keys, 1 << target).blocks(target)
+        match, own = self.index.match(request.keys, 1 << target), self.view.own
+        return (match if own is None else own.matched(request, match, 1 << target)).blocks(target)
 
     def move(self, request_id: str, target: int, now: float) -> None:
         """Let a queued request wait for another target instead; raises KeyError where none waits."""
@@ -325,7 +343,7 @@ class Dispatcher:
         request = self.withdraw(request_id, now).request
         view = self.view
         blocks = view.match(request).blocks(target)
-        scored = candidate(request, view, target, blocks, now)
+        scored = view.shown(request, candidate(request, view, target, blocks, now), target)
         moved = msgspec.structs.replace(
             decision,
             engine_id=scored.engine_id,
@@ -339,7 +357,8 @@ class Dispatcher:
             migrated_s=now,
         )
         uncached = request.prompt_tokens - scored.hit_tokens
-        reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming_keys(request.keys, blocks))
+        coming = coming_keys(request.keys, scored.blocks)
+        reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming)
         self.in_flight.add(target, reservation.coming)
         self.update(Bound(request, scored.engine_id, scored.hit_tokens, now))
         self.reservations.hold(reservation, now)

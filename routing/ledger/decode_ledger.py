@@ -1,15 +1,102 @@
-"""Running decodes per engine with their start, from which admission predicts the decode load of a later moment."""
+"""Answers that engines decode: when they began, for admission's predictions, and what one more costs all of them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 
+import msgspec
+
+from routing.cost.cost_model import DecodeCost
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.inference_request import InferenceRequest
+
 _FIRST_DECODE_S = 10.0
 """What a decode is expected to take before any has ended."""
 _FIRST_CONTEXT_TOKENS = 4096.0
 _MEMORY = 0.98
 """Weight that older observations keep with each new one."""
+
+_ON_TIME = 0.75
+"""Share of the TPOT objective within which a step of answers alone counts as on time: prefills take the rest."""
+
+
+class DecodeRates(msgspec.Struct, frozen=True, gc=False):
+    """What one request's answers cost on an engine, in seconds of lateness to first token that weigh the same.
+
+    A step takes T(n, C) = base + s·n + c·C for n answers that attend to C tokens. q more answers to a prompt of L
+    tokens make each step longer by `own_s` = q·(s + c·L) for all n, and meet steps longer by s·n + c·C than on an idle
+    engine. Both together count `share`·(s·n + c·C + n·`own_s`), where a time over the TPOT objective weighs as much as
+    one over the TTFT objective. To this come the steps' time beyond the objective, for all answers that it makes late.
+    """
+
+    per_answer_s: float
+    """`share`·(s + `own_s`), for each answer in flight."""
+    per_token_s: float
+    """`share`·c, for each token that these attend to."""
+    usual_s: float
+    """A sum of both up to which no token is late."""
+    share: float
+    own_s: float
+    spare_s: float
+    """So much longer than an idle engine's may a step be before the request comes; beyond, answers are late."""
+    sequences: int
+    answer_s: float
+    """Expected time of the request's answers."""
+    spread: float
+    """How much answers matter beside first tokens, 0..1."""
+
+    def parts(self, answers: int, context_tokens: int, lacking_tokens: float) -> tuple[float, float, float]:
+        """Return the cost on an engine with so many answers in flight: of longer steps, of late ones, of memory.
+
+        Where memory lacks, it comes free as answers end, evenly over the time that one takes.
+        """
+        decode_s = answers * self.per_answer_s + context_tokens * self.per_token_s
+        late_s = memory_s = 0.0
+        over_s = decode_s / self.share - answers * self.own_s - self.spare_s if self.share else 0.0
+        if over_s > 0.0:
+            late_s = (answers + self.sequences) * over_s - answers * max(over_s - self.own_s, 0.0)
+        if lacking_tokens > 0.0:
+            memory_s = self.answer_s * min(1.0, lacking_tokens / max(context_tokens, 1))
+        return decode_s, self.share * late_s, memory_s
+
+
+class DecodePrice:
+    """What answers of a pool cost those that share their engine. Mutable: its settings, and what is learned."""
+
+    def __init__(self) -> None:
+        self.answer_s = _FIRST_DECODE_S
+        self.elsewhere = False
+        """Engines with roles decode what others prefill: a placement chooses who prefills."""
+        self.adopt(RoutingPolicy())
+
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Estimate by this policy from now on."""
+        self._cost = DecodeCost.of(policy.decode_cost)
+        self._tpot_slo_s, self._weight = policy.tbt_slo_s, policy.decode_weight
+
+    def rates(self, request: InferenceRequest, learned: DecodeCost | None, *, alike: bool = True) -> DecodeRates:
+        """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.
+
+        Not `alike`: each engine has its own, so that no sum is the usual one.
+
+        Where answers take less time than a first token may, TPOT matters as much less: the rate goes to zero with them.
+        """
+        cost = learned or self._cost
+        tpot_s = request.tbt_slo_s or self._tpot_slo_s
+        sequences, answer_s, ttft_s = request.sequences, self.answer_s, request.ttft_slo_s
+        if request.max_output_tokens and answer_s > (longest_s := (request.max_output_tokens - 1) * tpot_s):
+            answer_s = longest_s
+        sequence_s, token_s = cost.per_sequence_s, cost.per_context_token_s
+        own_s = sequences * (sequence_s + token_s * request.prompt_tokens)
+        share = self._weight * (answer_s if answer_s < ttft_s else ttft_s) / tpot_s
+        if self.elsewhere or not sequences:
+            share = 0.0
+        spare_s = _ON_TIME * tpot_s - cost.base_s - own_s
+        each_s, token_s = share * (sequence_s + own_s), share * token_s
+        # By position, in the order of the fields: each decision makes one.
+        usual_s, spread = share * spare_s if alike else -1.0, min(1.0, share * tpot_s / ttft_s)
+        return DecodeRates(each_s, token_s, usual_s, share, own_s, spare_s, sequences, answer_s, spread)
 
 
 class DecodeBook:
@@ -19,7 +106,9 @@ class DecodeBook:
     target, moment, answers), and the running means of how long a decode takes and of the tokens that it attends to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, price: DecodePrice | None = None) -> None:
+        """`price`, where there is one, learns how long answers take."""
+        self._price = price
         self._starts: dict[int, list[tuple[float, str]]] = {}
         self._where: dict[str, tuple[int, float, int]] = {}
         self._decode_s: float | None = None
@@ -61,6 +150,8 @@ class DecodeBook:
             del self._starts[target]
         if finished:
             self._decode_s = _mean(self._decode_s, max(0.0, now - start))
+            if self._price is not None:
+                self._price.answer_s = self._decode_s
 
     def forget_target(self, target: int) -> None:
         """Drop what decodes on a target that is gone."""

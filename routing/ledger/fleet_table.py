@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kvstore.index.cache_tails import Tail
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.target_table import TargetTable
+from routing.cost.loading_costs import LoadingCosts
 from routing.ledger.fleet_view import EngineFacts, FleetView
+from routing.ledger.own_loads import OwnLoads
 from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
 
 
@@ -25,6 +27,7 @@ class FleetTable:
         self._target_of: dict[str, int] = {}
         self.incarnations: list[int] = []
         """Incarnation of each target's engine."""
+        self.loading_costs = LoadingCosts()
 
     def known_target(self, engine_id: str) -> int:
         """Return the target of an engine; raises KeyError where there is none."""
@@ -43,6 +46,26 @@ class FleetTable:
         """Note blocks of a part of the tail that an engine now holds, or no longer does."""
         if engine_id in self._target_of:
             self._index.change_tail(self._target_of[engine_id], part, stored, keys)
+
+    def change_tier(self, engine_id: str, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        """Note blocks that a tier below an engine's memory now holds, or no longer; unknown engines are ignored."""
+        if engine_id in self._target_of:
+            if stored:
+                self.own_loads()
+            self._index.change_tier(self._target_of[engine_id], tier, stored, keys)
+
+    def note_adapters(self, engine_id: str, adapters: Iterable[str], limit: int | None = None) -> None:
+        """Note LoRA adapters that an engine works with, and how many it can keep, where that is known."""
+        if engine_id in self._target_of:
+            self.own_loads().adapters.used(self._target_of[engine_id], adapters, limit)
+
+    def own_loads(self) -> OwnLoads:
+        """Return what engines load by themselves; from the first call on they no longer count as alike."""
+        view = self._view
+        if view.own is None:
+            view.own = OwnLoads(self._index.tiers, self.loading_costs)
+            view.roster.alike = False
+        return view.own
 
     def facts(self) -> list[EngineFacts]:
         """Return the facts of all engines, in the order of their ids."""
@@ -67,6 +90,8 @@ class FleetTable:
             engine_id = self._view.roster.engine_ids[target]
             self._targets.release(_name(self._facts[engine_id]))
             self._index.clear(target)
+            if self._view.own is not None:
+                self._view.own.adapters.clear(target)
             del self._facts[engine_id], self._target_of[engine_id]
         self._targets.sweep()
         fresh = []
@@ -105,8 +130,11 @@ class FleetTable:
         roster.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
         roster.accepting_mask = sum(1 << target for target in roster.accepting)
         roster.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
-        roster.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
-        load.ready_order = ReadyOrder(load.ready_at) if len(load.ready_at) > LOOKED_AT else None
+        roster.decodes_alike = len({each.decode_cost for each in accepting}) <= 1
+        roster.alike = view.own is None and len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
+        ordered = len(load.ready_at) > LOOKED_AT
+        load.ready_order = ReadyOrder(load.ready_at) if ordered else None
+        load.answer_order = ReadyOrder(load.answers) if ordered else None
         roster.version += 1
         view.forget_derived()
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kvstore.index.prefix_match import PrefixMatch
 from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.decode_ledger import DecodePrice, DecodeRates
 from routing.ledger.node_loads import NodeLoads
+from routing.ledger.own_loads import OwnLoads
 from routing.ledger.ready_targets import ReadyOrder
+from routing.values.decision import Candidate, Loading
 from routing.values.inference_request import InferenceRequest
 
 Derived = TypeVar("Derived")
@@ -73,9 +77,11 @@ class Roster:
     speeds: list[float] = field(default_factory=list)
     trusts: list[float] = field(default_factory=list)
     alike: bool = True
-    """All accepting targets have the same cost, the same speed and the same trust."""
+    """All accepting targets have the same cost, the same speed and the same trust, and load nothing by themselves."""
     uniform: bool = True
     """All accepting targets have the same cost and the same speed."""
+    decodes_alike: bool = True
+    """All accepting targets have the same decode cost."""
     transfers_possible: bool = False
     """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
     widened: Mapping[int, int] = field(default_factory=dict)
@@ -107,6 +113,14 @@ class FleetLoad:
     """Queued requests bound to the target and prefills there: requests that have no token yet."""
     active_blocks: list[int] = field(default_factory=list)
     """Prompt blocks of all in-flight requests, cached or not."""
+    answers: list[int] = field(default_factory=list)
+    """Answers that in-flight requests decode there, or will."""
+    answer_order: ReadyOrder | None = None
+    """The targets by `answers`; None where there are few."""
+    context_tokens: list[int] = field(default_factory=list)
+    """Prompt tokens that these answers attend to."""
+    room_tokens: list[float] = field(default_factory=list)
+    """Free KV memory by the engine's last report, less the prompts sent since; infinite where it did not say."""
     sent_blocks: list[int] = field(default_factory=list)
     """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
     sending_until: list[float] = field(default_factory=list)
@@ -125,7 +139,7 @@ class FleetLoad:
 
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
-    "sent_blocks": 0, "sending_until": 0.0,
+    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "sent_blocks": 0, "sending_until": 0.0,
 }  # fmt: skip
 
 
@@ -145,7 +159,7 @@ class FleetView:
     decisions; a placement reads them and keeps nothing.
     """
 
-    __slots__ = ("_derived", "_prefill_cost", "cache", "load", "nodes", "roster")
+    __slots__ = ("_derived", "_prefill_cost", "cache", "decode", "load", "nodes", "own", "roster")
 
     def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
         self.roster = Roster()
@@ -153,16 +167,23 @@ class FleetView:
         self.cache = cache
         self.nodes: NodeLoads | None = None
         """What engines may load from node managers; None where no engine of the pool has one of its own."""
+        self.decode = DecodePrice()
+        """What answers cost those that share their engine."""
+        self.own: OwnLoads | None = None
+        """What engines load by themselves; None until one has a lower tier, or a request an adapter."""
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
     def match(self, request: InferenceRequest) -> PrefixMatch:
-        """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
-        return self.cache.coming(request.keys, self.roster.accepting_mask)
+        """Return which targets hold how much of the prompt, counting blocks on their way there and in lower tiers."""
+        mask = self.roster.accepting_mask
+        match = self.cache.coming(request.keys, mask)
+        return match if self.own is None else self.own.matched(request, match, mask)
 
     def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
         """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
-        return self.cache.coming(request.keys, among)
+        match = self.cache.coming(request.keys, among)
+        return match if self.own is None else self.own.matched(request, match, among)
 
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt by now: what could be transferred from them."""
@@ -181,10 +202,55 @@ class FleetView:
         return hit if trust == 1.0 else int(hit * trust)
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
-        """Return the seconds of the request's prefill on the target."""
+        """Return the seconds of the request's prefill on the target, what the engine loads for it included."""
         roster = self.roster
         cost = roster.costs[target] or self._prefill_cost
-        return cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
+        seconds = cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
+        if self.own is None:
+            return seconds
+        loading = self.loading(request, target, hit_tokens)
+        return seconds if loading is None else seconds + loading.seconds
+
+    def loading(self, request: InferenceRequest, target: int, hit_tokens: int) -> Loading | None:
+        """Return what the engine loads by itself for a request of which it has `hit_tokens`; None: nothing."""
+        own, roster = self.own, self.roster
+        if own is None:
+            return None
+        if not own.knows(request, target):
+            self.match_among(request, self.roster.accepting_mask | 1 << target)
+        token_s = (roster.costs[target] or self._prefill_cost).per_token_s / roster.speeds[target]
+        return own.loading(request, roster.engine_ids[target], target, hit_tokens, token_s)
+
+    def shown(self, request: InferenceRequest, scored: Candidate, target: int) -> Candidate:
+        """Return a candidate with what its engine loads, as records show it."""
+        if self.own is None:
+            return scored
+        loading = self.loading(request, target, scored.hit_tokens)
+        return replace(scored, blocks=self.own.in_memory(target, scored.blocks), loading=loading)
+
+    def by_adapter(self, request: InferenceRequest, targets: int) -> tuple[int, ...]:
+        """Return the bitset of targets in parts that are alike in whether they have the request's adapter loaded."""
+        if self.own is None or not request.adapter:
+            return (targets,)
+        having = self.own.adapters.targets(request.adapter) & targets
+        return having, targets ^ having
+
+    def decode_rates(self, request: InferenceRequest, target: int) -> DecodeRates:
+        """Return what the request's answers cost on the target, by what is learned of its kind."""
+        return self.decode.rates(request, self.roster.decode_costs[target], alike=self.roster.decodes_alike)
+
+    def sharing_s(
+        self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates
+    ) -> tuple[float, float, float]:
+        """Return what it costs that answers share the target: longer steps, late ones, and the wait for KV memory.
+
+        `rates` count where all targets decode alike.
+        """
+        load = self.load
+        if not self.roster.decodes_alike:
+            rates = self.decode_rates(request, target)
+        lacking = request.prompt_tokens - hit_tokens - load.room_tokens[target]
+        return rates.parts(load.answers[target], load.context_tokens[target], lacking)
 
     def unheld_s(self, request: InferenceRequest) -> float:
         """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
@@ -218,6 +284,7 @@ class FleetView:
             self.forget_derived()
         # A copy, for the one that is followed may change its version before this one sees it.
         self.roster, self.load, self.nodes = roster.copy(), other.load, other.nodes
+        self.own, self.decode = other.own, other.decode
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""

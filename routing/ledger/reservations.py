@@ -64,8 +64,8 @@ class _TargetWork:
 class Reservations:
     """All reservations of one pool; keeps the fleet's load true.
 
-    Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`,
-    `in_flight_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
+    Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`, `in_flight_requests`,
+    `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
@@ -138,6 +138,10 @@ class Reservations:
         work = self._work[target]
         work.delay_s = seconds
         self._refresh(target, work, now)
+
+    def note_room(self, target: int, room_tokens: float) -> None:
+        """Expect prompts over so many tokens to wait on the target for memory."""
+        self._load.room_tokens[target] = room_tokens
 
     def oldest_prefill_s(self, target: int) -> float | None:
         """Return when the oldest prefill that runs on the target was dispatched; None where none runs."""
@@ -263,6 +267,10 @@ class Reservations:
             raise AssertionError(f"target {target}: {load.in_flight_requests[target]} requests is wrong")
         if load.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
             raise AssertionError(f"target {target}: {load.pending_requests[target]} pending is wrong")
+        if load.answers[target] != sum(each.request.sequences for each in mine):
+            raise AssertionError(f"target {target}: {load.answers[target]} answers is wrong")
+        if load.context_tokens[target] != sum(each.request.sequences * each.request.prompt_tokens for each in mine):
+            raise AssertionError(f"target {target}: {load.context_tokens[target]} tokens of context is wrong")
         if load.active_blocks[target] != sum(len(each.request.keys) for each in mine):
             raise AssertionError(f"target {target}: {load.active_blocks[target]} active blocks is wrong")
         tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
@@ -276,6 +284,11 @@ class Reservations:
         load.in_flight_requests[target] += 1
         load.pending_requests[target] += 1
         load.active_blocks[target] += keys
+        sequences = request.sequences
+        load.context_tokens[target] += sequences * request.prompt_tokens
+        load.answers[target] += sequences
+        if load.answer_order is not None:
+            load.answer_order.note(target, load.answers[target])
         # Of a long prompt only some of the blocks that come are noted.
         new = len(reservation.coming) if keys < LONG else reservation.uncached_tokens // request.block_tokens
         load.sent_blocks[target] += new if new < keys else keys
@@ -288,6 +301,11 @@ class Reservations:
             load.pending_requests[target] -= 1
         load.in_flight_requests[target] -= 1
         load.active_blocks[target] -= len(reservation.request.keys)
+        request = reservation.request
+        load.context_tokens[target] -= request.sequences * request.prompt_tokens
+        load.answers[target] -= request.sequences
+        if load.answer_order is not None:
+            load.answer_order.note(target, load.answers[target])
 
     def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
         free_at = work.free_at

@@ -1,11 +1,13 @@
-"""Least wait + β × compute over the whole pool: affinity and balance in one rule at every load.
+"""Least wait + β × compute + what running answers cost: affinity and balance in one rule at every load.
 
 Weighing the compute time above the wait makes cache hits worth waiting for, and never switching the
-rule under overload keeps them when they are needed most (research on scheduling §4, §5).
+rule under overload keeps them when they are needed most (research on scheduling §4, §5). Answers that share an engine
+make each other's steps longer and wait for its memory (routing.ledger.decode_ledger, decision 58).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Annotated
 
@@ -22,10 +24,12 @@ from routing.values.inference_request import InferenceRequest
 
 FEW_OF = 4
 """A prefix belongs everywhere where at most one engine in so many lacks it."""
+BUSIER, BY_ANSWERS = 2, 8
+"""So many times the answers of another engine, and so many more, decodes a holder whose prefix is to spread there."""
 
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Picks the engine with the least wait + β × prefill, among holders of the prefix and the least waiting other."""
+    """Picks the engine of least cost among holders of the prefix and the least loaded others."""
 
     beta: Annotated[
         float,
@@ -38,21 +42,20 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         β keeps prompts where their cache is, which would leave an engine idle for ever that has lost a prefix which
         almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
-        who come after find it there.
+        who come after find it there. So does an engine that decodes far fewer answers than the holder of the longest
+        match: a hot prefix spreads before its holder's answers are late.
         """
         if view.nodes is not None:
             loadable = what_loads(request, view.nodes, now)
             if loadable is not None:
                 return self._counting_loads(request, view, now, loadable)
-        roster, load, salt = view.roster, view.load, tie_salt(request)
-        beta, ready_at, alike = self.beta, load.ready_at, roster.alike
-        scored: list[tuple[float, int, int, float, int, int, float]] = []
-        others = roster.accepting_mask
+        roster, load, alike, others = view.roster, view.load, view.roster.alike, view.roster.accepting_mask
+        looked_at: list[tuple[int, int, int, float]] = []
         hit, compute, blocks = 0, 0.0, 0
         for blocks, mask in view.match(request).groups:
             others ^= mask
-            holders = mask
             known = False
+            holders = mask
             while holders:
                 low = holders & -holders
                 holders ^= low
@@ -61,25 +64,38 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     hit = view.hit_tokens(request, target, blocks)
                     compute = view.compute_s(request, target, hit)
                     known = alike
-                wait = ready_at[target] - now
-                wait = wait if wait > 0.0 else 0.0
-                scored.append((beta * compute + wait, target ^ salt, target, compute, hit, blocks, wait))
-        for target in _least_waiting(view, others):
-            compute = view.compute_s(request, target, 0)
+                looked_at.append((target, blocks, hit, compute))
+        known = False
+        for target in _cheapest_others(request, view, others):
+            compute = compute if known else view.compute_s(request, target, 0)
+            known = alike
+            looked_at.append((target, 0, 0, compute))
+        beta, salt, ready_at = self.beta, tie_salt(request), load.ready_at
+        rates, prompt_tokens = view.decode_rates(request, roster.accepting[0]), request.prompt_tokens
+        per_answer_s, per_token_s, most_s = rates.per_answer_s, rates.per_token_s, rates.usual_s
+        answers, contexts, room = load.answers, load.context_tokens, load.room_tokens
+        most, few = answers[looked_at[0][0]] if blocks else 0, blocks > 0 and _few(others, view)
+        scored = []
+        for each in looked_at:
+            target, held, hit, compute = each
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
-            cost = beta * compute + wait
-            if blocks and wait == 0.0 and not load.in_flight_requests[target] and _few(others, view):
-                shared_hit = view.hit_tokens(request, target, blocks)
-                cost -= (beta - 1.0) * (compute - view.compute_s(request, target, shared_hit))
-            scored.append((cost, target ^ salt, target, compute, 0, 0, wait))
+            running = answers[target]
+            decode, late, memory = running * per_answer_s + contexts[target] * per_token_s, 0.0, 0.0
+            cost = beta * compute + wait + decode
+            # Seldom: tokens would be late, memory lacks, or engines decode at different speeds.
+            if decode > most_s or prompt_tokens - hit > room[target]:
+                decode, late, memory = view.sharing_s(request, target, hit, rates)
+                cost = beta * compute + wait + decode + late + memory
+            if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
+                cost -= (beta - 1.0) * _plain_s(request, view, few, blocks, looked_at[0], each, rates.spread)
+            scored.append((cost, target ^ salt, wait, decode, late, memory, each))
         scored.sort()
-        ids = roster.engine_ids
         kept = [
-            Candidate(ids[target], hit, wait, compute, cost, blocks)
-            for cost, _, target, compute, hit, blocks, wait in scored[:KEPT]
+            Candidate(roster.engine_ids[target], hit, wait, compute, cost, held, decode, late, memory)
+            for cost, _, wait, decode, late, memory, (target, held, hit, compute) in scored[:KEPT]
         ]
-        return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
+        return Choice(scored[0][-1][0], reasons.LEAST_COST, tuple(kept))
 
     def _counting_loads(self, request: InferenceRequest, view: FleetView, now: float, loadable: Loadable) -> Choice:
         """Return the engine of least cost where node managers hold some of the prompt: hits weigh by where they lie.
@@ -92,26 +108,28 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             others &= ~mask
             looked_at += [(target, blocks) for target in roster.accepting if mask >> target & 1]
         for mask in _by_home(view, others):
-            looked_at += [(target, 0) for target in _least_waiting(view, mask)]
-        scored = []
+            looked_at += [(target, 0) for target in _cheapest_others(request, view, mask)]
+        scored, rates = [], view.decode_rates(request, roster.accepting[0])
         for target, held in looked_at:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
-            cost = self.beta * prefill.seconds + wait_s
-            idle = wait_s == 0.0 and not view.load.in_flight_requests[target]
-            if blocks and not held and idle and _few(others, view):
-                shared_s = prefill.seconds - prefills.on(target, blocks).seconds
-                cost -= (self.beta - 1.0) * max(0.0, shared_s)
-            scored.append((cost, target ^ salt, target, held, wait_s, prefill))
+            sharing = view.sharing_s(request, target, prefill.hit_tokens, rates)
+            cost = self.beta * prefill.seconds + wait_s + sum(sharing)
+            if blocks and wait_s == 0.0:
+                idle = not held and not view.load.in_flight_requests[target] and _few(others, view)
+                other_s = prefills.on(target, blocks).seconds if idle else prefills.on(*looked_at[0]).seconds
+                share = 1.0 if idle else _spreading(view, looked_at[0][0], target, rates.spread)
+                cost -= (self.beta - 1.0) * share * max(0.0, prefill.seconds - other_s)
+            scored.append((cost, target ^ salt, target, held, wait_s, prefill, sharing))
         scored.sort(key=_order)
         kept = [
-            Candidate(roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, cost, held)
-            for cost, _, target, held, wait_s, prefill in scored[:KEPT]
+            Candidate(roster.engine_ids[target], prefill.hit_tokens, wait_s, prefill.seconds, cost, held, *sharing)
+            for cost, _, target, held, wait_s, prefill, sharing in scored[:KEPT]
         ]
         fetch = scored[0][5].fetch
         return Choice(scored[0][2], reasons.LOAD if fetch is not None else reasons.LEAST_COST, tuple(kept), fetch)
 
 
-def _order(scored: tuple[float, int, int, int, float, Prefill]) -> tuple[float, int]:
+def _order(scored: tuple[float, int, int, int, float, Prefill, tuple[float, float, float]]) -> tuple[float, int]:
     return scored[:2]
 
 
@@ -126,8 +144,62 @@ def _by_home(view: FleetView, others: int) -> list[int]:
     return list(masks.values())
 
 
+def _plain_s(
+    request: InferenceRequest,
+    view: FleetView,
+    few: bool,
+    blocks: int,
+    best: tuple[int, int, int, float],
+    each: tuple[int, int, int, float],
+    spread: float,
+) -> float:
+    """Return the seconds of compute that an engine on which nobody waits takes at their plain price.
+
+    `few` hold nothing where all others hold so many `blocks`; `best` holds the longest match.
+    """
+    target, held, _, compute = each
+    if few and not held and not view.load.in_flight_requests[target]:
+        return compute - view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+    return _spreading(view, best[0], target, spread) * max(0.0, compute - best[3])
+
+
+def _spreading(view: FleetView, holder: int, target: int, spread: float) -> float:
+    """Return how gladly a target takes a prefix from its holder, 0..1: by how many fewer answers it decodes."""
+    most = view.load.answers[holder]
+    return spread * max(0.0, 1.0 - (BUSIER * view.load.answers[target] + BY_ANSWERS) / most) if most else 0.0
+
+
 def _few(others: int, view: FleetView) -> bool:
     return others.bit_count() * FEW_OF <= len(view.roster.accepting)
+
+
+def _cheapest_others(request: InferenceRequest, view: FleetView, others: int) -> Sequence[int]:
+    """Return the non-holders that can be cheapest: the least waiting one, and the one of fewest answers if fewer.
+
+    Engines that have the request's adapter loaded, and those that have not, are looked at apart.
+    """
+    if not request.adapter:
+        return _cheapest_of(view, others)
+    return [target for part in view.by_adapter(request, others) for target in _cheapest_of(view, part)]
+
+
+def _cheapest_of(view: FleetView, others: int) -> Sequence[int]:
+    """Where an engine beyond `others` has the fewest answers of all, none of them wins by its answers."""
+    least = _least_waiting(view, others)
+    load = view.load
+    answers, order = load.answers, load.answer_order
+    if len(least) != 1 or not answers[least[0]]:
+        return least
+    if order is not None:
+        fewest = order.first(others)
+    else:
+        fewest = answers.index(min(answers))
+        accepting = view.roster.accepting_mask
+        if not accepting >> fewest & 1:
+            fewest = min(view.roster.accepting, key=answers.__getitem__)
+        if not others >> fewest & 1:
+            return least
+    return least if fewest < 0 or answers[fewest] == answers[least[0]] else (*least, fewest)
 
 
 def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:

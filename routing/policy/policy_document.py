@@ -97,6 +97,15 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     decode_cost: Annotated[DecodeCostDocument, about("Decode cost", "Estimates the time of one decode step.")] = (
         DecodeCostDocument()
     )
+    decode_weight: Annotated[
+        float,
+        about(
+            "Decode weight",
+            "What one request's answer costs those that share its engine counts so many times in placements by cost; "
+            "0: not at all.",
+        ),
+        number("×", ge=0, le=100, usual=(0.5, 2), group="Cost"),
+    ] = 1.0
     cost: Annotated[
         Literal["fixed", "fitted"],
         about(
@@ -161,9 +170,12 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 0.0
     grant_tokens: Annotated[
         int,
-        about("Prefill window", "Maximum uncached tokens in prefill on one engine at a time."),
+        about(
+            "Prefill window",
+            "Maximum uncached tokens in prefill on one engine at a time; about the engine's max_num_batched_tokens.",
+        ),
         number("tok", ge=1, le=1_000_000, usual=(1024, 16_384), group="Dispatch"),
-    ] = 2048
+    ] = 8192
     grant_lookahead_s: Annotated[
         float,
         about("Look-ahead", "Dispatches a request this long before its engine is expected to be free."),

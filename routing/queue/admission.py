@@ -54,7 +54,7 @@ class Admission:
         self._view = view
         self._free_at = free_at
         self._unbound_s = unbound_s
-        self.book = DecodeBook()
+        self.book = DecodeBook(view.decode)
         self.pairs: EnginePairs | None = None
         """The decode side of a pool with roles."""
         self.adopt(policy)

@@ -49,6 +49,7 @@ class DispatchLimit:
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Note that an engine has so many requests that it has not started, and room for so many tokens."""
         room = float("inf") if room_tokens is None else float(room_tokens)
+        self._reservations.note_room(target, room)
         last = self.reports.get(target)
         if last is None or room >= last.held_tokens:
             self.reports[target] = _Report(pending, room, now)
@@ -60,6 +61,7 @@ class DispatchLimit:
         report = self.reports.get(target)
         if report is not None:
             report.room_tokens -= prompt_tokens
+            self._reservations.note_room(target, report.room_tokens)
 
     def started(self, target: int) -> None:
         """Note a first token: as many fewer are pending as the last report says."""

@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 
 from routing.cost.cost_model import PrefillCost
+from routing.ledger.decode_ledger import DecodePrice
 from routing.ledger.fleet_view import FleetView
 from routing.placements.candidate_scores import candidate
 from routing.placements.placement import learning_method
@@ -20,7 +21,7 @@ from routing.values.decision import CENTRAL, Candidate, Choice
 from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
-_COMPARED = frozenset({"schema_version", "placement", "prefill_cost"})
+_COMPARED = frozenset({"schema_version", "placement", "prefill_cost", "decode_weight"})
 """Parts of a policy that a single choice shows in full."""
 
 
@@ -62,6 +63,8 @@ class ShadowPolicy:
         self._learn = learning_method(self._placement)
         self._rng = Random(seed)
         self._view = view.twin(PrefillCost.of(policy.prefill_cost))
+        self._decode = DecodePrice()
+        self._decode.adopt(policy)
         self._by_written_costs = policy.cost == "fixed"
 
     def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> Comparison | None:
@@ -73,8 +76,11 @@ class ShadowPolicy:
             return None
         own = self._view
         own.follow(view)
-        if self._by_written_costs and any(view.roster.costs):
+        self._decode.answer_s, self._decode.elsewhere = view.decode.answer_s, view.decode.elsewhere
+        own.decode = self._decode
+        if self._by_written_costs and (any(view.roster.costs) or any(view.roster.decode_costs)):
             own.roster.costs = [None] * len(view.roster.costs)
+            own.roster.decode_costs = [None] * len(view.roster.costs)
         choice = self._placement.choose(request, own, now, self._rng)
         if choice.target == CENTRAL:
             return None
@@ -125,7 +131,7 @@ def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
             return f"The {name} lets engines pull requests instead of choosing an engine per request; run a what-if."
     if live is None:
         return ""
-    if live.placement == other.placement and live.prefill_cost == other.prefill_cost:
+    if all(getattr(live, name) == getattr(other, name) for name in _COMPARED):
         different = ", ".join(uncompared_parts(live, other)) or "nothing"
         return (
             f"Both place requests by the same rule and costs (different: {different}), so they would always agree; "

@@ -18,6 +18,17 @@ OTHER_KEYS = ", other block keys"
 """End of Decision.decided_by where the owner uses another fleet secret: it could not compare the prompt's blocks."""
 
 
+class Loading(msgspec.Struct, frozen=True, gc=False):
+    """What an engine loads by itself before the prefill of one request."""
+
+    seconds: float
+    """Expected time; part of the candidate's compute_s."""
+    tier_tokens: dict[str, int] = {}
+    """Prompt tokens that come from its own lower tiers (kvstore.index.lower_tiers); part of its hit_tokens."""
+    adapter: str = ""
+    """The LoRA adapter of the request, where the engine has not loaded it."""
+
+
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One scored engine. Hits in prompt tokens, times in seconds, cost in the placement's own unit."""
 
@@ -28,6 +39,19 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     cost: float
     blocks: int = 0
     """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
+    decode_s: float = 0.0
+    """Part of the cost: how much longer steps take for this answer, and by it for those that share the engine."""
+    late_s: float = 0.0
+    """Part of the cost: the time of all these steps beyond the TPOT objective."""
+    memory_s: float = 0.0
+    """Part of the cost: the wait for KV memory that running answers hold."""
+    loading: Loading | None = None
+    """What it loads from its own lower tiers, and of LoRA adapters, before it computes; None: nothing."""
+
+    @property
+    def sharing_s(self) -> float:
+        """Part of the cost that comes of answers that share the engine."""
+        return self.decode_s + self.late_s + self.memory_s
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
@@ -154,6 +178,16 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
             return None
         block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
         return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))
+
+    @property
+    def loading(self) -> Loading | None:
+        """What the chosen engine loads by itself before it computes; None: nothing."""
+        return self.candidates[0].loading if self.candidates else None
+
+    def with_loading(self, loading: Loading | None) -> Decision:
+        """Return the decision whose engine loads this by itself, as of its dispatch."""
+        chosen = msgspec.structs.replace(self.candidates[0], loading=loading)
+        return msgspec.structs.replace(self, candidates=(chosen, *self.candidates[1:]))
 
     def dispatched(
         self,

@@ -39,6 +39,10 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     may_load: bool = True
     """Whoever sends it to its engine tells that what to load from node managers; a load that nobody orders must not be
     counted on."""
+    adapter: str = ""
+    """The LoRA adapter that computes it; empty: none."""
+    guessed: bool = False
+    """Engines' events name its blocks in part only: the index is told of all when they are computed."""
 
     @property
     def deadline_s(self) -> float:

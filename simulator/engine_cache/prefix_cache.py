@@ -113,3 +113,42 @@ class PrefixCache:
         if len(self._parents) > self.capacity_blocks:
             raise AssertionError(f"{len(self._parents)} blocks are over {self.capacity_blocks}")
         self._eviction.check()
+
+
+class CpuCopies:
+    """Copies of at most `capacity_blocks` blocks in CPU memory, of which the longest unused go first.
+
+    Mutable state: `_order`, the blocks in order of last use; leaves before their parents, so that a chain goes from its
+    tail.
+    """
+
+    def __init__(self, capacity_blocks: int) -> None:
+        self._capacity = capacity_blocks
+        self._order: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def end(self, keys: Sequence[int], first: int) -> int:
+        """Return where the run of blocks from position `first` on that are here ends; touches all of the prompt's."""
+        end = first
+        while end < len(keys) and keys[end] in self._order:
+            end += 1
+        self.store([key for key in keys if key in self._order])
+        return end
+
+    def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Keep copies, and return the keys that are new and those that were evicted."""
+        order = self._order
+        new = [key for key in keys if key not in order]
+        for key in reversed(keys):
+            order.pop(key, None)
+            order[key] = None
+        evicted = list(order)[: max(0, len(order) - self._capacity)]
+        for key in evicted:
+            del order[key]
+        return [key for key in new if key in order], [key for key in evicted if key not in new]
+
+    def clear(self) -> None:
+        """Drop all copies."""
+        self._order.clear()

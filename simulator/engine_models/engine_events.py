@@ -56,4 +56,12 @@ class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[int, ...]
 
 
-EngineEvent = PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved
+class TierChanged(msgspec.Struct, frozen=True, gc=False):
+    """Copies of blocks came into CPU memory, and those of others were evicted for them."""
+
+    at_s: float
+    stored: tuple[int, ...]
+    removed: tuple[int, ...]
+
+
+EngineEvent = PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved | TierChanged

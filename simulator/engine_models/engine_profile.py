@@ -53,6 +53,10 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e9
     """What one engine sends to another; 100 Gbps."""
     link_latency_s: Annotated[float, Meta(ge=0)] = 0.0
+    cpu_blocks: Annotated[int, Meta(ge=0, le=10_000_000)] = 0
+    """Blocks of copies in CPU memory, of a co-located engine with one prefill at a time; 0: it keeps none there."""
+    cpu_load_per_token_s: Annotated[float, Meta(ge=0)] = 6e-6
+    """Of loading those; the default is the default model's KV at 10 GB/s."""
     eviction: Literal["lru", "rlt"] = "lru"
     """Which leaf of the prefix cache goes: the longest unused one, or an unmarked one by chance (RLT §4.1)."""
     eviction_seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0

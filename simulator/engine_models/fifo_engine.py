@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from simulator.engine_cache.prefix_cache import CpuCopies
 from simulator.engine_models.cached_engine import CachedEngine
 from simulator.engine_models.decode_batch import DecodeBatch
 from simulator.engine_models.engine_events import (
@@ -27,6 +28,7 @@ from simulator.engine_models.engine_events import (
     Finished,
     FirstToken,
     PrefillStarted,
+    TierChanged,
     Token,
 )
 from simulator.engine_models.engine_profile import EngineProfile
@@ -40,6 +42,8 @@ class Admitted:
     sequence: PromptSequence
     cached_tokens: int
     pinned: int
+    from_cpu: int = 0
+    """Of `cached_tokens` those that are loaded from CPU memory."""
 
     @property
     def memory(self) -> int:
@@ -64,6 +68,7 @@ class EngineModel(CachedEngine):
         self._batch = DecodeBatch(profile)
         self._live: set[str] = set()
         self._memory = 0
+        self._copies = CpuCopies(profile.cpu_blocks) if profile.cpu_blocks else None
 
     @property
     def running(self) -> int:
@@ -131,6 +136,8 @@ class EngineModel(CachedEngine):
         if self.running:
             return False
         self._cache.clear()
+        if self._copies is not None:
+            self._copies.clear()
         return True
 
     def pinned_keys(self) -> set[int]:
@@ -208,6 +215,8 @@ class EngineModel(CachedEngine):
         if admitted is None:
             raise AssertionError("no prefill was admitted")
         self._take_loaded(admitted, at_s, events)
+        if self._copies is not None:
+            self._take_copies(admitted, self._copies, at_s, events)
         sequence = admitted.sequence
         events.append(PrefillStarted(sequence.request_id, at_s, admitted.cached_tokens))
         self._busy_until = at_s + self._prefill_s(admitted)
@@ -220,8 +229,19 @@ class EngineModel(CachedEngine):
             self._hold(admitted, loaded, at_s, events, loaded=True)
             admitted.cached_tokens = self.profile.hit_tokens(sequence.prompt_tokens, admitted.pinned)
 
+    def _take_copies(self, admitted: Admitted, copies: CpuCopies, at_s: float, events: list[EngineEvent]) -> None:
+        """Load what follows the cached blocks from CPU memory, as vLLM does whether it pays or not."""
+        sequence = admitted.sequence
+        end = copies.end(sequence.keys, admitted.pinned)
+        hit = self.profile.hit_tokens(sequence.prompt_tokens, end)
+        if end > admitted.pinned and hit > admitted.cached_tokens:
+            admitted.from_cpu, admitted.cached_tokens = hit - admitted.cached_tokens, hit
+            self._hold(admitted, sequence.keys[:end], at_s, events, loaded=True)
+
     def _prefill_s(self, admitted: Admitted) -> float:
-        return self.profile.prefill_s(admitted.sequence.prompt_tokens, admitted.cached_tokens)
+        sequence, profile = admitted.sequence, self.profile
+        load_s = sequence.setup_s + admitted.from_cpu * profile.cpu_load_per_token_s
+        return load_s + profile.prefill_s(sequence.prompt_tokens, admitted.cached_tokens)
 
     @override
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
@@ -254,6 +274,10 @@ class EngineModel(CachedEngine):
         if stored := keys[held : admitted.pinned]:
             parent = keys[held - 1] if held else None
             events.append(BlocksStored(admitted.sequence.request_id, at_s, held, stored, parent, loaded))
+        if self._copies is not None:
+            new, evicted = self._copies.store(stored)
+            if new or evicted:
+                events.append(TierChanged(at_s, tuple(new), tuple(evicted)))
 
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()

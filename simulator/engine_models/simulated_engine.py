@@ -22,6 +22,8 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
     loaded_blocks: int = 0
     """Leading blocks that were loaded for it. The engine has them until the prefill starts, whatever else it computes
     meanwhile: vLLM too loads into blocks that are the request's own."""
+    setup_s: float = 0.0
+    """By how much its prefill takes longer for a LoRA adapter that is loaded first."""
 
 
 class SimulatedEngine(Protocol):

@@ -33,6 +33,7 @@ from simulator.engine_server.request_bodies import (
     FaultBody,
     TokenizeBody,
     chat_tokens,
+    media_chat,
     parse_body,
 )
 from simulator.engine_server.settings import VERSION
@@ -148,7 +149,7 @@ class EngineApp:
     def _tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         self._generation.require_model(body.model)
         if body.messages:
-            tokens = chat_tokens(body.messages)
+            tokens = media_chat(body.messages, self._settings.media_tokens).tokens
         elif body.prompt is not None:
             tokens = tokenize(body.prompt)
         else:

@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit("simulated engine: several ranks are for --flavor vllm without --kv-node only")
     if options.lora and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: --lora is for --flavor vllm without --kv-node only")
+    if options.cpu_blocks and options.flavor != "vllm":
+        raise SystemExit("simulated engine: --cpu-blocks is for --flavor vllm only")
+    if options.media_tokens and (options.flavor != "vllm" or options.kv_node):
+        raise SystemExit("simulated engine: --media-tokens is for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -45,6 +49,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     profile = EngineProfile() if options.profile is None else read_profile(options.profile)
     seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
     own = {"block_tokens": options.block_size, "num_blocks": options.num_blocks, "eviction": options.eviction}
+    own |= {"cpu_blocks": options.cpu_blocks}
     told = {name: value for name, value in own.items() if value is not None}
     profile = replace(profile, recompute_last_block=True, eviction_seed=crc32(seed), **told)
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
@@ -74,9 +79,13 @@ def parser() -> argparse.ArgumentParser:
     add("--port", type=_port, default=8100, help="HTTP port")
     add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is its own")
     add("--lora", nargs="+", default=[], metavar="NAME", help="LoRA adapters of the model; vllm without node only")
+    add("--max-loras", type=_positive, default=1, help="adapters that are loaded at once")
+    add("--lora-load-s", type=_pause, default=0.0, help="model seconds of loading an adapter")
+    add("--media-tokens", type=int, default=0, help="tokens of each image or audio; vllm without node only; 0: none")
     add("--api-key", default="", help="bearer token that requests need; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")
+    add("--cpu-blocks", type=_positive, help="KV blocks of copies in CPU memory (default: the profile's, 0); vllm only")
     add("--max-model-len", type=_positive, default=131_072, help="prompt and output tokens of one request")
     add("--max-num-queued-reqs", type=_positive, default=1024, help="requests above which new ones get 503")
     add("--kv-events-port", type=_port, default=0, help="port that KV events are published on; 0: none")
@@ -127,6 +136,10 @@ def _seconds(text: str) -> float:
     if not 0.001 <= value <= 86_400:
         raise argparse.ArgumentTypeError(f"must be from 0.001 to 86400 seconds, not {value}")
     return value
+
+
+def _pause(text: str) -> float:
+    return 0.0 if float(text) == 0.0 else _seconds(text)
 
 
 def _speed(text: str) -> float:

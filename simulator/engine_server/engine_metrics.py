@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ class EngineMetrics:
     def __init__(self, settings: EngineSettings, model: EngineModel) -> None:
         self._registry = CollectorRegistry()
         self._labels = (settings.served_model, str(settings.rank))
+        self._lora: Gauge | None = None
         ProcessCollector(registry=self._registry)
         self._describe_cache(settings)
         self._watch(model)
@@ -78,6 +80,13 @@ class EngineMetrics:
         for way, each in counts:
             for outcome in each.__struct_fields__:
                 blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, each, outcome))
+
+    def adapters(self, running: Sequence[str], most: int) -> None:
+        """Report the LoRA adapters of requests in the engine; as in vLLM, each set of labels stays, with its time."""
+        if self._lora is None:
+            labels = ("max_lora", "waiting_lora_adapters", "running_lora_adapters")
+            self._lora = Gauge("vllm:lora_requests_info", "LoRA requests.", labels, registry=self._registry)
+        self._lora.labels(str(most), "", ",".join(running)).set_to_current_time()
 
     def render(self) -> bytes:
         """Return the text exposition."""

@@ -6,7 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ from simulator.engine_models.engine_events import (
     Finished,
     FirstToken,
     PrefillStarted,
+    TierChanged,
     Token,
 )
 from simulator.engine_models.handing import HandingEngine
@@ -30,6 +31,7 @@ from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSettings
+from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings
 
 _STANDS_S = 0.1
@@ -48,6 +50,7 @@ class _Live:
     loaded: bool
     salt: str
     lora: str
+    media: tuple[PlacedMedium, ...]
     order: KvOrder | None
     started: float = 0.0
     first: float = 0.0
@@ -80,6 +83,7 @@ class EngineRuntime:
         self._timer_at = 0.0
         self._outbox: list[KvEvent] = []
         self._clear_pending = False
+        self._loaded_loras: dict[str, None] = {}
 
     @property
     def load(self) -> int:
@@ -93,6 +97,9 @@ class EngineRuntime:
 
     def told_metrics(self) -> bytes:
         """Return the text that it gives out as its metrics."""
+        if self.settings.lora:
+            running = dict.fromkeys(each.lora for each in self._live.values() if each.lora)
+            self.metrics.adapters(list(running), self.settings.max_loras)
         text = self._told.text(self.metrics.render())
         return text if self.settings.flavor == "vllm" else sglang.metrics(text, self.settings)
 
@@ -125,6 +132,7 @@ class EngineRuntime:
         leg: Literal["", "prefill", "decode"] = "",
         salt: str = "",
         lora: str = "",
+        media: tuple[PlacedMedium, ...] = (),
         order: KvOrder | None = None,
     ) -> TokenStream:
         """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
@@ -135,14 +143,34 @@ class EngineRuntime:
         leg's has come from another engine.
         """
         now = self._catch_up()
+        if lora:
+            sequence = self._with_adapter(sequence, lora)
         submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
         self._live[sequence.request_id] = _Live(
-            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt, lora=lora, order=order
+            sequence,
+            tokens,
+            stream,
+            reason,
+            now,
+            loaded=leg == "decode",
+            salt=salt,
+            lora=lora,
+            media=media,
+            order=order,
         )
         self._schedule()
         return stream
+
+    def _with_adapter(self, sequence: PromptSequence, lora: str) -> PromptSequence:
+        """Return the sequence with the time of loading its adapter; the one unused for longest leaves for it."""
+        loaded = lora in self._loaded_loras
+        self._loaded_loras.pop(lora, None)
+        self._loaded_loras[lora] = None
+        if len(self._loaded_loras) > self.settings.max_loras:
+            del self._loaded_loras[next(iter(self._loaded_loras))]
+        return sequence if loaded else msgspec.structs.replace(sequence, setup_s=self.settings.lora_load_s)
 
     def abort(self, request_id: str) -> None:
         """Take a request out at once and break its stream off; harmless when it is gone already."""
@@ -239,6 +267,10 @@ class EngineRuntime:
                 self._on_finished(event)
             elif isinstance(event, PrefillStarted):
                 self._on_prefill(event)
+            elif isinstance(event, TierChanged):
+                # As vLLM's OffloadingConnector publishes CPU memory by default: hashes alone.
+                self._outbox += [BlockStored([key], None, [], 0, medium="CPU") for key in event.stored]
+                self._outbox += [BlockRemoved([key], medium="CPU") for key in event.removed]
             else:
                 self._on_blocks(event)
         if tokens:
@@ -293,22 +325,30 @@ class EngineRuntime:
         tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
-        self._tell_stored(event, tokens, live.salt, live.lora)
+        self._tell_stored(event, tokens, live.salt, live.lora, live.media)
         if self.store is not None and not event.loaded:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
     def _on_removed(self, event: BlocksRemoved) -> None:
         self._outbox.extend(BlockRemoved([key]) for key in event.keys)
 
-    def _tell_stored(self, event: BlocksStored, tokens: array[int], salt: str, lora: str = "") -> None:
+    def _tell_stored(
+        self,
+        event: BlocksStored,
+        tokens: array[int],
+        salt: str,
+        lora: str = "",
+        media: tuple[PlacedMedium, ...] = (),
+    ) -> None:
         size = self.settings.profile.block_tokens
         span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
         stored = BlockStored(list(event.keys), event.parent, span.tolist(), size, lora_name=lora or None)
         salts = [("cache_salt", salt)] if salt and event.first_block == 0 else []
-        if salts or lora:
-            adapter = [lora] if lora else []
-            named = [[*adapter, *salts], *[adapter or None] * (len(event.keys) - 1)]
-            stored = msgspec.structs.replace(stored, extra_keys=named)
+        if salts or lora or media:
+            starts = range(event.first_block * size, (event.first_block + len(event.keys)) * size, size)
+            named: list[list[Any]] = [[*([lora] if lora else []), *extra_keys(media, start, size)] for start in starts]
+            named[0] += salts
+            stored = msgspec.structs.replace(stored, extra_keys=[each or None for each in named])
         self._outbox.append(stored)
 
     def _publish(self) -> None:

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from kvstore.connector.engine_params import FIELD, KvOutcome
-from kvstore.keys.block_keys import key_seed, token_block_keys
+from kvstore.keys.block_keys import key_seed
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server.answers.answer_shape import AnswerShape, WholeAnswer, usage
 from simulator.engine_server.answers.audio_answer import AudioAnswer
@@ -44,12 +44,15 @@ from simulator.engine_server.request_bodies import (
     CompletionBody,
     GenerationBody,
     MessagesBody,
+    PlacedMedium,
     ResponsesBody,
     audio_body,
     audio_tokens,
     chat_tokens,
     completion_tokens,
+    media_chat,
     parse_body,
+    prompt_keys,
 )
 
 Leg = Literal["", "prefill", "decode"]
@@ -113,7 +116,8 @@ class Generation:
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/chat/completions."""
         body = await self._body(receive, ChatBody)
-        await self._generate(scope, receive, send, body, chat_tokens(body.messages), body.wanted_tokens, _chat)
+        chat = media_chat(body.messages, self._settings.media_tokens)
+        await self._generate(scope, receive, send, body, chat.tokens, body.wanted_tokens, _chat, media=chat.media)
 
     async def responses(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer /v1/responses."""
@@ -159,12 +163,13 @@ class Generation:
         tokens: array[int],
         wanted: int | None,
         shape: _Shape,
+        media: tuple[PlacedMedium, ...] = (),
     ) -> None:
         self._admit(body, len(tokens), wanted)
         leg = await self._leg(receive, body, wanted)
-        keys = self._keys(body, tokens)
+        keys = self._keys(body, tokens, media)
         loaded = await self._load(receive, body, tokens, keys) if leg != "decode" else _NOTHING
-        job = self._start(scope, body, tokens, keys, wanted, shape, leg, loaded)
+        job = self._start(scope, body, tokens, keys, wanted, shape, leg, loaded, media)
         watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
         try:
             if body.stream:
@@ -205,6 +210,7 @@ class Generation:
         shape: _Shape,
         leg: Leg,
         loaded: _Loaded,
+        media: tuple[PlacedMedium, ...],
     ) -> _Job:
         room = self._settings.max_model_len - len(tokens)
         voice = zlib.crc32(memoryview(tokens)[-64:], zlib.crc32(self._settings.seed))
@@ -219,13 +225,13 @@ class Generation:
         reason = "length" if wanted else "stop"
         order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
         salt = body.cache_salt or ""
-        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, lora=lora, order=order)
+        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, lora=lora, media=media, order=order)
         return _Job(len(tokens), answer, voice, reason, stream, leg, loaded.outcome)
 
-    def _keys(self, body: GenerationBody, tokens: array[int]) -> tuple[int, ...]:
+    def _keys(self, body: GenerationBody, tokens: array[int], media: tuple[PlacedMedium, ...]) -> tuple[int, ...]:
         settings = self._settings
         seed = key_seed(settings.seed, settings.served_model, settings.adapter(body.model), body.cache_salt or "")
-        return token_block_keys(seed, tokens, self._settings.profile.block_tokens)
+        return prompt_keys(seed, tokens, media, self._settings.profile.block_tokens)
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
         """Load what the request's order allows; nothing without an order, or a node. Other requests go on meanwhile."""

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import re
 import zlib
 from array import array
+from collections.abc import Sequence
 from email.parser import BytesParser
 from email.policy import HTTP
-from typing import Annotated, Any, Literal, TypeVar
+from hashlib import sha256
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 from typing_extensions import override
 
+from kvstore.keys.block_keys import TOKEN_BYTES, extend_key, pack_tokens
 from routing.values.prepared_struct import prepared
 from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
+_MARK = f"\0{os.urandom(16).hex()}\0"
+"""Stands for a medium in a rendered chat; no client can write it."""
+_MARKED = re.compile(re.escape(_MARK))
+_PLACEHOLDER = 0xFFFFFFFF
 _PositiveInt = Annotated[int, Meta(ge=1)]
 AudioFormat = Literal["json", "text", "srt", "vtt", "verbose_json"]
 AUDIO_BYTES_PER_S, AUDIO_TOKENS_PER_S = 16_000, 50
@@ -32,10 +41,38 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class ContentPart(msgspec.Struct, frozen=True):
-    """One part of a message's content; only text is understood."""
+    """One part of a message's content: text, or a medium and the name that its client gives it."""
 
     type: str
     text: str | None = None
+    image_url: Any = None
+    audio_url: Any = None
+    video_url: Any = None
+    input_audio: Any = None
+    uuid: str | None = None
+
+    @property
+    def medium(self) -> str:
+        """What vLLM would identify the medium by: its name, or else a hash of its content; empty: it is none."""
+        content = [self.image_url, self.audio_url, self.video_url, self.input_audio]
+        if all(each is None for each in content):
+            return ""
+        return self.uuid or sha256(msgspec.json.encode(content)).hexdigest()
+
+
+class PlacedMedium(NamedTuple):
+    """Where a prompt's medium is, in tokens."""
+
+    name: str
+    offset: int
+    length: int
+
+
+class ChatTokens(NamedTuple):
+    """The tokens of a conversation, with placeholders for its media."""
+
+    tokens: array[int]
+    media: tuple[PlacedMedium, ...]
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
@@ -196,10 +233,42 @@ def parse_body(data: bytes, kind: type[_Body]) -> _Body:
 
 def chat_tokens(messages: list[ChatMessage]) -> array[int]:
     """Return the prompt tokens of a conversation; raises ApiError 400 on a role or part that is not text."""
+    return media_chat(messages, 0).tokens
+
+
+def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
+    """Return the tokens of a conversation; raises ApiError 400 on an unknown role or part.
+
+    Each medium has `media_tokens`; with 0, it is no part that is known.
+    """
+    names: list[str] = []
     try:
-        return tokenize(render_chat((message.role, _text(message)) for message in messages))
+        text = render_chat((message.role, _text(message, names if media_tokens else None)) for message in messages)
     except UnknownRoleError as error:
         raise ApiError(400, str(error), "messages") from error
+    first, *others = _MARKED.split(text)
+    tokens, media = tokenize(first), []
+    for name, after in zip(names, others, strict=True):
+        media.append(PlacedMedium(name, len(tokens), media_tokens))
+        tokens.extend([_PLACEHOLDER] * media_tokens)
+        tokens.extend(tokenize(after))
+    return ChatTokens(tokens, tuple(media))
+
+
+def extra_keys(media: Sequence[PlacedMedium], start: int, size: int) -> list[list[Any]]:
+    """Return what vLLM hashes and announces of the media in a block: their names, and their offsets from its start."""
+    within = [each for each in media if each.offset < start + size and start < each.offset + each.length]
+    return [[each.name, each.offset - start] for each in within]
+
+
+def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], size: int) -> tuple[int, ...]:
+    """Return the engine's keys of the prompt's blocks, which differ where their media do."""
+    data, keys = pack_tokens(tokens), [seed]
+    for start in range(0, len(tokens) - size + 1, size):
+        extra = extra_keys(media, start, size)
+        block = data[start * TOKEN_BYTES : (start + size) * TOKEN_BYTES]
+        keys.append(extend_key(keys[-1], block + repr(extra).encode() if extra else block))
+    return tuple(keys[1:])
 
 
 def completion_tokens(prompt: str | list[Any]) -> array[int]:
@@ -221,15 +290,22 @@ def _token_ids(prompt: list[Any]) -> array[int]:
         raise ApiError(400, "token ids must be from 0 to 4294967295", "prompt") from error
 
 
-def _text(message: ChatMessage) -> str:
+def _text(message: ChatMessage, media: list[str] | None) -> str:
+    """Return the message's text with a mark for each medium, whose name is appended to `media` (None: no media)."""
     if message.content is None:
         return ""
     if isinstance(message.content, str):
         return message.content
+    texts = []
     for part in message.content:
-        if part.type != "text" or part.text is None:
+        if media is not None and part.medium:
+            media.append(part.medium)
+            texts.append(_MARK)
+        elif part.type == "text" and part.text is not None:
+            texts.append(part.text)
+        else:
             raise ApiError(400, f"content part {part.type[:40]!r} is not text; this model reads text only", "messages")
-    return "".join(part.text or "" for part in message.content)
+    return "".join(texts)
 
 
 class AudioBody(GenerationBody, frozen=True, kw_only=True):

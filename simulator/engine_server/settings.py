@@ -24,6 +24,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Further names of the same model."""
     lora: tuple[str, ...] = ()
     """LoRA adapters of the model: names that have blocks of their own."""
+    max_loras: int = 1
+    """Adapters that are loaded at once."""
+    lora_load_s: float = 0.0
+    """Model seconds of loading one."""
+    media_tokens: int = 0
+    """Tokens that the model makes of each image, audio or video; 0: it reads text only."""
     api_key: str = ""
     """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072

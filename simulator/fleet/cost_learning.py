@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from routing.cost.cost_fit import FittedCost
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.cost.cost_observer import CostObserver
+from routing.cost.loading_costs import LoadingCosts
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Decision
@@ -24,7 +25,8 @@ class CostLearning:
     Mutable: the observer (None while idle), the written costs it began with, and when it is published next.
     """
 
-    def __init__(self, policy: RoutingPolicy) -> None:
+    def __init__(self, policy: RoutingPolicy, loading: LoadingCosts | None = None) -> None:
+        self._loading = loading
         self._next_s = PUBLISH_INTERVAL_S
         self._observer: CostObserver | None = None
         self._written = _written(policy)
@@ -36,14 +38,15 @@ class CostLearning:
         if policy.cost != "fitted":
             self._observer = None
         elif self._observer is None or written != self._written:
-            self._observer = CostObserver(*written)
+            self._observer = CostObserver(*written, self._loading)
         self._written = written
 
     def dispatched(self, decision: Decision, now: float) -> None:
         """Note that a request was sent to its engine."""
         if self._observer is not None:
+            tiers = None if decision.loading is None else decision.loading.tier_tokens
             self._observer.dispatched(
-                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, now
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, now, tiers
             )
 
     def first_token(self, request_id: str, now: float) -> None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
+from kvstore.index.lower_tiers import CPU
 from routing.ledger.fleet_view import EngineFacts
 from routing.router import Router
 from routing.values.decision import Decision, Dispatched, Fetch, Outcome, Queued, Rejected
@@ -24,6 +25,7 @@ from simulator.engine_models.engine_events import (
     Finished,
     FirstToken,
     PrefillStarted,
+    TierChanged,
 )
 from simulator.engine_models.simulated_engine import PromptSequence, SimulatedEngine, TransferringEngine
 from simulator.fleet.block_transfer import BlockTransfers, land
@@ -97,7 +99,7 @@ class FleetSimulation:
         router.view.roster.transfers_possible = transfers is not None
         self.nodes = None if nodes is None else nodes(lambda at_s, do: self.call_at(at_s, lambda _: do()))
         router.follow_nodes(None if self.nodes is None else self.nodes.ledger)
-        self._learning = CostLearning(router.policy)
+        self._learning = CostLearning(router.policy, router.fleet.loading_costs)
         self._report_age_s, self._uncounted = report_age_s, uncounted
         self._next_sample_s, self._log = 0.0, log
         self._agenda: list[
@@ -347,6 +349,9 @@ class FleetSimulation:
                     self.nodes.stored(station.engine_id, keys, event.parent, now)
             elif isinstance(event, BlocksRemoved):
                 router.blocks_removed(station.engine_id, event.keys)
+            elif isinstance(event, TierChanged):
+                router.fleet.change_tier(station.engine_id, CPU, True, event.stored)
+                router.fleet.change_tier(station.engine_id, CPU, False, event.removed)
             elif isinstance(event, PrefillStarted):
                 record = records[event.request_id]
                 if record.hit_tokens is None:

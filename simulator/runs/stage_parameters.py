@@ -18,6 +18,7 @@ _OWN = (
     "reservation_ttl_s",
     "tbt_slo_s",
     "bottleneck_s",
+    "decode_weight",
     "max_passed_over_s",
 )
 _OBJECTS = ("admission", "decode_cost", "push", "fairness")

@@ -36,9 +36,11 @@ def ended_record(
     on_time: bool = True,
     outcome: str = COMPLETED,
     engine_id: str = "a",
+    key_source: str = "tokens",
 ) -> DecisionRecord:
     """Return the record of a request that ended then."""
     fields: dict[str, Any] = {"prompt_tokens": prompt, "hit_tokens": predicted, "engine_id": engine_id}
     made = decision_record("r", 0.0, ttft_s, outcome=outcome, **fields)
+    made.key_source = key_source
     made.finished_s, made.cached_tokens, made.late = at_s, cached, not on_time or outcome == FAILED
     return made

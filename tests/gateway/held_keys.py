@@ -14,7 +14,9 @@ class Held:
     def __init__(self) -> None:
         self.keys: set[int] = set()
         self.restarts = 0
+        self.media: dict[str, int] = {}
         self.tail = NO_TAIL
+        self.tiers: dict[str, set[int]] = {}
         self.parts: dict[str, set[int]] = {WINDOW: set(), STATE: set()}
 
     def stored(self, keys: Sequence[int]) -> None:
@@ -30,8 +32,16 @@ class Held:
         held = self.parts[change.part]
         (held.update if change.stored else held.difference_update)(change.keys)
 
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        held = self.tiers.setdefault(tier, set())
+        (held.update if stored else held.difference_update)(keys)
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        self.media[name] = max(blocks, self.media.get(name, 0))
+
     def cleared(self) -> None:
         self.keys.clear()
+        self.tiers.clear()
         self.tail = NO_TAIL
         for held in self.parts.values():
             held.clear()

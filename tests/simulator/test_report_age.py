@@ -29,10 +29,11 @@ def on_time(order: str, age_s: float, *, good_for_s: float = 1.0) -> float:
 
 
 @pytest.mark.parametrize("order", ["fifo", "slack"])
-def test_reports_five_seconds_old_cost_less_than_a_point(order: str) -> None:
+def test_reports_five_seconds_old_cost_less_than_three_points(order: str) -> None:
+    """They say nothing, so that placements do not count with the wait for memory: less than that brings is lost."""
     fresh = on_time(order, 0.0)
     assert 0.9 < fresh < 1.0, "a load at which it could cost something"
-    assert on_time(order, 5.0) > fresh - 0.01
+    assert on_time(order, 5.0) > fresh - 0.03
 
 
 def test_old_reports_taken_for_fresh_would_cost_more() -> None:

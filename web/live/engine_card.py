@@ -7,8 +7,10 @@ from django.utils import timezone
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import count, duration
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
+from controlplane.request_log.decision_story.load_words import TIER_PLACES
 from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
@@ -109,6 +111,8 @@ class EngineCard(msgspec.Struct, frozen=True):
     may_steer: bool
     pool: str
     health: HealthLine
+    below: str
+    """What it keeps below its memory, and what loading costs it, as a sentence; empty: nothing is known."""
     decisions: list[DecisionLine] | None
     """Newest first; None where no gateway answers."""
 
@@ -124,8 +128,21 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
         may_steer=may(actor, Role.OPERATOR, engine.pool),
         pool=engine.pool.slug,
         health=engine_health(engine, sample, timezone.now()),
+        below="" if sample is None else below_memory(sample),
         decisions=None if recent is None else list(map(_line, recent[:MAX_DECISIONS])),
     )
+
+
+def below_memory(sample: EngineSample) -> str:
+    """Return what an engine keeps in its lower tiers, and what loading that or an adapter takes, as sentences."""
+    tiers = []
+    for each in sample.tiers:
+        cost = f", {duration(1000 * each.token_s)} per 1,000 tokens loaded" if each.token_s is not None else ""
+        tiers.append(f"{count(each.blocks, 'block')} {TIER_PLACES[each.tier]}{cost}")
+    words = f"Lower tiers: {'; '.join(tiers)}." if tiers else ""
+    if sample.adapter_s is not None:
+        words += f" Loading a LoRA adapter takes {duration(sample.adapter_s)}."
+    return words.strip()
 
 
 def _line(record: StoredDecision) -> DecisionLine:

@@ -7,8 +7,8 @@ from typing import Any
 from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.advisory_words import advisory_fact
-from controlplane.request_log.decision_story.certainty import Firmness, beta_of, name_of
-from controlplane.request_log.decision_story.load_words import load_fact
+from controlplane.request_log.decision_story.certainty import Firmness, beta_of, fixed_s, name_of
+from controlplane.request_log.decision_story.load_words import load_fact, own_load
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
@@ -83,9 +83,10 @@ def _on_engines(stored: StoredDecision, dispatched_s: float, ttft_s: float) -> l
 
 
 def _estimated(stored: StoredDecision, chosen: Candidate) -> list[tuple[str, float]]:
-    """Return the load from a node and the prefill that the choice counted on."""
+    """Return the loads, from a node and of the engine's own, and the prefill that the choice counted on."""
     fetch = stored.decision.fetch
-    load_s = min(fetch.seconds, chosen.compute_s) if fetch is not None and fetch.node else 0.0
+    load_s = (fetch.seconds if fetch is not None and fetch.node else 0.0) + _own_s(chosen)
+    load_s = min(load_s, chosen.compute_s)
     return [("transfer", load_s), ("prefill", chosen.compute_s - load_s)]
 
 
@@ -97,7 +98,13 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
     rows = []
     for number, each in enumerate(decision.candidates):
         then = known.get(each.engine_id)
-        terms = [("queue", each.wait_s), ("prefill", (beta or 1.0) * each.compute_s)]
+        weight, own_s = beta or 1.0, min(_own_s(each), each.compute_s)
+        terms = [
+            ("queue", each.wait_s),
+            ("transfer", weight * own_s),
+            ("prefill", weight * (each.compute_s - own_s)),
+            ("decode", each.sharing_s),
+        ]
         rows.append(
             {
                 "name": name_of(stored, each.engine_id),
@@ -108,6 +115,8 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
                 "hit_share": place(100 * each.hit_tokens / max(1, decision.prompt_tokens)),
                 "wait": duration(each.wait_s),
                 "prefill": duration(each.compute_s),
+                "sharing": duration(each.sharing_s),
+                "sharing_words": _sharing_words(each),
                 "bars": bars(terms, dearest * 1.02),
                 "cost": plain(each.cost),
                 "trust": then.trust if then else "",
@@ -117,8 +126,22 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
     return rows
 
 
+def _own_s(candidate: Candidate) -> float:
+    return candidate.loading.seconds if candidate.loading is not None else 0.0
+
+
 def _shown_cost(candidate: Candidate, beta: float | None) -> float:
-    return candidate.wait_s + (beta or 1.0) * candidate.compute_s
+    return fixed_s(candidate) + (beta or 1.0) * candidate.compute_s
+
+
+def _sharing_words(candidate: Candidate) -> str:
+    """Return what the cost of answers that share the engine is made of."""
+    parts = (
+        ("longer decode steps", candidate.decode_s),
+        ("late tokens", candidate.late_s),
+        ("wait for KV memory", candidate.memory_s),
+    )
+    return ", ".join(f"{words} {duration(seconds)}" for words, seconds in parts if seconds >= 0.0005)
 
 
 def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
@@ -128,17 +151,20 @@ def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
         notes.append("longest match")
     elif each.hit_tokens:
         notes.append("partial match")
+    if loads := own_load(each):
+        notes.append(loads)
     if each.wait_s == min(other.wait_s for other in everyone):
         notes.append("shortest wait")
     if place and stored.regret is not None and stored.regret.cause and stored.regret.best_engine_id == each.engine_id:
         notes.append("best in hindsight")
-    return ", ".join(notes).capitalize()
+    words = ", ".join(notes)
+    return words[:1].upper() + words[1:]
 
 
 def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
     """Return the candidates' costs as lines over β, from 0 to beyond both the β of then and the crossing."""
     most = ticks(1.75 * max(firm.beta, min(firm.beta_at or 0.0, 4 * firm.beta)))[-1]
-    top = max(each.wait_s + most * each.compute_s for each in stored.decision.candidates) * 1.04 or 1.0
+    top = max(fixed_s(each) + most * each.compute_s for each in stored.decision.candidates) * 1.04 or 1.0
 
     def high(cost: float) -> str:
         return place(100 - 100 * cost / top)
@@ -149,14 +175,14 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
     lines: list[dict[str, str]] = []
     named: list[float] = []
     for number, each in enumerate((chosen, *ranked)):
-        end = each.wait_s + most * each.compute_s
+        end = fixed_s(each) + most * each.compute_s
         free = all(abs(end - other) > top * _NAMES_APART / 100 for other in named)
         named += [end] if free else []
         lines.append(
             {
                 "name": name_of(stored, each.engine_id) if free else "",
                 "kind": "chosen" if number == 0 else "rival" if each.engine_id == firm.rival else "other",
-                "begin": high(each.wait_s),
+                "begin": high(fixed_s(each)),
                 "end": high(end),
             }
         )
@@ -165,9 +191,9 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
         "lines": lines[::-1],
         "beta": place(100 * firm.beta / most),
         "beta_words": plain(firm.beta),
-        "beta_high": high(chosen.wait_s + firm.beta * chosen.compute_s),
+        "beta_high": high(fixed_s(chosen) + firm.beta * chosen.compute_s),
         "crossing": place(100 * at / most) if at is not None else "",
-        "crossing_high": high(chosen.wait_s + at * chosen.compute_s) if at is not None else "",
+        "crossing_high": high(fixed_s(chosen) + at * chosen.compute_s) if at is not None else "",
         "crossing_words": plain(at) if at is not None else "",
         "ticks": [(place(100 * each / most), plain(each)) for each in ticks(most)],
         "costs": [(high(each), plain(each)) for each in ticks(top)],

@@ -15,6 +15,7 @@ from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
 from controlplane.request_log.decision_story.emphasis import text_of
+from controlplane.request_log.decision_story.load_words import own_load
 from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
@@ -74,16 +75,19 @@ def explained(stored: StoredDecision) -> list[str]:
 def _candidates(stored: StoredDecision) -> list[str]:
     if not stored.decision.candidates:
         return ["No engine was scored."]
-    lines = [f"{'Engine':20}{'Hit, tok':>10}{'Wait':>10}{'Prefill':>10}{'Cost':>10}{'Trust':>10}{'Report age':>12}"]
+    heads = "".join(f"{head:>10}" for head in ("Hit, tok", "Wait", "Prefill", "Decode", "Cost", "Trust"))
+    lines = [f"{'Engine':20}{heads}{'Report age':>12}"]
     known = {each.engine_id: each for each in stored.known}
     for place, each in enumerate(stored.decision.candidates):
         then = known.get(each.engine_id)
         chosen = " *" if place == 0 and stored.decision.engine_id else ""
         lines.append(
             f"{name_of(stored, each.engine_id) + chosen:20}{whole(each.hit_tokens):>10}{duration(each.wait_s):>10}"
-            f"{duration(each.compute_s):>10}{plain(each.cost):>10}{then.trust if then else '':>10}"
-            f"{duration(then.report_age_s if then else None):>12}"
+            f"{duration(each.compute_s):>10}{duration(each.sharing_s):>10}{plain(each.cost):>10}"
+            f"{then.trust if then else '':>10}{duration(then.report_age_s if then else None):>12}"
         )
+        if loads := own_load(each):
+            lines.append(f"  loads {loads}")
     return lines
 
 

@@ -32,6 +32,7 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         ttft_p99_s=p99_s,
         on_time_share=_mean([(each.on_time_share, each.judged) for each in told]),
         hit_share=_mean([(each.hit_share, each.prompt_tokens_per_s) for each in told]),
+        approximate_share=_mean([(each.approximate_share, each.requests_per_s) for each in told]),
         late=sum(each.late for each in told),
         judged=sum(each.judged for each in told),
         ttft_count=sum(each.ttft_count for each in told),

@@ -1,10 +1,11 @@
 """Certainty of a choice by least wait + β × compute: where the lines of its candidates cross.
 
-The cost of a candidate is a straight line over β, wait + β × compute. With c the chosen and r the next best:
+The cost of a candidate is a straight line over β, fixed + β × compute, where fixed is its wait and what answers cost
+that share the engine. With c the chosen and r the next best:
 
-    β*     = (wait_c − wait_r) / (compute_r − compute_c)    the two cost the same
-    wait*  = cost_r − β × compute_c                         c's wait from which r wins
-    hit*   : compute(hit*) = (cost_r − wait_c) / β          c's hit below which r wins, by the cost model of then
+    β*     = (fixed_c − fixed_r) / (compute_r − compute_c)    the two cost the same
+    wait*  = cost_r − β × compute_c − sharing_c               c's wait from which r wins
+    hit*   : compute(hit*) = (cost_r − fixed_c) / β           c's hit below which r wins, by the cost model of then
 """
 
 from __future__ import annotations
@@ -38,10 +39,17 @@ def beta_of(stored: StoredDecision) -> float | None:
     """Return the β by which the candidates were weighed; None where the placement weighs otherwise."""
     if stored.decision.placement != "least_cost":
         return None
-    weights = [(each.cost - each.wait_s) / each.compute_s for each in stored.decision.candidates if each.compute_s > 0]
+    weights = [
+        (each.cost - fixed_s(each)) / each.compute_s for each in stored.decision.candidates if each.compute_s > 0
+    ]
     if not weights or max(weights) - min(weights) > _SAME * max(weights) + _SAME:
         return None
     return weights[0]
+
+
+def fixed_s(candidate: Candidate) -> float:
+    """Return the part of a candidate's cost that is the same for every β."""
+    return candidate.wait_s + candidate.sharing_s
 
 
 def runner_up(stored: StoredDecision) -> Candidate | None:
@@ -57,13 +65,13 @@ def firmness(stored: StoredDecision) -> Firmness | None:
         return None
     chosen = stored.decision.candidates[0]
     slope = rival.compute_s - chosen.compute_s
-    crossing = (chosen.wait_s - rival.wait_s) / slope if abs(slope) > _SAME else -1.0
+    crossing = (fixed_s(chosen) - fixed_s(rival)) / slope if abs(slope) > _SAME else -1.0
     return Firmness(
         beta,
         rival.engine_id,
         crossing if crossing > 0 else None,
-        max(0.0, rival.cost - beta * chosen.compute_s),
-        _hit_at(stored, chosen, (rival.cost - chosen.wait_s) / beta),
+        max(0.0, rival.cost - beta * chosen.compute_s - chosen.sharing_s),
+        _hit_at(stored, chosen, (rival.cost - fixed_s(chosen)) / beta),
     )
 
 
@@ -91,7 +99,7 @@ def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | 
     None too where some of the hit is to be loaded, which has a time of its own.
     """
     cost, length, fetch = stored.cost, stored.decision.prompt_tokens, stored.decision.fetch
-    if fetch is not None and fetch.node:
+    if (fetch is not None and fetch.node) or chosen.loading is not None:
         return None
     if cost is None or not chosen.hit_tokens or cost.seconds(length, 0) / stored.speed <= limit_s:
         return None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from controlplane.platform.format import byte_size, count, duration, whole
 from controlplane.request_log.decision_story.emphasis import strong
 from gateway.contracts.stored_decision import StoredDecision
+from routing.values.decision import Candidate
 
+TIER_PLACES = {"cpu": "in CPU memory", "disk": "on disk", "external": "in an external store"}
+"""An engine's own tiers, in words."""
 _REASONS = {
     "missing": "the node did not have all of it any more",
     "late": "it would have taken longer than computing",
@@ -21,6 +24,28 @@ def held_on_node(stored: StoredDecision) -> str:
     held = min(fetch.blocks * stored.block_tokens, decision.prompt_tokens)
     part = strong(f"{whole(held)} of {whole(decision.prompt_tokens)}")
     return f"Node {fetch.node} had {part}, to be loaded in {duration(fetch.seconds)}. "
+
+
+def held_below(stored: StoredDecision) -> str:
+    """Return what the engine was to load by itself, as sentences; empty where that is nothing."""
+    loading, words = stored.decision.loading, ""
+    if loading is None:
+        return words
+    for tier, tokens in loading.tier_tokens.items():
+        words += f"It had {strong(whole(tokens))} more {TIER_PLACES[tier]}. "
+    if loading.adapter:
+        words += f"It had to load the LoRA adapter {loading.adapter}. "
+    return words + f"Loading was expected to take {strong(duration(loading.seconds))}. "
+
+
+def own_load(candidate: Candidate) -> str:
+    """Return what a candidate would load by itself in a few words; "" for nothing."""
+    loading = candidate.loading
+    if loading is None:
+        return ""
+    parts = [f"{whole(tokens)} tok {TIER_PLACES[tier]}" for tier, tokens in loading.tier_tokens.items()]
+    parts += ["adapter not loaded"] if loading.adapter else []
+    return f"{', '.join(parts)} ({duration(loading.seconds)})"
 
 
 def what_was_loaded(stored: StoredDecision) -> str:

@@ -9,7 +9,7 @@ from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.advisory_words import what_was_announced
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.emphasis import Words, pieces, strong
-from controlplane.request_log.decision_story.load_words import held_on_node, what_was_loaded
+from controlplane.request_log.decision_story.load_words import held_below, held_on_node, what_was_loaded
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
@@ -97,7 +97,7 @@ def _why(stored: StoredDecision) -> str:
         held = strong(f"{whole(stored.believed_tokens)} of {prompt}")
     else:
         held = f"none of the {strong(prompt)}"
-    words = f"The index had {name} holding {held} prompt tokens. {held_on_node(stored)}"
+    words = f"The index had {name} holding {held} prompt tokens. {held_below(stored)}{held_on_node(stored)}"
     if rival is None:
         return f"{words}It was chosen because {reasons.words(decision.reason)}; it was the only candidate."
     return words + _against(stored, rival)
@@ -110,6 +110,9 @@ def _against(stored: StoredDecision, rival: Candidate) -> str:
     because = f"It was chosen because {reasons.words(stored.decision.reason)}."
     if beta is not None and longer_s >= 0.001 and chosen.compute_s < rival.compute_s:
         return f"At β = {plain(beta)} that outweighed {strong(duration(longer_s))} more waiting than {name}. {won}"
+    if 0 < margin <= rival.sharing_s - chosen.sharing_s:
+        less = strong(duration(rival.sharing_s - chosen.sharing_s))
+        return f"Sharing it with its running answers cost {less} less than sharing {name}. {won}"
     if longer_s <= -0.001:
         shorter = f"Its queue was {strong(duration(-longer_s))} shorter than {name}'s."
         return f"{shorter} {won if margin > 0 else because}"

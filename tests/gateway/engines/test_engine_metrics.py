@@ -48,6 +48,18 @@ def test_old_names_are_understood() -> None:
     assert (metrics.kv_usage, metrics.prefix_queries_total, metrics.prefix_hits_total) == (0.25, 1658.0, 768.0)
 
 
+def test_adapters_are_those_of_the_labels_set_last() -> None:
+    assert (parse_engine_metrics(METRICS).adapters, parse_engine_metrics(METRICS).max_adapters) == (None, None)
+    labels = b'vllm:lora_requests_info{max_lora="%d",running_lora_adapters="%s",waiting_lora_adapters="%s"} %s\n'
+    text = METRICS + labels % (4, b"old", b"", b"1.7e9") + labels % (4, b"sql,law", b"poems", b"1.8e9")
+    metrics = parse_engine_metrics(text + labels % (4, b"", b"", b"1.6e9"))
+    assert (metrics.adapters, metrics.max_adapters) == (("poems", "sql", "law"), 4)
+    idle = parse_engine_metrics(METRICS + labels % (1, b"", b"", b"1.0"))
+    assert (idle.adapters, idle.max_adapters) == ((), 1)
+    with pytest.raises(UnreadableMetricsError, match="lora"):
+        parse_engine_metrics(METRICS + labels % (1, b"", b"", b"soon"))
+
+
 SGLANG = b"""\
 # TYPE sglang:num_running_reqs gauge
 sglang:num_running_reqs{engine_type="unified",model_name="m",tp_rank="0",dp_rank="0"} 3.0

@@ -50,6 +50,12 @@ class Indexed:
     def tail_changed(self, change: PartChange) -> None:
         self.index.change_tail(TARGET, *change)
 
+    def tier_changed(self, tier: str, stored: bool, keys: Sequence[int]) -> None:
+        self.index.change_tier(TARGET, tier, stored, keys)
+
+    def medium_stored(self, name: str, blocks: int) -> None:
+        """These models have none."""
+
     def cleared(self) -> None:
         self.index.clear(TARGET)
 
@@ -332,8 +338,8 @@ def test_counts_of_a_group_are_bounded() -> None:
     assert sum(sink.hit((number,)) for number in range(40)) <= 8
 
 
-def test_tiers_below_engine_memory_are_no_hits() -> None:
-    """vLLM offloads, then evicts: the copy in CPU memory keeps nothing in the index."""
+def test_tiers_below_engine_memory_are_no_hits_in_memory() -> None:
+    """vLLM offloads, then evicts: the copy in CPU memory keeps nothing among the blocks in memory."""
     sink = Indexed()
     ledger = ledger_of(sink)
     hashes = [hash_of(LONG[:end]) for end in ALL]

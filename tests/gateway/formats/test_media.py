@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.formats.endpoints import BY_PATH
-from gateway.formats.media import LEAST_TOKENS, LINKED_TOKENS, MOST_TOKENS, without_media
+from gateway.formats.media import LEAST_TOKENS, LINKED_TOKENS, MOST_TOKENS, with_names, without_media
 from gateway.http.json_body import BadBodyError
 
 
@@ -21,9 +21,9 @@ def _image(data: str) -> dict[str, Any]:
 
 def test_messages_without_media_stay_the_same_objects() -> None:
     messages = [{"role": "user", "content": "hi"}, _message({"type": "text", "text": "a"}), {"role": "assistant"}, 5]
-    plain, tokens = without_media(messages)
+    plain, media = without_media(messages)
     assert plain is messages
-    assert tokens == 0
+    assert media == ()
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_messages_without_media_stay_the_same_objects() -> None:
 )
 def test_each_kind_of_media_becomes_a_digest(part: dict[str, Any]) -> None:
     text = {"type": "text", "text": "look"}
-    (message,), tokens = without_media([_message(text, part)])
+    (message,), (medium,) = without_media([_message(text, part)])
     assert message["content"][0] is text
-    assert message["content"][1]["type"] == "text"
-    assert message["content"][1]["text"].startswith("[media ")
-    assert tokens == LINKED_TOKENS
+    assert message["content"][1] == {"type": "text", "text": medium.stand_in}
+    assert medium.stand_in.startswith("[media ")
+    assert medium.tokens == LINKED_TOKENS
 
 
 def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
@@ -64,7 +64,8 @@ def test_equal_parts_have_equal_digests_and_others_have_not() -> None:
 
 @pytest.mark.parametrize(("size", "tokens"), [(5000, LEAST_TOKENS), (512_000, 2000), (4_000_000, MOST_TOKENS)])
 def test_the_guess_grows_with_the_part_between_bounds(size: int, tokens: int) -> None:
-    assert without_media([_message(_image("data:" + "x" * size))])[1] == pytest.approx(tokens, abs=1)
+    (medium,) = without_media([_message(_image("data:" + "x" * size))])[1]
+    assert medium.tokens == pytest.approx(tokens, abs=1)
 
 
 def test_parts_do_not_run_into_each_other() -> None:
@@ -88,13 +89,64 @@ def test_media_that_an_engine_would_read_from_its_own_files_are_rejected(kind: s
 
 @pytest.mark.parametrize("place", ["data:image/png;base64,AAAA", "https://example.org/a.png", "HTTP://example.org/a"])
 def test_media_in_the_body_or_on_the_web_pass(place: str) -> None:
-    assert without_media([_message(_image(place))])[1] == LINKED_TOKENS
+    (medium,) = without_media([_message(_image(place))])[1]
+    assert (medium.tokens, medium.linked) == (LINKED_TOKENS, not place.startswith("data:"))
 
 
 @pytest.mark.parametrize("part", [{"type": "image_url"}, {"type": "text", "text": "a"}])
 def test_media_under_a_name_that_other_clients_may_use_are_rejected(part: dict[str, Any]) -> None:
     with pytest.raises(BadBodyError, match="Leave uuid out"):
         without_media([_message({**part, "image_url": None, "uuid": "logo"})])
+
+
+def test_the_content_decides_and_a_name_alone_stands_for_itself() -> None:
+    image, bare = _image("data:a"), {"type": "image_url", "image_url": None}
+    parts = (image, {**image, "uuid": "logo"}, {**bare, "uuid": "logo"}, {**bare, "uuid": "icon"}, bare)
+    media = without_media([_message(*parts)], named=True)[1]
+    assert media[0].digest == media[1].digest
+    assert len({each.digest for each in media}) == 4
+
+
+def test_no_content_has_the_digest_of_a_name() -> None:
+    bare = {"type": "image_url", "image_url": {"url": None}, "uuid": "logo"}
+    alike = [{"type": "image_url", "image_url": ["uuid", "logo"]}, {"uuid": "logo", "file": ["logo"]}]
+    media = without_media([_message(bare, *alike)], named=True)[1]
+    assert len({each.digest for each in media}) == 3
+
+
+def test_a_hash_that_a_client_gives_its_medium_is_rejected() -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:a", "content_hash": "0" * 64}}
+    for named in (False, True):
+        with pytest.raises(BadBodyError, match="Leave content_hash out"):
+            without_media([_message(part)], named=named)
+
+
+@pytest.mark.parametrize("name", [5, "", ["logo"]])
+def test_a_name_is_a_string(name: object) -> None:
+    with pytest.raises(BadBodyError, match="non-empty string"):
+        without_media([_message({**_image("data:a"), "uuid": name})], named=True)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/embeddings", "/v1/responses", "/v1/messages", "/tokenize", "/pooling", "/rerank", "/score"]
+)
+def test_only_chats_take_names(path: str) -> None:
+    part = {"type": "image", "source": {"type": "base64", "data": "AAAA"}, "uuid": "logo"}
+    chat = [_message({"type": "text", "text": "a"}, part)]
+    pairs = path in ("/rerank", "/score")
+    body = {"query": "a", "text_1": "a", "documents": [part], "text_2": [part]} if pairs else {"messages": chat}
+    with pytest.raises(BadBodyError, match="Leave uuid out"):
+        BY_PATH[path].prompt({**body, "input": chat} if path == "/v1/responses" else body)
+    BY_PATH["/v1/chat/completions"].prompt({"messages": chat})
+
+
+def test_engines_get_our_names_and_none_of_the_clients() -> None:
+    text = {"type": "text", "text": "look"}
+    linked = {**_image("https://example.org/a.png"), "uuid": "theirs"}
+    messages = [{"role": "system", "content": "s"}, _message(text, {**_image("data:a"), "uuid": "logo"}, linked)]
+    _, after = with_names(messages, ["ours", ""])
+    assert after["content"] == [text, {**_image("data:a"), "uuid": "ours"}, _image("https://example.org/a.png")]
+    assert messages[1]["content"][1]["uuid"] == "logo"
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}

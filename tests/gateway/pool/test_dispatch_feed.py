@@ -16,17 +16,17 @@ LONG = 20_000
 class Fed:
     """A feed whose router keeps the blocks that it is told, in the order of telling."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
         self.told: list[int] = []
         self.engine = SimpleNamespace(incarnation="one", intake=None)
         router: Any = SimpleNamespace(
             blocks_stored=lambda _, keys: self.told.extend(reversed(keys)), index=SimpleNamespace(drop=lambda _: None)
         )
         engines: Any = {"e": self.engine}
-        self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: True, refresh=lambda: None)
-        self.feed.tells = True
+        self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: feeds, refresh=lambda: None)
+        self.feed.tells = feeds
         decision: Any = SimpleNamespace(engine_id="e", incarnation="one", hit_tokens=0)
-        request: Any = SimpleNamespace(request_id="r", keys=tuple(range(LONG)), tenant_id="t")
+        request: Any = SimpleNamespace(request_id="r", keys=tuple(range(LONG)), tenant_id="t", guessed=guessed)
         self.feed.dispatched(decision, request, salted=False)
 
 
@@ -52,3 +52,12 @@ async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_
     restarted.engine.incarnation = "two"
     await turns()
     assert len(cleared.told) == len(restarted.told) == before
+
+
+async def test_where_events_feed_the_index_only_guessed_keys_get_in() -> None:
+    exact, guessed = Fed(feeds=False), Fed(feeds=False, guessed=True)
+    for fed in (exact, guessed):
+        fed.feed.observed(FirstToken("r"))
+    await turns()
+    assert exact.told == []
+    assert sorted(guessed.told) == list(range(LONG))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,9 @@ def test_events_of_groups_reach_the_match(salts_missing: bool, blocks: int) -> N
     router, restarted = pool(size=1), []
     engine: Any = SimpleNamespace(entry=SimpleNamespace(engine_id="e-01"), salts_seen=SaltsSeen())
     engine.salts_seen.missing = salts_missing
-    ledger = EventLedger(IndexFeed(router, engine, restarted.append), lambda *_: 7, SIZE, EventSettings())
+    ledger = EventLedger(
+        IndexFeed(router, engine, restarted.append, OrderedDict()), lambda *_: 7, SIZE, EventSettings()
+    )
     ledger.start_replay()
     ledger.end_replay()
     events = [stored(0, "mamba", [7]), stored(1, "full_attention", list(range(1, 11)))]

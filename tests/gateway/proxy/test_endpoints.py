@@ -325,6 +325,8 @@ async def test_an_image_is_a_key_of_its_own_and_never_too_long(engine: ScriptedE
             record = ours.app.recent.get(headers["x-switchyard-decision"])
             assert record.decision.prompt_tokens < 1000
             keys.append(record.decision.hit_tokens)
+    image = engine.bodies[0]["messages"][0]["content"][1]
+    assert len(image.pop("uuid")) == 32
     assert engine.bodies[0] == ask("a" * 100_000)
     assert keys[0] == 0
     assert keys[1] > keys[2] > 0

@@ -113,6 +113,7 @@ async def test_long_media_reach_the_engine_as_they_came(tmp_path: Path, fields: 
                 assert response.status == 503
     for each in (engine, other):
         (got,), (head,) = each.bodies, each.headers
+        assert len({part.pop("uuid") for part in got["messages"][0]["content"]}) == 2
         assert got["messages"] == body["messages"]
         assert int(head["content-length"]) == len(each.raw_bodies[0])
         assert "request_id" not in got

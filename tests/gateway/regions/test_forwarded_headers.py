@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from gateway.app import AppSettings
 from gateway.contracts.snapshot import ApiKeyEntry, PoolEntry
+from gateway.engines.model_names import ModelNames
 from gateway.formats.endpoints import BY_PATH
 from gateway.http.http_exchange import Exchange
 from gateway.pool.live_pool import LivePool
@@ -34,7 +35,7 @@ BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content":
 __all__ = ["receiver"]
 POLICY = RoutingPolicy(slo_classes={"batch": SloClass()})
 ENTRY = PoolEntry(pool_id="p", name="p", region="us", served_model=MODEL, policy=POLICY)
-POOL = cast("LivePool", SimpleNamespace(entry=ENTRY, one_tenant=True))
+POOL = cast("LivePool", SimpleNamespace(entry=ENTRY, one_tenant=True, names=ModelNames()))
 CALLER = ApiKeyEntry(key_id="k", sha256="", tenant_id="t")
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.access.isolation_domains import IsolationDomains
 from gateway.contracts.snapshot import PoolEntry
 from gateway.engines.health_probe import EngineUnreachableError
 from gateway.formats.prompt import (
@@ -27,6 +28,7 @@ from gateway.pool.live_pool import LivePool
 from gateway.requests.known_prefixes import CHUNK_BYTES, KnownPrefixes
 from gateway.requests.prompt_keys import PromptKeys
 from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
+from kvstore.keys.keyring import Keyring
 
 
 class Tokenizer:
@@ -53,7 +55,7 @@ class Tokenizer:
         return array("I", list(text.encode()))
 
 
-def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
+def pool_of(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
     made = PoolEntry(
         **{
             "pool_id": "p",
@@ -76,14 +78,16 @@ def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
         return key_seed(b"secret", made.served_model, lora, domain)
 
     names = SimpleNamespace(engines=lambda lora: frozenset(list(engines)[-1:] if lora == "sql" else ()))
-    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed, one_tenant=False, names=names))
+    domains = IsolationDomains(Keyring.of(b"secret").used, made)
+    facts = {"entry": made, "engines": engines, "seed": seed, "names": names, "domains": domains}
+    return cast("LivePool", SimpleNamespace(**facts, one_tenant=False))
 
 
 CHAT = ChatPrompt([{"role": "user", "content": "hello there"}], {})
 
 
 async def test_token_ids_and_text_of_the_same_tokens_have_the_same_keys() -> None:
-    pool, keys = _pool(Tokenizer()), PromptKeys()
+    pool, keys = pool_of(Tokenizer()), PromptKeys()
     text = await keys.keys(pool, "t", TextPrompt("abcdefghij"))
     tokens = await keys.keys(pool, "t", TokenPrompt(list(b"abcdefghij")))
     assert text.keys == tokens.keys == token_block_keys(pool.seed("t"), list(b"abcdefghij"), 4)
@@ -93,7 +97,7 @@ async def test_token_ids_and_text_of_the_same_tokens_have_the_same_keys() -> Non
 
 async def test_equal_prompts_are_tokenized_once() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer)
+    pool = pool_of(tokenizer)
     made = await asyncio.gather(*(keys.keys(pool, "t", CHAT) for _ in range(10)))
     again = await keys.keys(pool, "t", CHAT)
     assert tokenizer.calls == 1
@@ -113,7 +117,7 @@ async def test_equal_prompts_are_tokenized_once() -> None:
 )
 async def test_anything_that_the_template_reads_makes_another_prompt(other: Prompt) -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer)
+    pool = pool_of(tokenizer)
     await keys.keys(pool, "t", CHAT)
     await keys.keys(pool, "t", other)
     assert tokenizer.calls == 2
@@ -121,7 +125,7 @@ async def test_anything_that_the_template_reads_makes_another_prompt(other: Prom
 
 async def test_a_text_that_looks_like_a_remembered_chat_is_no_chat() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer)
+    pool = pool_of(tokenizer)
     await keys.keys(pool, "t", CHAT)
     await keys.keys(pool, "t", TextPrompt('[{},[{"content":"hello there","role":"user"}]]'))
     assert tokenizer.calls == 2
@@ -130,12 +134,12 @@ async def test_a_text_that_looks_like_a_remembered_chat_is_no_chat() -> None:
 async def test_the_templates_inputs_go_to_the_tokenizer() -> None:
     tokenizer = Tokenizer()
     body = {"messages": CHAT.messages, "tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}, "temperature": 1}
-    await PromptKeys().keys(_pool(tokenizer), "t", chat_prompt(body))
+    await PromptKeys().keys(pool_of(tokenizer), "t", chat_prompt(body))
     assert tokenizer.extra == {"tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}}
 
 
 async def test_prompts_of_two_domains_share_no_key() -> None:
-    pool, keys = _pool(Tokenizer()), PromptKeys()
+    pool, keys = pool_of(Tokenizer()), PromptKeys()
     mine, other = await keys.keys(pool, "a", CHAT), await keys.keys(pool, "b", CHAT)
     again = await keys.keys(pool, "a", CHAT)
     assert not set(mine.keys) & set(other.keys)
@@ -144,7 +148,7 @@ async def test_prompts_of_two_domains_share_no_key() -> None:
 
 async def test_an_adapters_prompts_are_tokenized_by_engines_that_have_it_and_share_no_key_with_the_base() -> None:
     plain, able = Tokenizer(), Tokenizer()
-    pool, keys = _pool(plain, able), PromptKeys()
+    pool, keys = pool_of(plain, able), PromptKeys()
     chats = [ChatPrompt([{"role": "user", "content": text}], {}) for text in "pqr"]
     adapted = [await keys.keys(pool, "a", chat, lora="sql") for chat in chats]
     assert (plain.calls, able.calls, able.models) == (0, 3, {"sql"})
@@ -156,7 +160,7 @@ async def test_an_adapters_prompts_are_tokenized_by_engines_that_have_it_and_sha
 async def test_another_engine_is_asked_when_one_fails() -> None:
     broken, whole = Tokenizer(), Tokenizer()
     broken.fails = True
-    keys, pool = PromptKeys(), _pool(broken, whole)
+    keys, pool = PromptKeys(), pool_of(broken, whole)
     for number in range(4):
         assert (await keys.keys(pool, "t", TextPrompt(f"prompt {number}"))).source == "tokenized"
     assert whole.calls == 4
@@ -166,14 +170,14 @@ async def test_another_engine_is_asked_when_one_fails() -> None:
 async def test_without_a_tokenizer_there_are_no_keys_and_an_estimate() -> None:
     broken = Tokenizer()
     broken.fails = True
-    for pool in (_pool(broken), _pool()):
+    for pool in (pool_of(broken), pool_of()):
         keyed = await PromptKeys().keys(pool, "t", TextPrompt("x" * 400))
         assert (keyed.keys, keyed.prompt_tokens, keyed.source) == ((), 100, "none")
 
 
 async def test_a_failed_tokenizer_is_asked_again_next_time() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer)
+    pool = pool_of(tokenizer)
     tokenizer.fails = True
     await keys.keys(pool, "t", CHAT)
     tokenizer.fails = False
@@ -182,7 +186,7 @@ async def test_a_failed_tokenizer_is_asked_again_next_time() -> None:
 
 async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer)
+    pool = pool_of(tokenizer)
     first = asyncio.create_task(keys.keys(pool, "t", CHAT))
     second = asyncio.create_task(keys.keys(pool, "t", CHAT))
     await asyncio.sleep(0)
@@ -192,7 +196,7 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> N
 
 
 async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
+    pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     shared = "The quick brown fox. " * 200
     before = await keys.keys(pool, "t", TextPrompt(shared + "first"))
     tokenizer.free.clear()
@@ -211,7 +215,7 @@ async def test_while_the_tokenizer_is_late_a_known_beginning_is_enough() -> None
 
 
 async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
+    pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys(patience=0.0)
     text = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(text))
     tokenizer.free.clear()
@@ -226,7 +230,7 @@ async def test_without_a_known_beginning_a_late_tokenizer_is_waited_for() -> Non
 
 
 async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
-    pool, keys = _pool(tokenizer := Tokenizer()), PromptKeys()
+    pool, keys = pool_of(tokenizer := Tokenizer()), PromptKeys()
     text = "The quick brown fox. " * 200
     await keys.keys(pool, "t", TextPrompt(text))
     tokenizer.fails = True
@@ -235,7 +239,7 @@ async def test_a_known_beginning_serves_where_the_tokenizer_fails() -> None:
 
 async def test_approximate_pools_ask_nobody_and_share_what_begins_alike() -> None:
     tokenizer, keys = Tokenizer(), PromptKeys()
-    pool = _pool(tokenizer, key_source="approximate")
+    pool = pool_of(tokenizer, key_source="approximate")
     begin = [{"role": "system", "content": "s" * 64}]
     one = await keys.keys(pool, "t", ChatPrompt([*begin, {"role": "user", "content": "a"}], {}))
     two = await keys.keys(pool, "t", ChatPrompt([*begin, {"role": "user", "content": "b"}], {}))
@@ -248,14 +252,14 @@ async def test_approximate_pools_ask_nobody_and_share_what_begins_alike() -> Non
 
 
 async def test_hashes_are_rekeyed() -> None:
-    pool = _pool()
+    pool = pool_of()
     keyed = await PromptKeys().keys(pool, "t", HashedPrompt([1, 2, 3], None))
     assert keyed.keys == rekey_hashes(pool.seed("t"), [1, 2, 3])
     assert keyed.prompt_tokens == 12
 
 
 async def test_the_memory_keeps_its_bounds() -> None:
-    keys, pool = PromptKeys(max_prompts=5, max_keys=12), _pool(Tokenizer())
+    keys, pool = PromptKeys(max_prompts=5, max_keys=12), pool_of(Tokenizer())
     for number in range(30):
         await keys.keys(pool, "t", TextPrompt("x" * (number % 20) + f"{number:04}"))
         keys.check()
@@ -264,7 +268,7 @@ async def test_the_memory_keeps_its_bounds() -> None:
 
 
 async def test_the_memory_holds_no_text() -> None:
-    keys, pool = PromptKeys(), _pool(Tokenizer())
+    keys, pool = PromptKeys(), pool_of(Tokenizer())
     await keys.keys(pool, "t", TextPrompt("CANARY" * 10))
     assert "CANARY" not in repr(vars(keys))
     assert str(list(b"CANARY"))[1:-1] not in repr(vars(keys))
@@ -283,7 +287,7 @@ def test_prompts_of_no_form_are_rejected(prompt: object) -> None:
 
 @pytest.mark.parametrize("key_source", ["exact", "approximate"])
 async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_route(key_source: str) -> None:
-    pool, keys = _pool(Tokenizer(), key_source=key_source), PromptKeys()
+    pool, keys = pool_of(Tokenizer(), key_source=key_source), PromptKeys()
     alone = await keys.keys(pool, "t", completion_prompt("abcdefgh" * 16))
     listed = await keys.keys(pool, "t", completion_prompt(["abcdefgh" * 16, "x" * 256, "yz"]))
     assert listed.keys == alone.keys
@@ -296,14 +300,14 @@ async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_rou
 async def test_the_block_that_the_last_token_ends_has_no_key_because_engines_compute_it_anew(
     tokens: int, blocks: int
 ) -> None:
-    pool, keys = _pool(Tokenizer()), PromptKeys()
+    pool, keys = pool_of(Tokenizer()), PromptKeys()
     assert pool.entry.block_tokens == 4
     assert len((await keys.keys(pool, "t", TokenPrompt([1] * tokens))).keys) == blocks
     assert len((await keys.keys(pool, "t", TextPrompt("a" * tokens))).keys) == blocks
 
 
 async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:
-    keys, pool = PromptKeys(), _pool(Tokenizer())
+    keys, pool = PromptKeys(), pool_of(Tokenizer())
     texts = [f"{number:04}" * 5000 for number in range(20)]
     tracemalloc.start()
     try:

@@ -50,6 +50,16 @@ def test_the_hit_share_is_over_requests_whose_engine_reports_cached_tokens() -> 
     assert window.summary(1.0).hit_share == 0.8
 
 
+def test_the_approximate_share_is_over_requests_with_media() -> None:
+    window = TrafficWindow(window_s=10.0)
+    assert window.summary(0.0).approximate_share is None
+    for at_s, source in ((0.0, "media"), (5.0, "tokenized"), (6.0, "media"), (7.0, "bytes")):
+        window.add(ended_record(at_s, key_source=source))
+    assert window.summary(9.0).approximate_share == 0.5
+    assert window.summary(14.0).approximate_share == pytest.approx(1 / 3)
+    window.check()
+
+
 def test_totals_per_engine_outlive_the_window() -> None:
     window = TrafficWindow(window_s=1.0)
     window.add(ended_record(0.0))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.cost.cost_model import DecodeCost, PrefillCost
-from routing.cost.cost_observer import IMPOSSIBLE, MAX_OPEN, SHARED, TAKEN, CostObserver
+from routing.cost.cost_observer import IMPOSSIBLE, LOADED, MAX_OPEN, SHARED, TAKEN, CostObserver
 
 
 def observer(**kinds: str) -> CostObserver:
@@ -23,7 +23,7 @@ def serve(seen: CostObserver, name: str, engine: str = "a", *, at: float = 0.0, 
 def test_the_time_from_grant_to_first_token_is_one_sample() -> None:
     seen = observer()
     serve(seen, "r1")
-    assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0}
+    assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
     assert seen.fitted()[""].samples == 1
     seen.check()
 
@@ -35,7 +35,7 @@ def test_two_prefills_on_one_engine_say_nothing_about_either() -> None:
     for name, at in (("r1", 0.5), ("r2", 1.0)):
         seen.first_token(name, at)
         seen.completed(name, at + 1)
-    assert seen.samples == {TAKEN: 0, SHARED: 2, IMPOSSIBLE: 0}
+    assert seen.samples == {TAKEN: 0, SHARED: 2, IMPOSSIBLE: 0, LOADED: 0}
 
 
 def test_prefills_on_other_engines_and_decodes_beside_it_do_not_disturb() -> None:
@@ -63,7 +63,7 @@ def test_measurements_that_cannot_be_are_counted() -> None:
     seen.dispatched("r2", "a", 4000, 0, 0.0)
     seen.first_token("r2", 0.5)
     seen.completed("r2", 1.0, cached_tokens=9000)
-    assert seen.samples == {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 2}
+    assert seen.samples == {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 2, LOADED: 0}
 
 
 def test_feedback_that_comes_twice_or_never_or_for_nobody_changes_nothing() -> None:
@@ -134,7 +134,7 @@ def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_el
     seen.completed("r1", 0.9 + 0.02 * 99, cached_tokens=0, output_tokens=100)
     seen.dropped("r2")
     seen.check()
-    assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0}
+    assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0, LOADED: 0}
 
 
 def test_a_request_that_ends_between_its_engines_leaves_nothing() -> None:

@@ -1,10 +1,16 @@
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.cost.cost_model import DecodeCost
 from routing.placements.least_cost import FEW_OF, LeastCost
-from tests.routing.pools import engine_of, pool, request
+from routing.router import Router
+from routing.values.decision import Candidate
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken
+from tests.routing.pools import engine_of, engines, pool, request
 
 LONG = range(20)
 
@@ -85,3 +91,127 @@ def test_an_engine_that_has_work_is_not_asked_to_compute_again_what_others_hold(
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target != 3
     router.view.load.in_flight_requests[3] = 0
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 3
+
+
+HOT = range(100, 118)
+
+
+def answers_on(router: Router, engine_id: str, count: int, *, blocks: range = HOT) -> None:
+    """Let so many answers to a prompt of these blocks be decoded there."""
+    target = router.fleet.known_target(engine_id)
+    for number in range(count):
+        asked = request(1000 * (target + 1) + number, blocks)
+        others = frozenset(router.view.roster.engine_ids) - {engine_id}
+        assert engine_of(router.submit(asked, 0.0, hold=False, excluded=others)) == engine_id
+        router.observe(FirstToken(asked.request_id), 0.0)
+    router.blocks_stored(engine_id, request(0, blocks).keys)
+
+
+def scores(router: Router, asked: InferenceRequest) -> dict[str, Candidate]:
+    choice = LeastCost().choose(asked, router.view, 0.0, Random(1))
+    return {each.engine_id: each for each in choice.candidates}
+
+
+def test_a_hot_prefix_stays_on_its_engine_while_few_decode_there_and_then_spreads_evenly() -> None:
+    router, counts = pool(size=2), {"e-01": 0, "e-02": 0}
+    for number in range(120):
+        asked = request(number, HOT)
+        engine_id = engine_of(router.submit(asked, 0.0, hold=False))
+        router.observe(FirstToken(asked.request_id), 0.0)
+        router.blocks_stored(engine_id, asked.keys)
+        counts[engine_id] += 1
+        if number == 9:
+            assert 10 in counts.values()
+    assert 48 <= counts["e-01"] <= 72
+    router.check()
+
+
+def test_without_decode_weight_answers_cost_nothing() -> None:
+    router = pool(size=2, decode_weight=0.0)
+    answers_on(router, "e-01", 200)
+    found = scores(router, request(1, HOT))
+    assert found["e-01"].sharing_s == 0.0
+    assert min(found, key=lambda each: found[each].cost) == "e-01"
+
+
+def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
+    router = pool(size=3)
+    answers_on(router, "e-01", 200)
+    router.report("e-01", 0, 0.0, room_tokens=100)
+    asked = request(1, (*HOT, *range(4)))
+    router.view.load.ready_at[1:] = [0.5, 0.5]
+    for each in scores(router, asked).values():
+        assert each.cost == pytest.approx(each.wait_s + 8.0 * each.compute_s + each.sharing_s)
+    crowded = scores(router, asked)["e-01"]
+    assert crowded.decode_s > 0 < crowded.late_s
+    assert crowded.memory_s > 0
+
+
+def test_late_tokens_count_for_all_who_share_the_engine() -> None:
+    """By hand: steps of 15 ms, 0.1 ms per answer and 30 ns per token; 75 of 100 ms count as on time."""
+    router = pool(size=2, tbt_slo_s=0.1)
+    router.view.decode.answer_s = 20.0
+    answers_on(router, "e-01", 200)
+    found = scores(router, request(1, HOT))["e-01"]
+    prompt = 18 * 512
+    own_s = 0.1e-3 + 30e-9 * prompt
+    slowed_s = 200 * own_s
+    late_s = 201 * (0.015 + slowed_s + own_s - 0.075) - 200 * (0.015 + slowed_s - 0.075)
+    share = 5.0 / 0.1
+    assert found.decode_s == pytest.approx(share * (slowed_s + 200 * own_s))
+    assert found.late_s == pytest.approx(share * late_s)
+
+
+@pytest.mark.parametrize("answer_s", [0.0, 0.05])
+def test_short_answers_are_placed_by_prefill_alone(answer_s: float) -> None:
+    router = pool(size=2)
+    answers_on(router, "e-01", 20)
+    router.view.decode.answer_s = answer_s
+    found = scores(router, request(1, HOT))["e-01"]
+    assert found.sharing_s <= 0.01 * 8.0 * router.view.compute_s(request(1, HOT), 0, 0)
+
+
+def test_how_long_answers_take_is_learned_from_those_that_end() -> None:
+    router, asked = pool(size=1), request(1, HOT)
+    router.submit(asked, 0.0, hold=False)
+    router.observe(FirstToken(asked.request_id), 1.0)
+    router.observe(Completed(asked.request_id), 4.0)
+    assert router.view.decode.answer_s == 3.0
+
+
+def test_a_prompt_waits_for_memory_that_answers_hold() -> None:
+    router = pool(size=2)
+    answers_on(router, "e-01", 4)
+    asked = request(1, range(30))
+    router.report("e-01", 0, 0.0, room_tokens=20_000)
+    assert scores(router, asked)["e-01"].memory_s == 0.0
+    router.report("e-01", 0, 0.0, room_tokens=0)
+    assert scores(router, asked)["e-01"].memory_s > 0.0
+    router.report("e-01", 0, 0.0, room_tokens=None)
+    assert scores(router, asked)["e-01"].memory_s == 0.0
+
+
+def test_an_engine_with_fewer_answers_is_looked_at_though_another_waits_less() -> None:
+    router = pool(size=4)
+    for number in (1, 2, 3):
+        answers_on(router, f"e-0{number}", 40, blocks=range(100 * number, 100 * number + 10))
+    router.view.load.ready_at[3] = 0.2
+    assert LeastCost().choose(request(1, range(8)), router.view, 0.0, Random(1)).candidates[0].engine_id == "e-04"
+
+
+def test_engines_that_decode_at_different_speeds_are_scored_by_their_own() -> None:
+    router = pool(size=2)
+    slow = DecodeCost(0.015, 1e-3, 300e-9)
+    router.set_engines([*engines(1), *engines(2, decode_cost=slow)[1:]], 0.0)
+    for name in ("e-01", "e-02"):
+        answers_on(router, name, 10)
+    found = scores(router, request(1, HOT))
+    assert found["e-02"].decode_s == pytest.approx(10 * found["e-01"].decode_s)
+
+
+def test_a_pool_with_roles_places_its_prefills_without_decode() -> None:
+    router = pool(size=3)
+    router.set_engines([*engines(2, role="prefill"), *engines(3, role="decode")[2:]], 0.0)
+    outcome = router.submit(request(1, HOT), 0.0, hold=False)
+    router.submit(request(2, HOT), 0.0, hold=False)
+    assert all(each.sharing_s == 0.0 for each in outcome.decision.candidates)  # type: ignore[union-attr]

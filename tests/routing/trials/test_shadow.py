@@ -174,3 +174,21 @@ def test_what_a_shadow_cannot_judge_is_named() -> None:
     assert "pull" in shadow_problem(live, policy("central"))
     same = shadow_problem(live, policy("least_cost", order=Stage(name="edf"), cost="fitted"))
     assert "different: order" in same
+
+
+def test_a_draft_that_weighs_answers_otherwise_is_compared_with_its_own_weight() -> None:
+    live, draft = policy("least_cost"), policy("least_cost", decode_weight=0.0)
+    assert shadow_problem(live, draft) == ""
+    router = Router("pool", live, 1)
+    router.set_engines(engines(2), 0.0)
+    hot = tuple(range(100, 118))
+    for number in range(80):
+        asked = request(number, hot)
+        assert engine_of(router.submit(asked, 0.0, hold=False, excluded=frozenset({"e-02"}))) == "e-01"
+        router.observe(FirstToken(asked.request_id), 0.0)
+    router.blocks_stored("e-01", request(0, hot).keys)
+    asked = request(99, hot, at=1.0)
+    choice = router.arms.live.choose(asked, router.view, 1.0, Random(1))
+    compared = ShadowPolicy(draft, router.view).compare(asked, choice, router.view, 1.0)
+    assert compared is not None
+    assert (compared.live.engine_id, compared.shadow.engine_id) == ("e-02", "e-01")

@@ -11,6 +11,7 @@ from simulator.engine_models.engine_events import (
     Finished,
     FirstToken,
     PrefillStarted,
+    TierChanged,
     Token,
 )
 from simulator.engine_models.engine_profile import EngineProfile
@@ -310,3 +311,29 @@ def test_the_same_submissions_give_the_same_events_however_often_time_is_asked()
     while (due := fine.next_event_time()) is not None:
         stepwise += fine.advance(due)
     assert stepwise == coarse.advance(_LATE)
+
+
+def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_time() -> None:
+    profile = EngineProfile(num_blocks=4, cpu_blocks=6, cpu_load_per_token_s=1e-5)
+    engine, prompt = EngineModel(profile), (1, 2, 3)
+    engine.submit(PromptSequence("a", prompt, 1600), 0.0)
+    first = _until(engine, "a")
+    assert [(each.stored, each.removed) for each in _of(first, TierChanged)] == [(prompt, ())]
+    engine.submit(PromptSequence("b", (4, 5, 6), 1600), engine.next_event_time() or 10.0)
+    pushed = _until(engine, "b")
+    assert [each.keys for each in _of(pushed, BlocksRemoved)] == [(3, 2)]
+    engine.submit(PromptSequence("c", prompt, 1600), 20.0)
+    events = _until(engine, "c")
+    assert [each.cached_tokens for each in _of(events, PrefillStarted)] == [3 * 512]
+    took = next(each.at_s for each in _of(events, FirstToken)) - 20.0
+    assert took == pytest.approx(profile.prefill_s(1600, 3 * 512) + 2 * 512 * 1e-5)
+    assert [(each.first_block, each.keys, each.loaded) for each in _of(events, BlocksStored)] == [(1, (2, 3), True)]
+    assert not _of(events, TierChanged), "what comes from there is there already"
+    engine.submit(PromptSequence("d", (7, 8), 1024, setup_s=0.5), 30.0)
+    events = _until(engine, "d")
+    assert [(each.stored, each.removed) for each in _of(events, TierChanged)] == [((7, 8), (6, 5))]
+    assert next(each.at_s for each in _of(events, FirstToken)) == pytest.approx(30.5 + profile.prefill_s(1024, 0))
+    assert engine.reset_cache()
+    engine.submit(PromptSequence("e", prompt, 1600), 40.0)
+    assert [each.cached_tokens for each in _of(_until(engine, "e"), PrefillStarted)] == [0]
+    engine.check()

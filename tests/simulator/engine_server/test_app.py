@@ -6,6 +6,7 @@ import io
 import pytest
 
 from bench.live.loopback_ports import free_port
+from gateway.engines.engine_metrics import parse_engine_metrics
 from simulator.engine_server.settings import MAX_BODY_BYTES
 from tests.simulator.conftest import RunningEngine, StartEngine
 
@@ -39,6 +40,26 @@ async def test_it_lists_adapters_as_vllm_does_and_serves_under_their_names(start
     status, answer = await _json(engine, "POST", "/v1/completions", json=asked)
     assert (status, answer["model"]) == (200, "sql")
     assert (await _json(engine, "POST", "/v1/completions", json={**asked, "model": "law"}))[0] == 404
+
+
+async def test_it_reports_adapters_of_running_requests_and_loads_one_that_was_not_used_lately(
+    start_engine: StartEngine,
+) -> None:
+    engine = await start_engine(lora=("sql", "law"), max_loras=1, lora_load_s=2.0)
+    runtime = engine.server.runtime
+    setups = []
+    for name in ("sql", "sql", "law", "sql"):
+        asked = {"model": name, "prompt": "x", "max_tokens": 40, "stream": True}
+        async with engine.http.post(engine.url + "/v1/completions", json=asked) as answer:
+            assert answer.status == 200
+            setups += [each.sequence.setup_s for each in runtime._live.values()]
+            async with engine.http.get(engine.url + "/metrics") as response:
+                metrics = parse_engine_metrics(await response.read())
+            assert (metrics.adapters, metrics.max_adapters) == ((name,), 1)
+            await answer.read()
+    assert setups == [2.0, 0.0, 2.0, 2.0]
+    async with engine.http.get(engine.url + "/metrics") as response:
+        assert parse_engine_metrics(await response.read()).adapters == ()
 
 
 async def test_a_key_closes_v1_alone(start_engine: StartEngine) -> None:

@@ -118,3 +118,11 @@ def test_a_wrong_profile_ends_it_with_a_message(tmp_path: Path) -> None:
     path.write_text('{"num_blocks": "many"}')
     with pytest.raises(SystemExit, match="num_blocks"):
         main(["--profile", str(path)])
+
+
+def test_copies_in_cpu_memory_and_adapters_are_set_on_the_command_line() -> None:
+    settings = read_settings(parser().parse_args(["--cpu-blocks", "7", "--max-loras", "3", "--lora-load-s", "0.5"]))
+    assert (settings.profile.cpu_blocks, settings.max_loras, settings.lora_load_s) == (7, 3, 0.5)
+    assert read_settings(parser().parse_args([])).profile.cpu_blocks == 0
+    with pytest.raises(SystemExit, match="--cpu-blocks"):
+        main(["--cpu-blocks", "7", "--flavor", "sglang"])

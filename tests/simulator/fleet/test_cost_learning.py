@@ -63,8 +63,8 @@ def update(learning: CostLearning, requests: range) -> None:
 
 
 def _decision(number: int):  # a stand-in with the fields that are read
-    return msgspec.defstruct("Decided", ["decision_id", "engine_id", "prompt_tokens", "hit_tokens"])(
-        f"r{number}", "e-1", 1000 + number, 0
+    return msgspec.defstruct("Decided", ["decision_id", "engine_id", "prompt_tokens", "hit_tokens", "loading"])(
+        f"r{number}", "e-1", 1000 + number, 0, None
     )
 
 

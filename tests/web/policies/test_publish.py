@@ -173,7 +173,7 @@ def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool
     client = browser_of("operator", pool)
     client.post(f"{URL}/merge", merge_form(mine, 4, grant_tokens="mine", max_tickets="theirs"))
     document = PolicyVersion.objects.get(number=5).routing_document
-    assert (document["grant_tokens"], document["max_tickets"], document["max_wait_s"]) == (2048, 2000, 30.0)
+    assert (document["grant_tokens"], document["max_tickets"], document["max_wait_s"]) == (8192, 2000, 30.0)
 
 
 def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.contracts.stored_decision import StoredLoad
-from routing.values.decision import Fetch
+from routing.values.decision import Fetch, Loading
 from routing.values.engine_pair import EnginePair
-from tests.controlplane.request_log.store.records import stored
-from web.request_log.decision_pictures import block_cells, facts, timeline
+from tests.controlplane.request_log.store.records import CHOSEN, OTHER, stored
+from web.request_log.decision_pictures import block_cells, candidates, facts, timeline
 
 
 def actual(**fields: Any) -> dict[str, str]:
@@ -63,3 +64,15 @@ def test_blocks_count_as_found_only_where_the_engine_said_so() -> None:
     assert set(block_cells(stored(cached_tokens=9216))) == {"found", "none"}
     assert set(block_cells(stored(cached_tokens=0))) == {"missing", "none"}
     assert set(block_cells(stored(cached_tokens=None))) == {"believed", "none"}
+
+
+def test_what_an_engine_was_to_load_by_itself_is_a_term_of_its_cost_and_of_the_estimate() -> None:
+    record = stored(candidates=(replace(CHOSEN, loading=Loading(0.1, {"cpu": 9216})), OTHER))
+    chosen, other = candidates(record)
+    widths = {bar.term: float(bar.width.rstrip("%")) for bar in chosen["bars"]}
+    assert widths["prefill"] == pytest.approx(2 * widths["transfer"], abs=0.05)
+    assert "transfer" not in {bar.term for bar in other["bars"]}
+    assert "9\u202f216 tok in CPU memory (100" in chosen["note"] or "9,216 tok in CPU memory (100" in chosen["note"]
+    told = timeline(record)
+    assert told is not None
+    assert "transfer" in {bar.term for bar in told["estimated"]}

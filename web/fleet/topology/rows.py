@@ -12,7 +12,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_problems import role_problems
 from controlplane.fleet.preflight.lifecycle import failed_engines
-from controlplane.platform.format import ago, clock_time, count, iso
+from controlplane.platform.format import ago, clock_time, count, iso, percent
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample
 from web.fleet.topology.scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.fleet.topology.words import (
@@ -219,6 +219,8 @@ def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], live: Pool
     if pool.key_source == "exact":
         facts.append(f"blocks of {pool.block_tokens}")
     if live is not None:
+        if live.approximate_share:
+            facts.append(f"block keys approximate for {percent(live.approximate_share)} of prompts (images, audio)")
         facts.append(f"policy v{live.policy_version}")
         facts += [f"queue owner {owner}" for owner in owner_words(live)]
         others += [f"{role.gateway} decides alone" for role in live.roles if role.decides_alone]

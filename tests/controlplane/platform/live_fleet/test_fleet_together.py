@@ -129,13 +129,16 @@ def test_a_pool_adds_up_rates_and_queues() -> None:
 
 
 def test_shares_weigh_requests_and_tokens() -> None:
-    one = pool(on_time_share=1.0, judged=30, hit_share=0.5, prompt_tokens_per_s=300.0)
+    one = pool(on_time_share=1.0, judged=30, hit_share=0.5, prompt_tokens_per_s=300.0, requests_per_s=3.0)
+    one = msgspec.structs.replace(one, approximate_share=0.5)
     other = pool(on_time_share=0.0, judged=10, late=10, hit_share=0.9, prompt_tokens_per_s=100.0)
+    other = msgspec.structs.replace(other, approximate_share=0.1, requests_per_s=1.0)
     idle = pool()
     (seen,) = together(**{f"g{n}": sample(START, pools=(each,)) for n, each in enumerate((one, other, idle))}).pools
     assert seen.on_time_share == 0.75
     assert seen.late == 10
     assert seen.hit_share == pytest.approx(0.6)
+    assert seen.approximate_share == pytest.approx(0.4)
 
 
 def traffic(ttfts: list[float]) -> PoolSample:

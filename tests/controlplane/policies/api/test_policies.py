@@ -31,7 +31,7 @@ def test_a_document_can_be_checked_without_storing_it(api: Api) -> None:
     assert {error["path"] for error in wrong["errors"]} >= {"ttft_slo_s", "max_tickets"}
     right = api.post("policies/validate", {"document": {"ttft_slo_s": 3.0}}).json()
     assert (right["valid"], right["errors"]) == (True, [])
-    assert right["document"]["grant_tokens"] == 2048
+    assert right["document"]["grant_tokens"] == 8192
 
 
 def test_the_schema_carries_ranges_and_sentences(api: Api) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controlplane.request_log.decision_story.emphasis import text_of
-from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact
+from controlplane.request_log.decision_story.load_words import computed_instead_s, load_fact, own_load
 from controlplane.request_log.decision_story.story import story_of
 from gateway.contracts.stored_decision import StoredDecision, StoredLoad
-from routing.values.decision import Fetch
-from tests.controlplane.request_log.store.records import on_time, stored
+from routing.values.decision import Fetch, Loading
+from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
 
 WHOLE = StoredLoad("a", 12, 12, 6_291_456, 0.020, "", 6144)
 
@@ -81,3 +82,16 @@ def test_a_decision_without_a_load_says_nothing_of_one() -> None:
     record = on_time("0199f3c2-7d41-7c0e-8000-000000000002")
     assert "node" not in text_of(story_of(record).why) + text_of(story_of(record).happened)
     assert load_fact(record) == ""
+
+
+def test_what_an_engine_loads_by_itself_is_named_with_its_place_and_time() -> None:
+    loading = Loading(0.045, {"cpu": 4096, "disk": 512}, "sql")
+    chosen = replace(CHOSEN, loading=loading)
+    why = plain(text_of(story_of(stored(candidates=(chosen, OTHER), believed_tokens=0)).why))
+    assert (
+        "The index had e-17 holding none of the 11,904 prompt tokens. It had 4,096 more in CPU memory. It had 512 more "
+        "on disk. It had to load the LoRA adapter sql. Loading was expected to take 45 ms. " in why
+    )
+    assert plain(own_load(chosen)) == "4,096 tok in CPU memory, 512 tok on disk, adapter not loaded (45 ms)"
+    assert own_load(OTHER) == ""
+    assert "Loading" not in text_of(story_of(stored()).why)

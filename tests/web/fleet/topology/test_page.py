@@ -95,6 +95,17 @@ def test_a_pool_that_gateways_share_names_its_owner_and_who_decides_alone(
     assert "gw-2:8000: the owner is silent, since" in page(operator, f"?settings={pool.slug}")
 
 
+def test_a_pool_names_the_share_of_prompts_whose_keys_are_approximate(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    sample = sample_of(make_engines(pool, 1))
+    for share, shown in ((None, False), (0.0, False), (0.125, True)):
+        told = msgspec.structs.replace(sample.pools[0], approximate_share=share)
+        show(feed, msgspec.structs.replace(sample, pools=(told,)))
+        words = "blocks of 512 · block keys approximate for 12.5\u202f% of prompts (images, audio) · policy v7"
+        assert (words in page(operator)) == shown
+
+
 def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     other = make_pool("agents", "us-east")
     engines = [*make_engines(pool, 2), *make_engines(other, 1, start=7)]

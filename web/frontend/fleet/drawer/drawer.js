@@ -251,6 +251,8 @@ export class Drawer {
     this.verbs.show(card, failure);
     this.decisions.show(card, failure);
     showHealth(card);
+    byId('drawer-below').hidden = !card?.below;
+    setText(byId('drawer-below'), card?.below ?? '');
   }
 
   /**

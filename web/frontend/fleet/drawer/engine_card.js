@@ -40,6 +40,7 @@
  * @property {boolean} may_steer
  * @property {string} pool
  * @property {Health} health
+ * @property {string} below lower tiers and what loading costs, as sentences; '' for none
  * @property {DecisionLine[] | null} decisions null where no gateway answers
  */
 

@@ -1,0 +1,100 @@
+"""Blocks that engines keep below the memory they compute in: in CPU memory, on disk, or in a store of their own.
+
+An engine continues a prefix that ends in its memory with the blocks after it that a tier holds, and loads those before
+the prefill. Blocks of a faster tier are taken first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from kvstore.index.prefix_match import PrefixMatch
+
+CPU, DISK, EXTERNAL = TIERS = ("cpu", "disk", "external")
+"""Fastest first. External: a store that is not on the engine's machine."""
+
+
+class LowerTiers:
+    """Per tier one table from block key to the bitset of targets that hold it there, the oldest entries first.
+
+    Mutable state: the tables, and `targets`.
+    """
+
+    def __init__(self) -> None:
+        self.targets = 0
+        """Bitset of targets that have stored a block below their memory; 0 in fleets without such tiers."""
+        self._tables: dict[str, dict[int, int]] = {tier: {} for tier in TIERS}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tables.values()))
+
+    def store(self, target: int, tier: str, keys: Iterable[int]) -> None:
+        """Note that the target's tier holds `keys`."""
+        table, bit = self._tables[tier], 1 << target
+        self.targets |= bit
+        for key in keys:
+            table[key] = table.pop(key, 0) | bit
+
+    def remove(self, target: int, tier: str, keys: Iterable[int]) -> None:
+        """Note that the target's tier no longer holds `keys`; unknown ones are ignored."""
+        table, bit = self._tables[tier], 1 << target
+        for key in keys:
+            held = table.get(key, 0)
+            if held == bit:
+                del table[key]
+            elif held & bit:
+                table[key] = held ^ bit
+
+    def clear(self, target: int) -> None:
+        """Forget all tiers of a target."""
+        if self.targets >> target & 1:
+            self.targets ^= 1 << target
+            for tier, table in self._tables.items():
+                self.remove(target, tier, [key for key, held in table.items() if held >> target & 1])
+
+    def evict(self, entries: int) -> None:
+        """Forget the oldest entries, of the largest table first."""
+        for table in sorted(self._tables.values(), key=len, reverse=True):
+            oldest = list(islice(table, entries))
+            for key in oldest:
+                del table[key]
+            entries -= len(oldest)
+
+    def reach(self, match: PrefixMatch, keys: Sequence[int], among: int) -> list[tuple[tuple[int, ...], int]]:
+        """Return (ends, bitset of targets): leading blocks in memory, then with each tier of TIERS beside it.
+
+        `match` says what is in memory. A block that is only in memory behind one that is missing there helps nothing.
+        """
+        groups: list[tuple[tuple[int, ...], int]] = [((blocks,), mask) for blocks, mask in match.groups]
+        groups.append(((0,), among & ~match.holders))
+        tables: list[dict[int, int]] = []
+        for tier in TIERS:
+            table = self._tables[tier]
+            if table:
+                tables.append(table)
+            groups = [each for ends, mask in groups for each in _continued(ends, mask, keys, tables if table else ())]
+        return groups
+
+    def check(self) -> None:
+        """Raise AssertionError unless every entry has holders that are known to have tiers."""
+        if any(held <= 0 or held & ~self.targets for table in self._tables.values() for held in table.values()):
+            raise AssertionError("a block of a tier is kept without a holder")
+
+
+def _continued(
+    ends: tuple[int, ...], running: int, keys: Sequence[int], tables: Sequence[dict[int, int]]
+) -> list[tuple[tuple[int, ...], int]]:
+    """Return the targets of one group by how far these tables carry them on."""
+    ended, end = [], ends[-1]
+    while tables and running and end < len(keys):
+        held = 0
+        for table in tables:
+            held |= table.get(keys[end], 0)
+        if stopped := running & ~held:
+            ended.append(((*ends, end), stopped))
+            running ^= stopped
+        end += 1
+    if running:
+        ended.append(((*ends, end if tables else ends[-1]), running))
+    return ended

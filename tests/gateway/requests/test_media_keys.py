@@ -1,0 +1,155 @@
+"""Keys of chats with media in pools with exact keys: those of tokens before the first medium, and guesses after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.formats.media import LINKED_TOKENS
+from gateway.formats.prompt import chat_prompt
+from gateway.requests.prompt_keys import CLOSING_TOKENS, KeyedPrompt, PromptKeys
+from kvstore.keys.block_keys import media_block_key, token_block_keys
+from tests.gateway.requests.test_prompt_keys import Tokenizer, pool_of
+
+BLOCK = 4
+MEDIA_BLOCKS = LINKED_TOKENS // BLOCK
+SYSTEM = {"role": "system", "content": "Be brief and kind."}
+
+
+def image(content: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:{content}"}}
+
+
+def user(*parts: str | dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]}
+
+
+async def keyed(*messages: dict[str, Any], domain: str = "t", lora: str = "", **fields: Any) -> KeyedPrompt:
+    prompt = chat_prompt({"messages": list(messages), **fields})
+    return await PromptKeys().keys(pool_of(Tokenizer()), domain, prompt, lora=lora)
+
+
+async def test_the_keys_are_those_of_the_tokens_before_then_of_the_medium_then_of_the_text() -> None:
+    pool, tokenizer = pool_of(Tokenizer()), Tokenizer()
+    made = await keyed(SYSTEM, user("look", image("a"), "what is it?"))
+    told = str([SYSTEM, user("look")]).encode()
+    exact = token_block_keys(pool.seed("t"), list(told), BLOCK)[: (len(told) - CLOSING_TOKENS) // BLOCK]
+    assert made.keys[: len(exact)] == exact
+    digest = chat_prompt({"messages": [user(image("a"))]}).media[0].digest
+    name = pool.domains.media_name("t", digest)
+    media = made.keys[len(exact) : len(exact) + MEDIA_BLOCKS]
+    assert media == tuple(media_block_key(pool.seed(""), name, place) for place in range(MEDIA_BLOCKS))
+    assert len(made.keys) > len(exact) + MEDIA_BLOCKS
+    assert (made.source, made.salted) == ("media", True)
+    # What the engine counts is no reason to reject the prompt.
+    assert made.prompt_tokens - made.further_tokens == len(told)
+    assert tokenizer.calls == 0
+
+
+async def test_what_is_before_an_image_is_tokenized_once_for_all_turns() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = pool_of(tokenizer)
+    turns = [SYSTEM, user(image("a"), "what is it?")]
+    for number in range(3):
+        await keys.keys(pool, "t", chat_prompt({"messages": turns}))
+        turns += [{"role": "assistant", "content": "a cat"}, user(f"and {number}?")]
+    assert tokenizer.calls == 1
+    assert tokenizer.extra == {"add_generation_prompt": False, "continue_final_message": False}
+
+
+async def test_a_chat_that_begins_with_an_image_needs_no_tokenizer() -> None:
+    tokenizer = Tokenizer()
+    tokenizer.fails = True
+    made = await PromptKeys().keys(pool_of(tokenizer), "t", chat_prompt({"messages": [user(image("a"), "x")]}))
+    assert tokenizer.calls == 0
+    assert len(made.keys) > MEDIA_BLOCKS
+
+
+async def test_the_medium_has_its_keys_where_no_tokenizer_answers() -> None:
+    tokenizer = Tokenizer()
+    tokenizer.fails = True
+    prompt = chat_prompt({"messages": [SYSTEM, user(image("a"), "what is it?")]})
+    failed = await PromptKeys().keys(pool_of(tokenizer), "t", prompt)
+    well = await PromptKeys().keys(pool_of(Tokenizer()), "t", prompt)
+    assert well.keys[-len(failed.keys) :] == failed.keys
+    assert len(failed.keys) > MEDIA_BLOCKS
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"domain": "u"}, {"domain": ""}, {"lora": "sql"}],
+    ids=["another tenant", "no tenant", "an adapter"],
+)
+async def test_nothing_is_shared_where_caches_are_apart(other: dict[str, str]) -> None:
+    messages = (SYSTEM, user("look", image("a"), "what is it?", image("b"), "and that?"))
+    one, two = await keyed(*messages), await keyed(*messages, **other)
+    assert not set(one.keys) & set(two.keys)
+
+
+async def test_another_image_shares_what_is_before_it_alone() -> None:
+    one = await keyed(SYSTEM, user(image("a"), "what is it? " * 9))
+    two = await keyed(SYSTEM, user(image("b"), "what is it? " * 9))
+    same = [a == b for a, b in zip(one.keys, two.keys, strict=True)]
+    exact = same.index(False)
+    assert exact > 0
+    assert not any(same[exact:])
+
+
+async def test_media_that_the_engine_processes_in_another_way_share_no_hit() -> None:
+    one = await keyed(user(image("a"), "what is it?"))
+    two = await keyed(user(image("a"), "what is it?"), mm_processor_kwargs={"num_crops": 4})
+    assert not set(one.keys) & set(two.keys)
+
+
+async def test_the_tools_count_although_they_are_before_the_image() -> None:
+    one = await keyed(user(image("a"), "what is it? " * 9))
+    two = await keyed(user(image("a"), "what is it? " * 9), tools=[{"type": "function", "function": {"name": "f"}}])
+    assert one.keys[:MEDIA_BLOCKS] != two.keys[MEDIA_BLOCKS:]
+    assert not set(one.keys[MEDIA_BLOCKS:]) & set(two.keys[MEDIA_BLOCKS:])
+
+
+async def test_the_length_of_a_medium_is_what_events_say_of_it_and_what_follows_keeps_its_keys() -> None:
+    keys, pool, prompt = PromptKeys(), pool_of(Tokenizer()), chat_prompt({"messages": [user(image("a"), "x" * 99)]})
+    guessed = await keys.keys(pool, "t", prompt)
+    pool.domains.media_blocks[pool.domains.media_name("t", prompt.media[0].digest)] = 5
+    known = await keys.keys(pool, "t", prompt)
+    assert known.keys == guessed.keys[:5] + guessed.keys[MEDIA_BLOCKS:]
+    assert guessed.prompt_tokens - known.prompt_tokens == LINKED_TOKENS - 5 * BLOCK
+
+
+async def test_many_media_have_no_more_keys_than_the_longest_prompt() -> None:
+    prompt = chat_prompt({"messages": [user(*(image(str(number)) for number in range(400)), "x" * 400_000)]})
+    pool = pool_of(Tokenizer(), max_prompt_tokens=BLOCK * 1000)
+    made = await PromptKeys().keys(pool, "t", prompt)
+    assert len(made.keys) == 1000
+
+
+async def test_a_stand_in_that_a_client_writes_is_text() -> None:
+    stand_in = chat_prompt({"messages": [user(image("a"))]}).media[0].stand_in
+    made = await keyed(user(f"{stand_in} {stand_in}", image("a"), "what is it?"))
+    plain = await keyed(user("look", image("a"), "what is it?"))
+    assert set(plain.keys) & set(made.keys)
+
+
+async def test_an_engine_that_truncates_a_prompt_matches_none_of_it() -> None:
+    made = await keyed(user(image("a"), "what is it?"), truncate_prompt_tokens=5)
+    assert (made.keys, made.prompt_tokens, made.source) == ((), 5, "unmatched")
+
+
+_part = st.one_of(st.text(max_size=40), st.sampled_from("abc").map(image))
+_turn = st.lists(_part, min_size=1, max_size=4)
+
+
+@given(st.lists(_turn, min_size=1, max_size=4), _turn)
+async def test_a_longer_conversation_begins_with_the_keys_of_the_shorter_one(
+    turns: list[list[Any]], further: list[Any]
+) -> None:
+    """All but those of the last block, which holds the end of the list of messages."""
+    messages = [user(image("first")), *(user(*turn) for turn in turns)]
+    one, two = await keyed(*messages), await keyed(*messages, user(*further))
+    kept = len(one.keys) - 1
+    assert two.keys[:kept] == one.keys[:kept]
+    assert len(two.keys) >= kept

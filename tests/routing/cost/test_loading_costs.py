@@ -1,0 +1,122 @@
+"""What is learned of loading: from prefills that had to load, beyond what they compute."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kvstore.index.lower_tiers import CPU, DISK
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.cost.cost_observer import FIRST, LATER, LOADED, TAKEN, CostObserver
+from routing.cost.loading_costs import ADAPTER_S, SHARE_OF_COMPUTE, LoadingCosts
+
+COST = PrefillCost()
+
+
+class Served:
+    """An observer of one engine per kind that serves one request after the other."""
+
+    def __init__(self) -> None:
+        self.costs = LoadingCosts()
+        self.seen = CostObserver(COST, DecodeCost(), self.costs)
+        self.seen.set_engines({"a": ("fast", 1.0), "a2": ("fast", 1.0), "b": ("slow", 1.0)}, {})
+        self.now, self._number = 0.0, 0
+        for engine in ("a", "b") * 10:
+            self.serve(5000, 0, 0.0, engine=engine)
+
+    def serve(
+        self,
+        prompt: int,
+        hit: int,
+        extra_s: float,
+        *,
+        engine: str = "a",
+        tiers: dict[str, int] | None = None,
+        adapter: str = "",
+        cached: int | None = None,
+        computed_hit: int | None = None,
+    ) -> None:
+        """Serve a request whose prefill takes `extra_s` beyond computing what is not among `computed_hit`."""
+        name, self._number = f"r{self._number}", self._number + 1
+        self.seen.dispatched(name, engine, prompt, hit, self.now, tiers, adapter)
+        self.now += COST.seconds(prompt, hit if computed_hit is None else computed_hit) + extra_s
+        self.seen.first_token(name, self.now)
+        self.seen.completed(name, self.now + 1.0, cached_tokens=cached, output_tokens=1)
+        self.seen.check()
+        self.now += 2.0
+
+
+def test_the_cost_of_a_tier_is_learned_per_kind_of_engine() -> None:
+    served, rng = Served(), Random(3)
+    assert served.costs.token_s("a", CPU) is None
+    for _ in range(60):
+        prompt = rng.randint(4000, 12_000)
+        served.serve(prompt, 0, 0.0)
+        loaded = rng.randint(1000, prompt - 1)
+        served.serve(prompt, loaded, loaded * 30e-6 + 0.002, tiers={CPU: loaded}, cached=loaded)
+    assert served.costs.tier_s("a2", CPU, 5000, COST.per_token_s) == pytest.approx(0.152, rel=0.1)
+    assert served.costs.token_s("b", CPU) is None
+    prior = 5000 * SHARE_OF_COMPUTE[CPU] * COST.per_token_s
+    assert served.costs.tier_s("b", CPU, 5000, COST.per_token_s) == pytest.approx(prior)
+    assert (served.seen.samples[LOADED], served.seen.samples[TAKEN]) == (60, 80)
+    assert served.seen.fitted()["fast"].error < 0.02, "loads teach the cost of computing nothing"
+
+
+def test_two_tiers_share_the_time_by_what_was_expected_of_each() -> None:
+    served = Served()
+    for _ in range(60):
+        served.serve(9000, 6000, 0.0, engine="b")
+        served.serve(9000, 8000, 0.1, engine="b", tiers={CPU: 6000, DISK: 2000})
+    costs = served.costs
+    both = sum(costs.tier_s("b", tier, tokens, COST.per_token_s) for tier, tokens in ((CPU, 6000), (DISK, 2000)))
+    assert both == pytest.approx(0.1, rel=0.05)
+    assert (costs.token_s("b", DISK) or 0.0) > (costs.token_s("b", CPU) or 1.0)
+
+
+def test_a_tier_whose_blocks_are_not_there_costs_what_computing_them_takes() -> None:
+    served = Served()
+    for _ in range(60):
+        served.serve(8000, 6000, 0.0, tiers={CPU: 6000}, cached=0, computed_hit=0)
+    instead_s = COST.seconds(8000, 0) - COST.seconds(8000, 6000)
+    assert served.costs.tier_s("a", CPU, 6000, COST.per_token_s) == pytest.approx(instead_s, rel=0.1)
+
+
+def test_a_wrong_prediction_of_memory_is_no_cost_of_the_tier() -> None:
+    served = Served()
+    for _ in range(60):
+        # Of 4,000 tokens in memory it had none, of 2,000 in the tier all.
+        served.serve(8000, 6000, 0.02, tiers={CPU: 2000}, cached=0, computed_hit=2000)
+    assert served.costs.tier_s("a", CPU, 2000, COST.per_token_s) == pytest.approx(0.02, rel=0.15)
+
+
+def test_loads_that_cost_nothing_bring_the_rate_down() -> None:
+    served = Served()
+    for _ in range(60):
+        served.serve(8000, 6000, -0.001, tiers={DISK: 6000})
+    assert served.costs.tier_s("a", DISK, 6000, COST.per_token_s) < 0.001
+
+
+def test_what_no_ordinary_prefill_can_be_compared_with_teaches_nothing() -> None:
+    served = Served()
+    served.seen.set_engines({"c": ("new", 1.0)}, {})
+    served.serve(5000, 4000, 1.0, engine="c", tiers={CPU: 4000})
+    served.serve(5000, 0, 1.0, engine="c", adapter=FIRST)
+    assert (served.costs.token_s("c", CPU), served.costs.learned_adapter_s("c")) == (None, None)
+    for _ in range(20):
+        served.serve(5000, 0, 0.0, engine="c", adapter=LATER)
+    assert served.seen.fitted()["new"].samples == 20, "with an adapter that is loaded, a prefill is an ordinary one"
+    served.serve(5000, 4000, 1.0, engine="c", tiers={CPU: 4000})
+    assert served.costs.token_s("c", CPU) is not None
+
+
+def test_an_adapter_costs_what_first_requests_take_longer_than_later_ones() -> None:
+    served = Served()
+    assert served.costs.adapter_s("a") == ADAPTER_S
+    for _ in range(30):
+        served.serve(2000, 0, 0.45, adapter=FIRST)
+        served.serve(2000, 0, 0.05, adapter=LATER)
+    assert served.costs.adapter_s("a") == pytest.approx(0.4, rel=0.1)
+    assert served.costs.learned_adapter_s("b") is None
+    served.costs.loaded("b", {}, True, 0.1, COST.per_token_s, served.now + 10_000.0)
+    assert served.costs.adapter_s("a") == pytest.approx(ADAPTER_S), "what no request confirmed for long is forgotten"
