@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
+from controlplane.platform.jobs import lease as lease_module
 from controlplane.platform.jobs.lease import Lease, acquire, finish, release, renew
 from controlplane.platform.models.job_run import JobRun
 
@@ -131,6 +132,23 @@ class NeverTwoHolders(TestCase):
         clock = FakeClock()
         for job, shard in (("probe", 0), ("probe", 1), ("other", 0)):
             assert acquire(job, "a", TERM, shard=shard, clock=clock) is not None
+
+
+@pytest.mark.django_db
+def test_of_two_that_read_the_same_run_one_gets_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, read = FakeClock(), lease_module._active_run
+    between: list[Lease | None] = []
+
+    def read_and_be_overtaken(job: str, shard: int, now: datetime) -> JobRun | None:
+        run = read(job, shard, now)
+        monkeypatch.setattr(lease_module, "_active_run", read)
+        between.append(acquire("probe", "b", TERM, clock=clock))
+        return run
+
+    monkeypatch.setattr(lease_module, "_active_run", read_and_be_overtaken)
+    assert acquire("probe", "a", TERM, clock=clock) is None
+    assert between[0] is not None
+    assert JobRun.objects.get().lease_owner == "b"
 
 
 @pytest.mark.django_db(transaction=True)
