@@ -51,9 +51,11 @@ class DecodeRates(msgspec.Struct, frozen=True, gc=False):
 
         Where memory lacks, it comes free as answers end, evenly over the time that one takes.
         """
+        if not self.share:
+            return 0.0, 0.0, 0.0
         decode_s = answers * self.per_answer_s + context_tokens * self.per_token_s
         late_s = memory_s = 0.0
-        over_s = decode_s / self.share - answers * self.own_s - self.spare_s if self.share else 0.0
+        over_s = decode_s / self.share - answers * self.own_s - self.spare_s
         if over_s > 0.0:
             late_s = (answers + self.sequences) * over_s - answers * max(over_s - self.own_s, 0.0)
         if lacking_tokens > 0.0:
@@ -78,9 +80,8 @@ class DecodePrice:
     def rates(self, request: InferenceRequest, learned: DecodeCost | None, *, alike: bool = True) -> DecodeRates:
         """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.
 
-        Not `alike`: each engine has its own, so that no sum is the usual one.
-
-        Where answers take less time than a first token may, TPOT matters as much less: the rate goes to zero with them.
+        Not `alike`: each engine has its own, so that no sum is the usual one. Where answers take less time than a first
+        token may, TPOT matters as much less: the rate goes to zero with them.
         """
         cost = learned or self._cost
         tpot_s = request.tbt_slo_s or self._tpot_slo_s

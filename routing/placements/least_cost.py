@@ -2,7 +2,7 @@
 
 Weighing the compute time above the wait makes cache hits worth waiting for, and never switching the
 rule under overload keeps them when they are needed most (research on scheduling §4, §5). Answers that share an engine
-make each other's steps longer and wait for its memory (routing.ledger.decode_ledger, decision 58).
+make each other's steps longer and wait for its memory (routing.ledger.decode_ledger, decision 59).
 """
 
 from __future__ import annotations

@@ -129,6 +129,7 @@ def test_a_hot_prefix_stays_on_its_engine_while_few_decode_there_and_then_spread
 def test_without_decode_weight_answers_cost_nothing() -> None:
     router = pool(size=2, decode_weight=0.0)
     answers_on(router, "e-01", 200)
+    router.report("e-01", 0, 0.0, room_tokens=0)
     found = scores(router, request(1, HOT))
     assert found["e-01"].sharing_s == 0.0
     assert min(found, key=lambda each: found[each].cost) == "e-01"
