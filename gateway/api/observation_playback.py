@@ -94,16 +94,19 @@ class _Timeline:
 
     def _start(self) -> None:
         self._playing = asyncio.create_task(self._play(), name="observations")
+        self._playing.add_done_callback(self._played)
 
     async def _play(self) -> None:
-        try:
-            while self._steps and self.next_s <= monotonic():
-                taken = heappop(self._steps)[2]()
-                if taken is not None:
-                    await taken
-                await asyncio.sleep(0)
-        finally:
-            self._playing = None
+        while self._steps and self.next_s <= monotonic():
+            taken = heappop(self._steps)[2]()
+            if taken is not None:
+                await taken
+            await asyncio.sleep(0)
+
+    def _played(self, playing: asyncio.Task[None]) -> None:
+        """Go on with the steps ahead, after a failed one too; a loop that closes takes no more."""
+        self._playing = None
+        if not playing.cancelled():
             self._arm()
 
 

@@ -229,7 +229,9 @@ def test_a_real_file_system_gets_the_space_of_a_punched_slot(tmp_path: Path) -> 
     before = os.fstat(file.fileno()).st_blocks * 512
     file.punch(1)
     file.punch(2)
-    assert before - os.fstat(file.fileno()).st_blocks * 512 == 2 << 20
+    freed = before - os.fstat(file.fileno()).st_blocks * 512
+    # The file system's own blocks about the holes count, too.
+    assert (2 << 20) - (64 << 10) <= freed <= 2 << 20
     assert file.written_slots() == b"\1\0\0\1"
     store.close()
     file.close()
