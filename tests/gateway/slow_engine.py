@@ -45,6 +45,7 @@ class SlowEngine:
     stands_until_s: float = 0.0
     """It compiles: nothing moves before, not even what runs."""
     runs: list[Run] = field(default_factory=list)
+    _prompts: int = 0
     _tokens: int = 0
     _live: int = 0
 
@@ -110,7 +111,7 @@ class SlowEngine:
                 ("num_requests_running", self._live),
                 ("num_requests_waiting", 0),
                 ("kv_cache_usage_perc", 0.1),
-                ("prompt_tokens_total", len(self.runs)),
+                ("prompt_tokens_total", self._prompts),
                 ("generation_tokens_total", self._tokens),
             )
         )
@@ -138,6 +139,7 @@ class SlowEngine:
     async def _answer(self, request: web.Request, body: dict[str, Any], run: Run) -> web.StreamResponse:
         await asyncio.sleep(body["start_s"])
         await self._while(PAUSED)
+        self._prompts += self.fault not in (FROZEN, HUNG)
         left = int(body["answer_s"] / PIECE_S) + 1
         response = None
         if body.get("stream"):

@@ -131,6 +131,7 @@ def check_engines(fleet: Story, dead: dict[int, str]) -> None:
         held = [run for run in engine.runs if run.ended_s is None or run.ended_s > engine.fault_s]
         if held or dead[number] != HUNG:
             assert lost, (name, dead[number])
-            # One that is hung and has no work gives no sign of it before it gets some.
-            since_s = min((run.begun_s for run in held), default=0.0) if dead[number] == HUNG else 0.0
+            # One that is hung and has no work gives no sign of it before it gets some that it does not end.
+            stuck = [run.begun_s for run in held if run.cancelled or run.ended_s is None]
+            since_s = min(stuck, default=0.0) if dead[number] == HUNG else 0.0
             assert lost[0] - max(engine.fault_s, since_s) <= FOUND_S[dead[number]], (name, dead[number])
