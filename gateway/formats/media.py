@@ -44,7 +44,7 @@ _HASH = "content_hash"
 _HASHED = "Leave content_hash out of media. Engines take it for the content, and would mix it up with another client's."
 _NO_NAME = "Send uuid as a non-empty string."
 _NO_CONTENT = frozenset(("type", "uuid", "cache_control", "detail"))
-"""Fields that are no content of a part: with nothing beside them, its uuid stands for what was sent before."""
+"""Fields that hold no content. A part with no other field refers by its uuid to content that was sent before."""
 LINKED_TOKENS = 1024
 """Assumed tokens of a part that is named by an address or an id."""
 LEAST_TOKENS, MOST_TOKENS = 256, 4096

@@ -153,7 +153,7 @@ def _plain_s(
     each: tuple[int, int, int, float],
     spread: float,
 ) -> float:
-    """Return the seconds of compute that an engine on which nobody waits takes at their plain price.
+    """Return the seconds of compute that an engine without a queue takes at the plain price instead of β-fold.
 
     `few` hold nothing where all others hold so many `blocks`; `best` holds the longest match.
     """

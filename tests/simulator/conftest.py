@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import aiohttp
@@ -11,8 +11,9 @@ import pytest
 
 from bench.live.loopback_ports import free_port
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
+from simulator.engine_server.server import EngineServer
 from simulator.engine_server.settings import EngineSettings
+from tests.simulated_engine import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +32,16 @@ StartEngine = Callable[..., Awaitable[RunningEngine]]
 @pytest.fixture
 async def start_engine() -> AsyncIterator[StartEngine]:
     """Start engines with EngineSettings' fields; they stop with the test."""
-    running: list[tuple[RunningEngine, asyncio.Task[None]]] = []
 
     async def start(**fields: object) -> RunningEngine:
         defaults = {"port": free_port(), "served_model": "demo", "seed": b"test", "time_scale": 20.0}
         settings = EngineSettings(**{**defaults, **fields})  # type: ignore[arg-type]
-        server = EngineServer(settings)
-        task = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-        while not server.started:
-            await asyncio.sleep(0.01)
-        session = aiohttp.ClientSession()
-        engine = RunningEngine(f"http://127.0.0.1:{settings.port}", settings, server, session)
-        running.append((engine, task))
-        return engine
+        server = await stack.enter_async_context(serving(settings))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        return RunningEngine(f"http://127.0.0.1:{settings.port}", settings, server, session)
 
-    yield start
-    for engine, task in running:
-        await engine.http.close()
-        engine.server.should_exit = True
-        await task
+    async with AsyncExitStack() as stack:
+        yield start
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections import defaultdict
@@ -20,11 +19,11 @@ from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.engines.breaker import HTTP_5XX
 from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
 from tests.patience import until
+from tests.simulated_engine import serving
 
 BLOCK = 16
 CONVERSATIONS = [f"Conversation {number} about its own things. " * 8 for number in range(8)]
@@ -39,13 +38,8 @@ async def process() -> AsyncIterator[EngineSettings]:
         port=free_port(), served_model=MODEL, seed=b"ranks", time_scale=50.0, profile=profile, ranks=2,
         kv_events_port=events, kv_replay_port=replay,
     )  # fmt: skip
-    server = EngineServer(settings)
-    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield settings
-    server.should_exit = True
-    await serving
+    async with serving(settings):
+        yield settings
 
 
 def _two_ports() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
@@ -16,11 +15,11 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
 from tests.patience import until
+from tests.simulated_engine import serving
 
 CHAT = "/v1/chat/completions"
 BASE = {"object": "model", "owned_by": "vllm", "root": "/models/tiny", "parent": None, "max_model_len": 512}
@@ -210,12 +209,8 @@ async def simulated() -> AsyncIterator[EngineSettings]:
         port=port, served_model=MODEL, lora=("sql", "law"), seed=b"lora", time_scale=50.0, profile=profile,
         kv_events_port=events, kv_replay_port=replay,
     )  # fmt: skip
-    server = EngineServer(settings)
-    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-    await until(lambda: server.started)
-    yield settings
-    server.should_exit = True
-    await serving
+    async with serving(settings):
+        yield settings
 
 
 @pytest.mark.parametrize("isolated", [False, True])

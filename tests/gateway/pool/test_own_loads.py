@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,12 +20,12 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.pool.ended_hits import hit_sample
 from kvstore.index.lower_tiers import CPU
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.live_gateway import engine_entry, live_gateway
 from tests.gateway.live_gateway import snapshot as live_snapshot
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
 from tests.patience import until
+from tests.simulated_engine import serving
 
 CHAT = "/v1/chat/completions"
 PROFILE = EngineProfile(block_tokens=16, num_blocks=48, cpu_blocks=512, recompute_last_block=True)
@@ -40,15 +39,11 @@ async def simulated(number: int) -> AsyncIterator[EngineEntry]:
         port=port, served_model=MODEL, lora=("sql",), lora_load_s=25.0, seed=b"own", time_scale=50.0, profile=PROFILE,
         kv_events_port=events, kv_replay_port=replay,
     )  # fmt: skip
-    server = EngineServer(settings)
-    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-    await until(lambda: server.started)
-    yield EngineEntry(
-        engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=f"http://127.0.0.1:{port}",
-        kv_events_endpoint=f"tcp://127.0.0.1:{events}", kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
-    )  # fmt: skip
-    server.should_exit = True
-    await serving
+    async with serving(settings):
+        yield EngineEntry(
+            engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=f"http://127.0.0.1:{port}",
+            kv_events_endpoint=f"tcp://127.0.0.1:{events}", kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from bench.live.loopback_ports import free_port
 from gateway.app import AppSettings
 from gateway.proxy.attempt import RelaySettings
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
 from tests.patience import until
+from tests.simulated_engine import serving
 
 CHAT = "/v1/chat/completions"
 BODY = {
@@ -36,15 +36,8 @@ async def simulated(role: str) -> AsyncIterator[str]:
     settings = EngineSettings(
         port=free_port(), served_model=MODEL, seed=b"same", time_scale=50.0, profile=profile, flavor="sglang", role=role
     )  # type: ignore[arg-type]
-    server = EngineServer(settings)
-    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-    while not server.started:
-        await asyncio.sleep(0.01)
-    try:
+    async with serving(settings):
         yield f"http://127.0.0.1:{settings.port}"
-    finally:
-        server.should_exit = True
-        await serving
 
 
 def handoffs(gateway: ServedGateway, outcome: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,11 +15,11 @@ from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.patience import until
+from tests.simulated_engine import serving
 
 CHAT = "/v1/chat/completions"
 BLOCK = 16
@@ -36,12 +35,8 @@ async def engine_server() -> AsyncIterator[EngineSettings]:
         port=port, served_model=MODEL, media_tokens=MEDIA_TOKENS, seed=b"media", time_scale=1000.0, profile=profile,
         kv_events_port=events, kv_replay_port=replay,
     )  # fmt: skip
-    server = EngineServer(settings)
-    serving = asyncio.create_task(server.serve(sockets=[bind(settings)]))
-    await until(lambda: server.started)
-    yield settings
-    server.should_exit = True
-    await serving
+    async with serving(settings):
+        yield settings
 
 
 @pytest.fixture
