@@ -121,6 +121,8 @@ class FleetLoad:
     """Prompt tokens that these answers attend to."""
     room_tokens: list[float] = field(default_factory=list)
     """Free KV memory by the engine's last report, less the prompts sent since; infinite where it did not say."""
+    room_until: list[float] = field(default_factory=list)
+    """When that report is too old to count."""
     sent_blocks: list[int] = field(default_factory=list)
     """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
     sending_until: list[float] = field(default_factory=list)
@@ -139,7 +141,8 @@ class FleetLoad:
 
 _NOTHING = {
     "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
-    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "sent_blocks": 0, "sending_until": 0.0,
+    "answers": 0, "context_tokens": 0, "room_tokens": NEVER, "room_until": 0.0, "sent_blocks": 0,
+    "sending_until": 0.0,
 }  # fmt: skip
 
 
@@ -240,16 +243,17 @@ class FleetView:
         return self.decode.rates(request, self.roster.decode_costs[target], alike=self.roster.decodes_alike)
 
     def sharing_s(
-        self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates
+        self, request: InferenceRequest, target: int, hit_tokens: int, rates: DecodeRates, now: float
     ) -> tuple[float, float, float]:
         """Return what it costs that answers share the target: longer steps, late ones, and the wait for KV memory.
 
-        `rates` count where all targets decode alike.
+        `rates` count where all targets decode alike. An old report costs nothing: the memory may be free by now.
         """
         load = self.load
         if not self.roster.decodes_alike:
             rates = self.decode_rates(request, target)
-        lacking = request.prompt_tokens - hit_tokens - load.room_tokens[target]
+        room = load.room_tokens[target] if now < load.room_until[target] else NEVER
+        lacking = request.prompt_tokens - hit_tokens - room
         return rates.parts(load.answers[target], load.context_tokens[target], lacking)
 
     def unheld_s(self, request: InferenceRequest) -> float:

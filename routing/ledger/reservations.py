@@ -65,7 +65,7 @@ class Reservations:
     """All reservations of one pool; keeps the fleet's load true.
 
     Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`, `in_flight_requests`,
-    `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens` and `sent_blocks`.
+    `pending_requests`, `active_blocks`, `answers`, `context_tokens`, `room_tokens`, `room_until` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
@@ -139,9 +139,18 @@ class Reservations:
         work.delay_s = seconds
         self._refresh(target, work, now)
 
-    def note_room(self, target: int, room_tokens: float) -> None:
-        """Expect prompts over so many tokens to wait on the target for memory."""
+    def note_room(self, target: int, room_tokens: float, until_s: float) -> None:
+        """Expect prompts over so many tokens to wait on the target for memory, until the report is too old."""
         self._load.room_tokens[target] = room_tokens
+        self._load.room_until[target] = until_s
+
+    def take_room(self, target: int, prompt_tokens: int) -> None:
+        """Expect a prompt that was just sent to take room that the last report still counts as free."""
+        self._load.room_tokens[target] -= prompt_tokens
+
+    def room_tokens(self, target: int) -> float:
+        """Return the free KV memory by the last report, less what was sent since; infinite where it did not say."""
+        return self._load.room_tokens[target]
 
     def oldest_prefill_s(self, target: int) -> float | None:
         """Return when the oldest prefill that runs on the target was dispatched; None where none runs."""

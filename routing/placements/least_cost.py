@@ -85,7 +85,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cost = beta * compute + wait + decode
             # Seldom: tokens would be late, memory lacks, or engines decode at different speeds.
             if decode > most_s or prompt_tokens - hit > room[target]:
-                decode, late, memory = view.sharing_s(request, target, hit, rates)
+                decode, late, memory = view.sharing_s(request, target, hit, rates, now)
                 cost = beta * compute + wait + decode + late + memory
             if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
                 cost -= (beta - 1.0) * _plain_s(request, view, few, blocks, looked_at[0], each, rates.spread)
@@ -112,7 +112,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scored, rates = [], view.decode_rates(request, roster.accepting[0])
         for target, held in looked_at:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
-            sharing = view.sharing_s(request, target, prefill.hit_tokens, rates)
+            sharing = view.sharing_s(request, target, prefill.hit_tokens, rates, now)
             cost = self.beta * prefill.seconds + wait_s + sum(sharing)
             if blocks and wait_s == 0.0:
                 idle = not held and not view.load.in_flight_requests[target] and _few(others, view)

@@ -19,10 +19,9 @@ _HELD_S = 0.25
 
 
 class _Report(msgspec.Struct, gc=False):
-    """One engine's last report. Mutable: what was dispatched since is taken off the room."""
+    """One engine's last report but its room, which reservations keep. Mutable: first tokens lower `pending`."""
 
     pending: int
-    room_tokens: float
     at_s: float
     held_tokens: int = 0
     """Prompt tokens of a request that was held back for want of room, and still is at `held_until_s`."""
@@ -49,19 +48,16 @@ class DispatchLimit:
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Note that an engine has so many requests that it has not started, and room for so many tokens."""
         room = float("inf") if room_tokens is None else float(room_tokens)
-        self._reservations.note_room(target, room)
+        self._reservations.note_room(target, room, now + self._settings.report_max_age_s)
         last = self.reports.get(target)
         if last is None or room >= last.held_tokens:
-            self.reports[target] = _Report(pending, room, now)
+            self.reports[target] = _Report(pending, now)
         else:
-            self.reports[target] = _Report(pending, room, now, last.held_tokens, last.held_until_s)
+            self.reports[target] = _Report(pending, now, last.held_tokens, last.held_until_s)
 
     def dispatched(self, target: int, prompt_tokens: int) -> None:
         """Note a dispatch: its prompt takes room that the last report still counts as free."""
-        report = self.reports.get(target)
-        if report is not None:
-            report.room_tokens -= prompt_tokens
-            self._reservations.note_room(target, report.room_tokens)
+        self._reservations.take_room(target, prompt_tokens)
 
     def started(self, target: int) -> None:
         """Note a first token: as many fewer are pending as the last report says."""
@@ -86,7 +82,7 @@ class DispatchLimit:
         if report is None or now >= report.at_s + self._settings.report_max_age_s:
             return True
         pending = report.pending > 0 and standing.prefilling(target) > 0
-        if not pending and (self._has_room(report, prompt_tokens, now) or not standing.dispatched(target)):
+        if not pending and (self._has_room(target, report, prompt_tokens, now) or not standing.dispatched(target)):
             return True
         report.blocks = True
         return False
@@ -103,12 +99,12 @@ class DispatchLimit:
             return True
         return report.pending == 0 or standing.prefilling(target) == 0
 
-    def _has_room(self, report: _Report, prompt_tokens: int, now: float) -> bool:
+    def _has_room(self, target: int, report: _Report, prompt_tokens: int, now: float) -> bool:
         if not self._settings.keep_room:
             return True
         if report.held_tokens and now >= report.held_until_s:
             report.held_tokens = 0
-        if max(prompt_tokens, report.held_tokens) <= report.room_tokens:
+        if max(prompt_tokens, report.held_tokens) <= self._reservations.room_tokens(target):
             return True
         if prompt_tokens > report.held_tokens:
             report.held_tokens, report.held_until_s = prompt_tokens, now + _HELD_S

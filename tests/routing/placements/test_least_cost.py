@@ -192,6 +192,18 @@ def test_a_prompt_waits_for_memory_that_answers_hold() -> None:
     assert scores(router, asked)["e-01"].memory_s == 0.0
 
 
+def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there() -> None:
+    router = pool(size=2)
+    answers_on(router, "e-01", 4)
+    router.report("e-01", 0, 0.0, room_tokens=1_000)
+    asked = request(1, (*HOT, *range(30)))
+    assert scores(router, asked)["e-01"].memory_s > 0.0
+    router.submit(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
+    max_age_s = router.policy.push.report_max_age_s
+    found = {each.engine_id: each for each in LeastCost().choose(asked, router.view, max_age_s, Random(1)).candidates}
+    assert found["e-01"].memory_s == 0.0
+
+
 def test_an_engine_with_fewer_answers_is_looked_at_though_another_waits_less() -> None:
     router = pool(size=4)
     for number in (1, 2, 3):
