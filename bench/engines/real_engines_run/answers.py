@@ -1,4 +1,4 @@
-"""Sends a schedule of streamed chats at its times, whatever comes back, and times the first tokens."""
+"""Sends a schedule of streamed chats at its times, whatever comes back, and times the tokens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ PATIENCE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of one request. `ttft_s` is infinite where no token came."""
+    """What came of one request. `ttft_s` is infinite where no token came; `tpot_s` is the mean gap between tokens."""
 
     ttft_s: float
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    tpot_s: float = 0.0
 
 
 class RunFigures(msgspec.Struct, frozen=True):
@@ -30,21 +31,27 @@ class RunFigures(msgspec.Struct, frozen=True):
 
     ttft_p50_s: float
     ttft_p90_s: float
+    tpot_p50_s: float
+    tpot_p90_s: float
     cached_share: float
     on_time_share: float
     failed: int
     prompt_tokens: int
 
 
-def figures(answers: Sequence[Answered], objective_s: float) -> RunFigures:
+def figures(answers: Sequence[Answered], objective_s: float, tpot_objective_s: float) -> RunFigures:
     """Return what these answers come to; a request without an answer is late, and its time counts as infinite."""
     times = sorted(each.ttft_s for each in answers)
+    gaps = sorted(each.tpot_s for each in answers)
+    on_time = [each.ttft_s <= objective_s and each.tpot_s <= tpot_objective_s for each in answers]
     prompt_tokens = sum(each.prompt_tokens for each in answers)
     return RunFigures(
         statistics.median(times),
         times[min(len(times) - 1, int(0.9 * len(times)))],
+        statistics.median(gaps),
+        gaps[min(len(gaps) - 1, int(0.9 * len(gaps)))],
         sum(each.cached_tokens for each in answers) / max(prompt_tokens, 1),
-        sum(each <= objective_s for each in times) / len(times),
+        sum(on_time) / len(answers),
         sum(each.prompt_tokens == 0 for each in answers),
         prompt_tokens,
     )
@@ -67,7 +74,7 @@ async def answers_of(
 
 
 async def _answer(session: aiohttp.ClientSession, url: str, body: bytes) -> Answered:
-    began, first, usage = time.monotonic(), float("inf"), dict[str, object]()
+    began, first, last, usage = time.monotonic(), float("inf"), 0.0, dict[str, object]()
     sent = {"content-type": "application/json"}
     try:
         async with session.post(f"{url}/v1/chat/completions", data=body, headers=sent) as response:
@@ -82,11 +89,17 @@ async def _answer(session: aiohttp.ClientSession, url: str, body: bytes) -> Answ
                 first = min(first, time.monotonic() - began)
                 if b'"usage":{' in line.replace(b'"usage": {', b'"usage":{'):
                     usage = json.loads(line[6:])["usage"]
+                else:
+                    last = time.monotonic() - began
     except (aiohttp.ClientError, TimeoutError):
         return Answered(float("inf"))
     if not usage:
         return Answered(float("inf"))
     details = usage.get("prompt_tokens_details") or {}
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    prompt = usage["prompt_tokens"]
-    return Answered(first, prompt if isinstance(prompt, int) else 0, cached if isinstance(cached, int) else 0)
+    prompt, answer = (_count(usage[name]) for name in ("prompt_tokens", "completion_tokens"))
+    return Answered(first, prompt, _count(cached), max(last - first, 0.0) / max(answer - 1, 1))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,4 +1,4 @@
-"""Conversations over shared system prompts, some with a long document, as one schedule of chat bodies."""
+"""Two workloads, each one schedule of chat bodies: conversations, and long answers to one hot prefix."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MAX_TURNS = 6
 BURST = 4
 """Conversations that begin at once."""
 ANSWER_TOKENS = 16
+HOT_WORDS, HOT_ANSWER_TOKENS = 2000, 128
 _VOCABULARY = Path(__file__).resolve().parents[3] / "ARCHITECTURE.md"
 
 
@@ -29,12 +30,13 @@ class Asked:
 
     at: float
     messages: list[dict[str, str]]
+    answer_tokens: int = ANSWER_TOKENS
 
     def body(self, model: str, run: str) -> bytes:
         """Return the body; `run` begins the prompt, so that no run finds what another one has cached."""
         first, *others = self.messages
         told = {"role": "system", "content": f"{run} {first['content']}"}
-        fields = {"model": model, "messages": [told, *others], "max_tokens": ANSWER_TOKENS, "ignore_eos": True}
+        fields = {"model": model, "messages": [told, *others], "max_tokens": self.answer_tokens, "ignore_eos": True}
         usage = {"stream": True, "stream_options": {"include_usage": True}, "temperature": 0}
         return json.dumps({**fields, **usage}).encode()
 
@@ -45,7 +47,7 @@ def conversations(count: int, seed: int) -> list[Asked]:
     Answers within the prompts are written beforehand, so that every router gets the same prompts at the same times.
     """
     rng = random.Random(seed)
-    vocabulary = sorted({word for word in _VOCABULARY.read_text().split() if word.isalpha()})
+    vocabulary = _vocabulary()
     systems = [_text(rng, vocabulary, SYSTEM_WORDS) for _ in range(SYSTEM_PROMPTS)]
     found: list[tuple[float, list[dict[str, str]]]] = []
     at = 0.0
@@ -56,6 +58,21 @@ def conversations(count: int, seed: int) -> list[Asked]:
     found.sort(key=lambda each: each[0])
     scale = count / found[count - 1][0]
     return [Asked(at * scale, messages) for at, messages in found[:count]]
+
+
+def hot_prefix(count: int, seed: int) -> list[Asked]:
+    """Return `count` short questions about one long system prompt, with long answers, in order of time."""
+    rng, vocabulary, at, asked = random.Random(seed), _vocabulary(), 0.0, []
+    system = {"role": "system", "content": _text(rng, vocabulary, (HOT_WORDS, HOT_WORDS))}
+    for _ in range(count):
+        at += rng.expovariate(1.0)
+        question = {"role": "user", "content": _text(rng, vocabulary, TURN_WORDS)}
+        asked.append(Asked(at, [system, question], HOT_ANSWER_TOKENS))
+    return [Asked(each.at * count / at, each.messages, each.answer_tokens) for each in asked]
+
+
+def _vocabulary() -> list[str]:
+    return sorted({word for word in _VOCABULARY.read_text().split() if word.isalpha()})
 
 
 def _turns(

@@ -24,13 +24,17 @@ from routing.policy.policy_document import RoutingPolicy
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 
 VLLM_ROUTER = "vllm-router==0.1.17"
-OURS, UNQUEUED, ROUND_ROBIN = "switchyard", "switchyard_unqueued", "round_robin"
+OURS, UNQUEUED, APPROXIMATE = "switchyard", "switchyard_unqueued", "switchyard_approximate"
+OUR_WAYS = (OURS, UNQUEUED, APPROXIMATE)
+ROUND_ROBIN = "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")
 READY_S = 300.0
 """Engines are idle, and known to a router, by then."""
 
 
-def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy) -> Snapshot:
+def keep_snapshot(
+    state_dir: Path, engines: Sequence[RealEngine], policy: RoutingPolicy, key_source: str = "exact"
+) -> Snapshot:
     """Write and return what one of our gateways starts from."""
     entries = tuple(
         EngineEntry(
@@ -40,8 +44,9 @@ def keep_snapshot(state_dir: Path, engines: Sequence[RealEngine], policy: Routin
         for number, each in enumerate(engines)
     )  # fmt: skip
     pool = PoolEntry(
-        pool_id="pool", name="pool", region="here", served_model=MODEL, block_tokens=BLOCK_TOKENS, policy=policy
-    )
+        pool_id="pool", name="pool", region="here", served_model=MODEL, block_tokens=BLOCK_TOKENS, policy=policy,
+        key_source=key_source,
+    )  # fmt: skip
     key = ApiKeyEntry(key_id="bench", sha256=sha256(API_KEY.encode()).hexdigest(), tenant_id="bench")
     snapshot = Snapshot(version=1, published_at=time.time(), pools=(pool,), engines=entries, api_keys=(key,))
     state_dir.mkdir()
@@ -54,15 +59,16 @@ def ways(scratch: Path, engines: Sequence[RealEngine], speed: Speed) -> Iterator
     """Start the routers; gives the addresses to send to, of each."""
     urls = [each.url for each in engines]
     sglang, vllm = peer_python("sglang-router", PEER), peer_python("vllm-router", VLLM_ROUTER)
-    ports = dict(zip((OURS, UNQUEUED, *RIVALS[1:]), free_ports(4), strict=True))
+    ports = dict(zip((*OUR_WAYS, *RIVALS[1:]), free_ports(5), strict=True))
     metrics = free_ports(2)
     sources: list[str] = []
     for each in engines:
         sources += ["--kv-event-source", f"{each.url}={each.events}"]
         sources += ["--kv-event-replay-source", f"{each.url}={each.replay}"]
     with ExitStack() as stack:
-        for name in (OURS, UNQUEUED):
-            snapshot = keep_snapshot(scratch / name, engines, speed.policy(queues=name == OURS))
+        for name in OUR_WAYS:
+            keys = "approximate" if name == APPROXIMATE else "exact"
+            snapshot = keep_snapshot(scratch / name, engines, speed.policy(queues=name != UNQUEUED), keys)
             costs = LearnedCosts(scratch / f"{name}.sock", FLEET_SECRET, snapshot)
             stack.callback(costs.close)
             live = start_gateway(scratch / name, ports[name], costs.url)

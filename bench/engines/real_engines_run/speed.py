@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
+from bench.engines.real_engines_run.conversations import HOT_ANSWER_TOKENS
 from routing.policy.dispatch_limit_document import BLIND, PushDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
 from tests.vllm.real_engine import MODEL, RealEngine
@@ -24,6 +28,16 @@ def prefill_s(one: RealEngine, words: int, seed: int) -> tuple[int, float]:
     if status != 200:
         raise RuntimeError(raw.decode())
     return json.loads(raw)["usage"]["prompt_tokens"], time.monotonic() - began
+
+
+def answer_s(one: RealEngine, seed: int) -> float:
+    """Return the seconds of a long answer to a short prompt."""
+    fields = {"max_tokens": HOT_ANSWER_TOKENS, "ignore_eos": True, "temperature": 0}
+    began = time.monotonic()
+    status, raw = one.post("/v1/completions", {"model": MODEL, "prompt": f"{seed} and so on", **fields})
+    if status != 200:
+        raise RuntimeError(raw.decode())
+    return time.monotonic() - began
 
 
 class Speed:
@@ -43,9 +57,25 @@ class Speed:
             asked = [pool.submit(prefill_s, engines[seed % 2], 1000, seed) for seed in range(200, 212)]
             tokens = sum(each.result()[0] for each in asked)
         self.tokens_per_s = tokens / (time.monotonic() - began)
+        self.answers_per_s, self.tpot_s = 0.0, 0.0
+
+    def measure_answers(self, engines: Sequence[RealEngine]) -> None:
+        """Measure long answers: how many end per second with eight on each engine, and the seconds per token then."""
+        with ThreadPoolExecutor(8 * len(engines)) as pool:
+            began = time.monotonic()
+            asked = [pool.submit(answer_s, engines[seed % 2], seed) for seed in range(300, 300 + 24 * len(engines))]
+            times = [each.result() for each in asked]
+        self.answers_per_s = len(times) / (time.monotonic() - began)
+        self.tpot_s = statistics.median(times) / HOT_ANSWER_TOKENS
 
     def policy(self, *, queues: bool) -> RoutingPolicy:
         """Return the default policy with this objective; its costs are these until better ones are learned."""
         cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
         push = PushDocument() if queues else PushDocument(mode=BLIND)
-        return RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", push=push)
+        policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", push=push)
+        return msgspec.structs.replace(policy, tbt_slo_s=self.tpot_objective_s) if self.tpot_s else policy
+
+    @property
+    def tpot_objective_s(self) -> float:
+        """Return half as much again as a token takes with eight answers on each engine; infinite if not measured."""
+        return 1.5 * self.tpot_s if self.tpot_s else math.inf

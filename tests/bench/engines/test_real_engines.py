@@ -10,9 +10,9 @@ import pytest
 from bench.engines.profile.torch_model import SHAPES
 from bench.engines.real_engines import verdict
 from bench.engines.real_engines_run.answers import Answered, RunFigures, figures
-from bench.engines.real_engines_run.conversations import MAX_WORDS, conversations
+from bench.engines.real_engines_run.conversations import MAX_WORDS, conversations, hot_prefix
 from bench.engines.real_engines_run.repeats import Repeats
-from bench.engines.real_engines_run.routers import OURS, RIVALS, UNQUEUED
+from bench.engines.real_engines_run.routers import APPROXIMATE, OURS, RIVALS, UNQUEUED
 from bench.engines.real_engines_run.shaped_model import shaped
 
 
@@ -38,18 +38,32 @@ def test_no_run_has_the_prompt_of_another() -> None:
 
 def test_a_request_without_an_answer_is_late() -> None:
     answers = [Answered(1.0, 100, 50), Answered(3.0, 100, 0), Answered(float("inf"))]
-    told = figures(answers, 2.0)
+    told = figures(answers, 2.0, 0.1)
     assert (told.ttft_p50_s, told.cached_share, told.on_time_share, told.failed) == (3.0, 0.25, 1 / 3, 1)
 
 
+def test_an_answer_whose_tokens_come_slowly_is_late() -> None:
+    answers = [Answered(1.0, 100, 50, 0.05), Answered(1.0, 100, 0, 0.2)]
+    assert figures(answers, 2.0, 0.1).on_time_share == 0.5
+
+
+def test_questions_about_the_hot_prefix_share_it_and_nothing_else() -> None:
+    asked = hot_prefix(50, 3)
+    assert len({one.messages[0]["content"] for one in asked}) == 1
+    assert len({one.messages[1]["content"] for one in asked}) == 50
+    assert asked[-1].at == pytest.approx(50)
+    assert json.loads(asked[0].body("m", "a"))["max_tokens"] == 128
+
+
 def run(on_time_share: float) -> RunFigures:
-    return RunFigures(1.0, 2.0, 0.5, on_time_share, 0, 100)
+    return RunFigures(1.0, 2.0, 0.01, 0.02, 0.5, on_time_share, 0, 100)
 
 
 def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> None:
     shares = {
         OURS: {1.0: [0.99, 0.98, 0.97], 2.0: [0.7, 0.8, 0.9]},
         UNQUEUED: {1.0: [0.9] * 3, 2.0: [0.6] * 3},
+        APPROXIMATE: {1.0: [0.9] * 3, 2.0: [0.6] * 3},
         RIVALS[0]: {1.0: [0.5] * 3, 2.0: [0.4] * 3},
         RIVALS[1]: {1.0: [0.92, 0.9, 0.88], 2.0: [0.7, 0.6, 0.5]},
         RIVALS[2]: {1.0: [0.8] * 3, 2.0: [0.3] * 3},
@@ -65,7 +79,7 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
 
 def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_do_not(tmp_path: Path) -> None:
     here = {"commit": "abc", "rates": [0.8, 1.2], "seed": 17}
-    first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.5, 0.8, 3, 100)}}
+    first = {OURS: {0.8: run(0.9), 1.2: RunFigures(1.0, float("inf"), 0.01, 0.02, 0.5, 0.8, 3, 100)}}
     Repeats(tmp_path, here).keep(1, first, {"busy_before": 0.1})
     sitting = Repeats(tmp_path, here)
     assert sitting.missing(3) == [0, 2]
