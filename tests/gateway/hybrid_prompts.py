@@ -1,4 +1,4 @@
-"""Prompts that share beginnings, for one engine of a hybrid model behind a gateway: what was predicted, and what came."""
+"""Prompts that share beginnings, for a gateway with one engine of a hybrid model: what it predicts, and what comes."""
 
 from __future__ import annotations
 
@@ -82,9 +82,12 @@ class HybridPrompts:
         return bool(self._pool.router.index.targets_of(key, 0))
 
     async def _events_came(self) -> None:
-        """Return once events of a further prompt came, which was sent to the engine itself and is in no other's way."""
+        """Return once the event of one more prompt came, which the engine got past the gateway.
+
+        It is one block: of a longer one the engine may publish evictions after it has stored the last block.
+        """
         (engine,) = self._pool.engines.values()
-        prompt = self.after([], 1)
+        prompt = self.tokens(1)
         body: dict[str, Any] = {"model": MODEL, "prompt": prompt, "max_tokens": 1}
         async with self._gateway.client.post(engine.entry.url + COMPLETIONS, json=body) as answer:
             assert answer.status == 200
