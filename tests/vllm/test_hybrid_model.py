@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.hybrid_prompts import Asked, HybridPrompts
+from tests.gateway.pool.hybrid_prompts import Asked, HybridPrompts
 from tests.gateway.served_gateway import ServedGateway
-from tests.vllm import tiny_hybrid_model
 from tests.vllm.conftest import MODEL as TEXT_MODEL
 from tests.vllm.conftest import PYTHON
 from tests.vllm.exact_gateway import exact_gateway
+from tests.vllm.models import tiny_hybrid_model
+from tests.vllm.models.tiny_hybrid_model import KINDS
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
-from tests.vllm.tiny_hybrid_model import KINDS
 
 pytestmark = pytest.mark.vllm
 STEP_TOKENS = 512

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.media_chats import CHAT, ask, user
+from tests.gateway.proxy.media_chats import CHAT, ask, user
 from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway
 from tests.patience import until
-from tests.vllm import tiny_vision_model
 from tests.vllm.conftest import MODEL as TEXT_MODEL
 from tests.vllm.conftest import PYTHON
 from tests.vllm.exact_gateway import exact_gateway
+from tests.vllm.models import tiny_vision_model
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine, while_running
 
 pytestmark = pytest.mark.vllm

@@ -14,7 +14,7 @@ from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
-from tests.gateway.hybrid_prompts import Asked, HybridPrompts
+from tests.gateway.pool.hybrid_prompts import Asked, HybridPrompts
 from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
 from tests.patience import until
 from tests.simulated_engine import serving

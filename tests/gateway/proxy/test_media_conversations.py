@@ -16,7 +16,7 @@ from gateway.contracts.snapshot import EngineEntry, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.settings import EngineSettings
-from tests.gateway.media_chats import CHAT, ask, user
+from tests.gateway.proxy.media_chats import CHAT, ask, user
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 from tests.patience import until
