@@ -353,6 +353,8 @@ class EventLedger:
                 self._sink.tail_declared(self._groups.tail)
         elif not in_engine_memory(event):
             self._apply_below(event)
+        elif isinstance(event, BlockStored) and not self._groups.is_primary(event):
+            self._pass_on(self._groups.other_stored(event))
         elif isinstance(event, BlockStored):
             self._hides_adapters = self._hides_adapters or hides_adapter(event)
             event = self._take_media(event)
@@ -391,23 +393,22 @@ class EventLedger:
 
     def _take_media(self, event: BlockStored) -> BlockStored:
         """Store the media in the event's blocks, and return what is left to store: the blocks before them."""
-        if event.block_size != self._block_tokens or not self._groups.is_primary(event) or hides_adapter(event):
+        if event.block_size != self._block_tokens or hides_adapter(event):
             return event
         media = media_of(event)
         if not media or len(event.token_ids) != len(event.block_hashes) * event.block_size:
             return event
         self.counts["media"] += 1
         keys = self.blocks.stored_media(event, media, self._seed_of("", event.lora_name or ""))
-        if keys:
+        if keys and not self._groups.others:
             self._sink.stored(keys)
+        elif keys:
+            self._pass_on(self._groups.held_by_all(event.block_hashes))
         for each in {each.name: each for there in media for each in there}.values():
             self._sink.medium_stored(each.name, each.place + 1)
         return before_media(event, media)
 
     def _store(self, event: BlockStored, domain: str) -> None:
-        if not self._groups.is_primary(event):
-            self._pass_on(self._groups.other_stored(event))
-            return
         if event.block_size != self._block_tokens:
             self._foreign_block_size = event.block_size
             return

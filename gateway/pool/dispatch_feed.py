@@ -83,6 +83,8 @@ class DispatchFeed:
             start = max(0, end - _TURN_BLOCKS)
             keys = dispatch.keys[start:end]
             self._router.blocks_stored(dispatch.engine_id, keys)
+            if end == len(dispatch.keys):
+                self._router.fleet.keep_tail(dispatch.engine_id, keys)
             self._router.index.drop(self._blocks.touch(dispatch.tenant_id, keys))
             if start:
                 asyncio.get_running_loop().call_soon(self._store, dispatch, start, cleared)

@@ -160,7 +160,7 @@ class CacheGroups:
 
     def held_by_all(self, hashes: Iterable[int | bytes], parts: Iterable[str] = _PARTS) -> list[PartChange]:
         """Return for each part the keys of those hashes that the primary and all groups of the part hold."""
-        keyed = [(each, key) for each in hashes if (key := self._blocks.key_of(each)) is not None]
+        keyed = [(each, key) for each in hashes for key in self._blocks.keys_of(each)]
         changes = []
         for part in parts:
             groups = [self._groups[each].times for each in self.others if self._groups[each].part == part]
@@ -171,7 +171,7 @@ class CacheGroups:
         return changes
 
     def _gone(self, part: str, hashes: Iterable[int | bytes]) -> list[PartChange]:
-        keys = [key for each in hashes if (key := self._blocks.key_of(each)) is not None]
+        keys = [key for each in hashes for key in self._blocks.keys_of(each)]
         return [PartChange(part, False, keys)] if keys else []
 
 

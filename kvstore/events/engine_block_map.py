@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 from kvstore.events.event_salt import Medium
 from kvstore.events.kv_events import BlockRemoved, BlockStored
@@ -46,6 +46,14 @@ class EngineBlockMap:
         """Return our key of a block that the engine is known to hold."""
         known = self._blocks.get(block_hash)
         return known[0] if known is not None else None
+
+    def keys_of(self, block_hash: int | bytes) -> list[int]:
+        """Return our keys of a block that the engine is known to hold: its own, or those of the media in it."""
+        known = self._blocks.get(block_hash)
+        if known is not None:
+            return [known[0]]
+        media = (self._blocks.get((block_hash, number)) for number in count())
+        return [each[0] for each in takewhile(lambda each: each is not None, media) if each is not None]
 
     def stored(self, event: BlockStored, seed: int) -> list[int]:
         """Return our keys for the event's blocks, in order; [] where its parent is unknown."""

@@ -55,6 +55,10 @@ class CacheTails:
             self._targets_of[tail] = self._targets_of.get(tail, 0) | bit
         self.targets = sum(self._targets_of.values())
 
+    def of(self, target: int) -> Tail:
+        """Return the tail of `target`."""
+        return next((tail for tail, held in self._targets_of.items() if held >> target & 1), NO_TAIL)
+
     def store(self, target: int, part: str, keys: Iterable[int]) -> None:
         """Note that the groups of `part` hold `keys`."""
         table, bit = self._tables[part], 1 << target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvstore.index.cache_tails import Tail
+from kvstore.index.cache_tails import STATE, WINDOW, Tail
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.target_table import TargetTable
 from routing.cost.loading_costs import LoadingCosts
@@ -46,6 +46,16 @@ class FleetTable:
         """Note blocks of a part of the tail that an engine now holds, or no longer does."""
         if engine_id in self._target_of:
             self._index.change_tail(self._target_of[engine_id], part, stored, keys)
+
+    def keep_tail(self, engine_id: str, keys: Sequence[int]) -> None:
+        """Note that an engine keeps what it needs at the end of a prompt with these keys; its blocks are known."""
+        if engine_id in self._target_of:
+            target = self._target_of[engine_id]
+            tail = self._index.tails.of(target)
+            if tail.window_blocks:
+                self._index.change_tail(target, WINDOW, True, keys[-tail.window_blocks :])
+            if tail.states:
+                self._index.change_tail(target, STATE, True, keys[-1:])
 
     def change_tier(self, engine_id: str, tier: str, stored: bool, keys: Sequence[int]) -> None:
         """Note blocks that a tier below an engine's memory now holds, or no longer; unknown engines are ignored."""

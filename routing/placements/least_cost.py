@@ -7,7 +7,8 @@ make each other's steps longer and wait for its memory (routing.ledger.decode_le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Annotated
 
@@ -88,7 +89,8 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 decode, late, memory = view.sharing_s(request, target, hit, rates, now)
                 cost = beta * compute + wait + decode + late + memory
             if wait == 0.0 and (BUSIER * running + BY_ANSWERS < most or (few and not held and not running)):
-                cost -= (beta - 1.0) * _plain_s(request, view, few, blocks, looked_at[0], each, rates.spread)
+                best, shared_s = (looked_at[0][0], looked_at[0][3]), partial(_computed_s, request, view, blocks)
+                cost -= (beta - 1.0) * _plain_s(view, few, best, (target, held, compute), rates.spread, shared_s)
             scored.append((cost, target ^ salt, wait, decode, late, memory, each))
         scored.sort()
         kept = [
@@ -110,15 +112,15 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for mask in _by_home(view, others):
             looked_at += [(target, 0) for target in _cheapest_others(request, view, mask)]
         scored, rates = [], view.decode_rates(request, roster.accepting[0])
+        few, best = _few(others, view), (looked_at[0][0], prefills.on(*looked_at[0]).seconds)
+        shared_s = partial(_loaded_s, prefills, blocks)
         for target, held in looked_at:
             wait_s, prefill = view.wait_s(target, now), prefills.on(target, held)
             sharing = view.sharing_s(request, target, prefill.hit_tokens, rates, now)
             cost = self.beta * prefill.seconds + wait_s + sum(sharing)
             if blocks and wait_s == 0.0:
-                idle = not held and not view.load.in_flight_requests[target] and _few(others, view)
-                other_s = prefills.on(target, blocks).seconds if idle else prefills.on(*looked_at[0]).seconds
-                share = 1.0 if idle else _spreading(view, looked_at[0][0], target, rates.spread)
-                cost -= (self.beta - 1.0) * share * max(0.0, prefill.seconds - other_s)
+                plain_s = _plain_s(view, few, best, (target, held, prefill.seconds), rates.spread, shared_s)
+                cost -= (self.beta - 1.0) * max(0.0, plain_s)
             scored.append((cost, target ^ salt, target, held, wait_s, prefill, sharing))
         scored.sort(key=_order)
         kept = [
@@ -145,22 +147,30 @@ def _by_home(view: FleetView, others: int) -> list[int]:
 
 
 def _plain_s(
-    request: InferenceRequest,
     view: FleetView,
     few: bool,
-    blocks: int,
-    best: tuple[int, int, int, float],
-    each: tuple[int, int, int, float],
+    best: tuple[int, float],
+    each: tuple[int, int, float],
     spread: float,
+    shared_s: Callable[[int], float],
 ) -> float:
-    """Return the seconds of compute that an engine without a queue takes at the plain price instead of β-fold.
+    """Return the seconds of prefill that an engine without a queue takes at the plain price instead of β-fold.
 
-    `few` hold nothing where all others hold so many `blocks`; `best` holds the longest match.
+    `few` hold nothing where all others hold what `shared_s` counts as held: the seconds on a target then. `best` is the
+    holder of the longest match, and its seconds; `each` is the target, what it holds, and its seconds.
     """
-    target, held, _, compute = each
+    target, held, seconds = each
     if few and not held and not view.load.in_flight_requests[target]:
-        return compute - view.compute_s(request, target, view.hit_tokens(request, target, blocks))
-    return _spreading(view, best[0], target, spread) * max(0.0, compute - best[3])
+        return seconds - shared_s(target)
+    return _spreading(view, best[0], target, spread) * max(0.0, seconds - best[1])
+
+
+def _computed_s(request: InferenceRequest, view: FleetView, blocks: int, target: int) -> float:
+    return view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+
+
+def _loaded_s(prefills: Prefills, blocks: int, target: int) -> float:
+    return prefills.on(target, blocks).seconds
 
 
 def _spreading(view: FleetView, holder: int, target: int, spread: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from simulator.engine_cache.leaf_eviction import BlockTree, EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves
@@ -115,8 +115,8 @@ class PrefixCache:
         self._eviction.check()
 
 
-class CpuCopies:
-    """Copies of at most `capacity_blocks` blocks in CPU memory, of which the longest unused go first.
+class RecentBlocks:
+    """At most `capacity_blocks` blocks, of which the longest unused go first.
 
     Mutable state: `_order`, the blocks in order of last use; leaves before their parents, so that a chain goes from its
     tail.
@@ -129,16 +129,8 @@ class CpuCopies:
     def __len__(self) -> int:
         return len(self._order)
 
-    def end(self, keys: Sequence[int], first: int) -> int:
-        """Return where the run of blocks from position `first` on that are here ends; touches all of the prompt's."""
-        end = first
-        while end < len(keys) and keys[end] in self._order:
-            end += 1
-        self.store([key for key in keys if key in self._order])
-        return end
-
     def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Keep copies, and return the keys that are new and those that were evicted."""
+        """Keep blocks, and return the keys that are new and those that were evicted."""
         order = self._order
         new = [key for key in keys if key not in order]
         for key in reversed(keys):
@@ -150,5 +142,41 @@ class CpuCopies:
         return [key for key in new if key in order], [key for key in evicted if key not in new]
 
     def clear(self) -> None:
-        """Drop all copies."""
+        """Drop all blocks."""
         self._order.clear()
+
+
+class CpuCopies(RecentBlocks):
+    """Copies of blocks in CPU memory."""
+
+    def end(self, keys: Sequence[int], first: int) -> int:
+        """Return where the run of blocks from position `first` on that are here ends; touches all of the prompt's."""
+        end = first
+        while end < len(keys) and keys[end] in self._order:
+            end += 1
+        self.store([key for key in keys if key in self._order])
+        return end
+
+
+class WindowBlocks(RecentBlocks):
+    """Blocks of a sliding window, of which an engine keeps those before chosen ends of prompts."""
+
+    def __init__(self, capacity_blocks: int, window_blocks: int) -> None:
+        """`window_blocks`: so many before the end of a prefix serve it."""
+        super().__init__(capacity_blocks)
+        self._window_blocks = window_blocks
+
+    def end(self, keys: Sequence[int], most: int) -> int:
+        """Return the longest prefix of at most `most` blocks whose last window is here; touches that window."""
+        for end in range(most, 0, -1):
+            window = keys[max(0, end - self._window_blocks) : end]
+            if all(key in self._order for key in window):
+                self.store(window)
+                return end
+        return 0
+
+    def keep(self, keys: Sequence[int], first: int, ends: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Keep what windows before `ends` need from position `first` on; returns new positions, and evicted keys."""
+        places = {place for end in ends for place in range(max(first, end - self._window_blocks), end)}
+        new, evicted = self.store([keys[place] for place in sorted(places)])
+        return [place for place in sorted(places) if keys[place] in new], evicted

@@ -64,4 +64,17 @@ class TierChanged(msgspec.Struct, frozen=True, gc=False):
     removed: tuple[int, ...]
 
 
-EngineEvent = PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved | TierChanged
+class WindowChanged(msgspec.Struct, frozen=True, gc=False):
+    """Of this prompt, computed from `first_block` on, the window keeps new blocks, and evicted others for them."""
+
+    request_id: str
+    at_s: float
+    first_block: int
+    places: tuple[int, ...]
+    """Which blocks of the prompt they are."""
+    removed: tuple[int, ...]
+
+
+EngineEvent = (
+    PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved | TierChanged | WindowChanged
+)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from simulator.engine_cache.prefix_cache import CpuCopies
+from simulator.engine_cache.prefix_cache import CpuCopies, WindowBlocks
 from simulator.engine_models.cached_engine import CachedEngine
 from simulator.engine_models.decode_batch import DecodeBatch
 from simulator.engine_models.engine_events import (
@@ -30,9 +30,13 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     TierChanged,
     Token,
+    WindowChanged,
 )
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.simulated_engine import PromptSequence
+
+WINDOW_SHARE = 8
+"""A hybrid engine's window has the memory of one in so many blocks."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +48,8 @@ class Admitted:
     pinned: int
     from_cpu: int = 0
     """Of `cached_tokens` those that are loaded from CPU memory."""
+    shared: int = 0
+    """Blocks that full attention had cached, whether a window served them or not."""
 
     @property
     def memory(self) -> int:
@@ -57,10 +63,11 @@ class EngineModel(CachedEngine):
     Besides `_memory` (device tokens taken) and `_live` (ids in the engine).
 
     With `emit_tokens` off there are no Token events, and all decode steps until something happens are
-    one operation; its times then differ from the single steps' by rounding only.
+    one operation; its times then differ from the single steps' by rounding only. With a `window` the model is a
+    hybrid one: a hit also needs the blocks of so many tokens before its end, kept in an eighth as many blocks again.
     """
 
-    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
         super().__init__(profile)
         self._emit_tokens = emit_tokens
         self._prefilling: Admitted | None = None
@@ -69,6 +76,9 @@ class EngineModel(CachedEngine):
         self._live: set[str] = set()
         self._memory = 0
         self._copies = CpuCopies(profile.cpu_blocks) if profile.cpu_blocks else None
+        # The token that is computed next is in its own window.
+        needed = -(-(window - 1) // profile.block_tokens)
+        self._window = WindowBlocks(max(needed, profile.num_blocks // WINDOW_SHARE), needed) if window else None
 
     @property
     def running(self) -> int:
@@ -138,6 +148,8 @@ class EngineModel(CachedEngine):
         self._cache.clear()
         if self._copies is not None:
             self._copies.clear()
+        if self._window is not None:
+            self._window.clear()
         return True
 
     def pinned_keys(self) -> set[int]:
@@ -206,7 +218,10 @@ class EngineModel(CachedEngine):
             held = cache.pin(sequence.keys)
         self._next_waiting()
         hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
-        self._prefilling = Admitted(sequence, hit, held)
+        self._prefilling = Admitted(sequence, hit, held, shared=hit // self.profile.block_tokens)
+        if self._window is not None:
+            served = self._window.end(sequence.keys, self._prefilling.shared)
+            self._prefilling.cached_tokens = served * self.profile.block_tokens
         self._memory += self._prefilling.memory
         return True
 
@@ -253,6 +268,8 @@ class EngineModel(CachedEngine):
     def _finish_prefill(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         self._prefilling = None
         sequence = admitted.sequence
+        if self._window is not None:
+            self._keep_windows(admitted, self._window, at_s, events)
         self._hold(admitted, sequence.keys, at_s, events)
         events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
         if sequence.output_tokens == 1:
@@ -278,6 +295,13 @@ class EngineModel(CachedEngine):
             new, evicted = self._copies.store(stored)
             if new or evicted:
                 events.append(TierChanged(at_s, tuple(new), tuple(evicted)))
+
+    def _keep_windows(self, admitted: Admitted, kept: WindowBlocks, at_s: float, events: list[EngineEvent]) -> None:
+        """Keep the windows before the prompt's last token and before what it shares with others, as vLLM 0.32 does."""
+        sequence, size = admitted.sequence, self.profile.block_tokens
+        first, end = admitted.cached_tokens // size, (sequence.prompt_tokens - 1) // size
+        places, evicted = kept.keep(sequence.keys, first, (min(end, len(sequence.keys)), admitted.shared))
+        events.append(WindowChanged(sequence.request_id, at_s, first, tuple(places), tuple(evicted)))
 
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
         due = self._batch.finish_run()

@@ -37,8 +37,8 @@ class HandingEngine(EngineModel):
     of the running prefill), the link, and `_held`, the prompts kept for others in the order of their ends.
     """
 
-    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
-        super().__init__(profile, emit_tokens=emit_tokens)
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True, window: int = 0) -> None:
+        super().__init__(profile, emit_tokens=emit_tokens, window=window)
         self.link = KvLink(profile)
         self._handing: set[str] = set()
         self._loaded: set[str] = set()

@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit("simulated engine: --lora is for --flavor vllm without --kv-node only")
     if options.cpu_blocks and options.flavor != "vllm":
         raise SystemExit("simulated engine: --cpu-blocks is for --flavor vllm only")
+    if options.sliding_window and (options.flavor != "vllm" or options.kv_node or options.cpu_blocks):
+        raise SystemExit("simulated engine: --sliding-window is for --flavor vllm without --kv-node, --cpu-blocks only")
     if options.media_tokens and (options.flavor != "vllm" or options.kv_node):
         raise SystemExit("simulated engine: --media-tokens is for --flavor vllm without --kv-node only")
     if options.parent_pid is not None:
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")
     add("--cpu-blocks", type=_positive, help="KV blocks of copies in CPU memory (default: the profile's, 0); vllm only")
+    add("--sliding-window", type=_positive, default=0, help="tokens of a window beside full attention (hybrid model)")
     add("--max-model-len", type=_positive, default=131_072, help="prompt and output tokens of one request")
     add("--max-num-queued-reqs", type=_positive, default=1024, help="requests above which new ones get 503")
     add("--kv-events-port", type=_port, default=0, help="port that KV events are published on; 0: none")

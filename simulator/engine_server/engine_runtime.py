@@ -21,6 +21,7 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     TierChanged,
     Token,
+    WindowChanged,
 )
 from simulator.engine_models.handing import HandingEngine
 from simulator.engine_models.simulated_engine import PromptSequence
@@ -34,6 +35,8 @@ from simulator.engine_server.node_store.node_store import NodeStore, NodeStoreSe
 from simulator.engine_server.request_bodies import PlacedMedium, extra_keys
 from simulator.engine_server.settings import EngineSettings
 
+_WINDOW, _FULL = 0, 1
+"""Cache groups of a hybrid model."""
 _STANDS_S = 0.1
 """While time stands, how often it is looked whether it goes on; seconds."""
 
@@ -67,7 +70,7 @@ class EngineRuntime:
 
     def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
         self.settings = settings
-        self.model = HandingEngine(settings.profile)
+        self.model = HandingEngine(settings.profile, window=settings.sliding_window)
         self.metrics = EngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher
@@ -271,6 +274,8 @@ class EngineRuntime:
                 # As vLLM's OffloadingConnector publishes CPU memory by default: hashes alone.
                 self._outbox += [BlockStored([key], None, [], 0, medium="CPU") for key in event.stored]
                 self._outbox += [BlockRemoved([key], medium="CPU") for key in event.removed]
+            elif isinstance(event, WindowChanged):
+                self._on_window(event)
             else:
                 self._on_blocks(event)
         if tokens:
@@ -330,7 +335,28 @@ class EngineRuntime:
             self.store.save(tokens, event.first_block, event.first_block + len(event.keys), live.salt, live.order)
 
     def _on_removed(self, event: BlocksRemoved) -> None:
-        self._outbox.extend(BlockRemoved([key]) for key in event.keys)
+        group = _FULL if self.settings.sliding_window else None
+        self._outbox.extend(BlockRemoved([key], group_idx=group) for key in event.keys)
+
+    def _on_window(self, event: WindowChanged) -> None:
+        """Publish a group that comes before full attention, and lists fewer blocks than its token ids fill."""
+        self._outbox += [BlockRemoved([key], group_idx=_WINDOW) for key in event.removed]
+        live = self._live[event.request_id]
+        if live.tokens is None:
+            raise AssertionError("windows are kept once, at the end of prefill")
+        keys, first = live.sequence.keys, event.first_block
+        stored = BlockStored(
+            [keys[place] for place in event.places],
+            keys[first - 1] if first else None,
+            self._span(live.tokens, first, len(keys)),
+            self.settings.profile.block_tokens,
+            lora_name=live.lora or None,
+            extra_keys=self._extra_keys(event.places, live.salt, live.lora, live.media),
+            group_idx=_WINDOW,
+            kv_cache_spec_kind="sliding_window",
+            kv_cache_spec_sliding_window=self.settings.sliding_window,
+        )
+        self._outbox.append(stored)
 
     def _tell_stored(
         self,
@@ -340,16 +366,35 @@ class EngineRuntime:
         lora: str = "",
         media: tuple[PlacedMedium, ...] = (),
     ) -> None:
-        size = self.settings.profile.block_tokens
-        span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
-        stored = BlockStored(list(event.keys), event.parent, span.tolist(), size, lora_name=lora or None)
-        salts = [("cache_salt", salt)] if salt and event.first_block == 0 else []
-        if salts or lora or media:
-            starts = range(event.first_block * size, (event.first_block + len(event.keys)) * size, size)
-            named: list[list[Any]] = [[*([lora] if lora else []), *extra_keys(media, start, size)] for start in starts]
-            named[0] += salts
-            stored = msgspec.structs.replace(stored, extra_keys=[each or None for each in named])
+        places = range(event.first_block, event.first_block + len(event.keys))
+        stored = BlockStored(
+            list(event.keys),
+            event.parent,
+            self._span(tokens, places.start, places.stop),
+            self.settings.profile.block_tokens,
+            lora_name=lora or None,
+            extra_keys=self._extra_keys(places, salt, lora, media),
+        )
+        if self.settings.sliding_window:
+            stored = msgspec.structs.replace(stored, group_idx=_FULL, kv_cache_spec_kind="full_attention")
         self._outbox.append(stored)
+
+    def _span(self, tokens: array[int], first: int, end: int) -> list[int]:
+        size = self.settings.profile.block_tokens
+        return tokens[first * size : end * size].tolist()
+
+    def _extra_keys(
+        self, places: Sequence[int], salt: str, lora: str, media: tuple[PlacedMedium, ...]
+    ) -> list[Any] | None:
+        """Return what names these blocks of a prompt beside their tokens; None: nothing does."""
+        salts = [("cache_salt", salt)] if salt and places and places[0] == 0 else []
+        if not (salts or lora or media):
+            return None
+        size = self.settings.profile.block_tokens
+        named: list[list[Any]] = [[*([lora] if lora else []), *extra_keys(media, each * size, size)] for each in places]
+        if salts:
+            named[0] += salts
+        return [each or None for each in named]
 
     def _publish(self) -> None:
         if self._clear_pending:

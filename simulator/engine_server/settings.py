@@ -30,6 +30,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Model seconds of loading one."""
     media_tokens: int = 0
     """Tokens that the model makes of each image, audio or video; 0: it reads text only."""
+    sliding_window: int = 0
+    """Tokens of a window beside full attention, with cache blocks of its own, as in a hybrid model; 0: none."""
     api_key: str = ""
     """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072

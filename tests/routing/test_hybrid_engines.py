@@ -59,3 +59,16 @@ def test_an_engine_that_left_leaves_no_tail_to_its_successor() -> None:
     router.fleet.declare_tail("e-99", Tail(states=True))
     router.fleet.change_tail("e-99", STATE, True, KEYS)
     router.index.check()
+
+
+def test_what_an_engine_keeps_at_a_prompts_end_serves_prompts_that_go_on_from_there() -> None:
+    router = hybrid()
+    router.blocks_stored("e-02", KEYS[:15])
+    router.fleet.keep_tail("e-02", KEYS[:15])
+    router.fleet.keep_tail("e-99", KEYS)
+    outcome = router.submit(request(1, BLOCKS), 0.0)
+    assert engine_of(outcome) == "e-02"
+    assert outcome.decision.hit_tokens == 15 * BLOCK  # type: ignore[union-attr]
+    # Within that prompt nothing more is kept than before.
+    assert router.index.match(KEYS[:14], 0b10).blocks(1) == 10
+    router.index.check()

@@ -22,7 +22,7 @@ from kvstore.transfer.shared_secret import NodeAccess
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from tests.gateway.served_gateway import ServedGateway, served, snapshot
 from tests.patience import until
-from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
+from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine, while_running
 from tests.vllm.stored_blocks import SECRET, StoreProcess
 from tests.vllm.storing_engine import storing_engine
 
@@ -59,11 +59,7 @@ def running_nodes(folder: Path, log: Path) -> Iterator[list[Node]]:
         for each in made:
             stack.callback(each.store.close)
             each.store.start()
-        for each in made:
-            stack.callback(each.engine.kill)
-            each.engine.start()
-        for each in made:
-            each.engine.wait()
+        stack.enter_context(while_running([each.engine for each in made]))
         yield made
 
 

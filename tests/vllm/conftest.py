@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.vllm.attached import Switchyard, running_switchyard
-from tests.vllm.real_engine import RealEngine
+from tests.vllm.real_engine import RealEngine, while_running
 
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 """The Python that has vLLM; without it nothing here is even imported."""
@@ -30,8 +30,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def engines(logs: Path) -> Iterator[list[RealEngine]]:
     """Two engines of one model."""
-    running = [RealEngine(PYTHON, MODEL, logs / f"engine-{number}.log", flags=TOOLS) for number in range(2)]
-    yield from _while_running(running)
+    made = [RealEngine(PYTHON, MODEL, logs / f"engine-{number}.log", flags=TOOLS) for number in range(2)]
+    with while_running(made):
+        yield made
 
 
 @pytest.fixture
@@ -44,26 +45,9 @@ def started(logs: Path) -> Iterator[StartEngines]:
                 RealEngine(PYTHON, MODEL, logs / f"{each['name']}-{number}.log", **each)
                 for number, each in enumerate(settings)
             ]
-            for engine in made:
-                stack.callback(engine.kill)
-                engine.start()
-            for engine in made:
-                engine.wait()
-            return made
+            return stack.enter_context(while_running(made))
 
         yield start
-
-
-def _while_running(engines: list[RealEngine]) -> Iterator[list[RealEngine]]:
-    try:
-        for engine in engines:
-            engine.start()
-        for engine in engines:
-            engine.wait()
-        yield engines
-    finally:
-        for engine in engines:
-            engine.kill()
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,15 @@ class RealEngine:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+
+@contextmanager
+def while_running(engines: list[RealEngine]) -> Iterator[list[RealEngine]]:
+    """Start the engines side by side, yield them once all are healthy, and kill them at the end."""
+    with ExitStack() as stack:
+        for engine in engines:
+            stack.callback(engine.kill)
+            engine.start()
+        for engine in engines:
+            engine.wait()
+        yield engines

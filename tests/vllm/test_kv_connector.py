@@ -19,7 +19,7 @@ import pytest
 from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in, packed_keys
 from tests.patience import wait_until
 from tests.vllm.conftest import MODEL, PYTHON
-from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
+from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
 from tests.vllm.stored_blocks import StoreProcess, cut_after
 from tests.vllm.storing_engine import storing_engine
 
@@ -94,12 +94,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StoreProce
 def pair(expected: list[list[int]], stores: list[StoreProcess], logs: Path) -> Iterator[list[RealEngine]]:
     """Two engines, each with a node of its own; they start when the one without a connector has ended."""
     made = [storing_engine(store, logs / f"kv-{number}.log") for number, store in enumerate(stores)]
-    with ExitStack() as stack:
-        for each in made:
-            stack.callback(each.kill)
-            each.start()
-        for each in made:
-            each.wait()
+    with while_running(made):
         yield made
 
 

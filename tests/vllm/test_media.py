@@ -7,25 +7,21 @@ import subprocess
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from gateway.bus.bus import InProcessBus
-from gateway.contracts.snapshot import encode_snapshot
-from gateway.gateway import SNAPSHOT_TOPIC
-from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway, served, snapshot
+from tests.gateway.proxy.media_chats import CHAT, ask, user
+from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway
 from tests.patience import until
-from tests.vllm import tiny_vision_model
 from tests.vllm.conftest import MODEL as TEXT_MODEL
 from tests.vllm.conftest import PYTHON
-from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
+from tests.vllm.exact_gateway import exact_gateway
+from tests.vllm.models import tiny_vision_model
+from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine, while_running
 
 pytestmark = pytest.mark.vllm
-CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +31,14 @@ def vision_engines(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     subprocess.run([PYTHON, tiny_vision_model.__file__, folder, TEXT_MODEL], check=True)
     flags = ("--limit-mm-per-prompt", '{"image": 4}', "--mm-processor-cache-gb", "0.1")
     made = [RealEngine(PYTHON, folder, logs / f"vision-{number}.log", flags=flags) for number in range(2)]
-    with ExitStack() as stack:
-        for engine in made:
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in made:
-            engine.wait()
+    with while_running(made):
         yield made
 
 
 @pytest.fixture
 async def gateway(vision_engines: list[RealEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
     """A gateway over both, which keeps its tenants' caches apart."""
-    plain = snapshot([each.url for each in vision_engines], block_tokens=BLOCK_TOKENS, isolated=True)
-    engines = tuple(
-        msgspec.structs.replace(entry, kv_events_endpoint=engine.events, kv_replay_endpoint=engine.replay)
-        for entry, engine in zip(plain.engines, vision_engines, strict=True)
-    )
-    bus = InProcessBus()
-    bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(plain, engines=engines)))
-    async with served([], tmp_path, bus=bus) as running:
-        await until(lambda: all(each.trust.grade == "exact" for each in running.pool.engines.values()))
+    async with exact_gateway(vision_engines, tmp_path, isolated=True) as running:
         yield running
 
 
@@ -68,21 +51,6 @@ def image(shade: int, **more: str) -> dict[str, Any]:
     head, rows = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0), zlib.compress((b"\0" + bytes([shade] * 8)) * 8)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png).decode()}"}, **more}
-
-
-def user(*parts: str | dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]}
-
-
-async def ask(gateway: ServedGateway, messages: list[Any], key: str = KEY) -> tuple[str, int, int, int]:
-    """Return the engine, the cached tokens as predicted and as reported, and the prompt's length."""
-    body = {"model": MODEL, "messages": messages, "max_tokens": 2}
-    status, answer, headers = await gateway.post(CHAT, body, key=key)
-    assert status == 200, answer
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
-    assert record is not None
-    decision = record.decision
-    return decision.engine_id, decision.hit_tokens, record.cached_tokens or 0, answer["usage"]["prompt_tokens"]
 
 
 async def test_conversations_that_begin_with_an_image_stay_and_their_images_are_known_by_events(

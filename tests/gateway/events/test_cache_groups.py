@@ -1,8 +1,8 @@
 """Events of hybrid models lead to the hits that the engine's coordinator finds.
 
 The engine here is a small model of vLLM's block pool and hybrid coordinator, and the captures are written from their
-sources (`vllm/v1/core/block_pool.py`, `kv_cache_coordinator.py`, `single_type_kv_cache_manager.py`): no hybrid model
-runs on the machines of the tests.
+sources (`vllm/v1/core/block_pool.py`, `kv_cache_coordinator.py`, `single_type_kv_cache_manager.py`). Real engines of
+hybrid models are asked in tests/vllm/test_hybrid_model.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.events.event_ledger import BLIND, DEGRADED, EXACT, EventLedger
 from kvstore.events.cache_groups import PartChange
 from kvstore.index.cache_tails import STATE, Tail
 from kvstore.index.prefix_index import PrefixIndex
-from kvstore.keys.block_keys import token_block_keys
+from kvstore.keys.block_keys import media_block_key, token_block_keys
 from routing.ledger.in_flight_blocks import InFlightBlocks
 
 SEED, BLOCK, TARGET, OTHER = 7, 2, 3, 1
@@ -235,6 +235,35 @@ def test_a_window_model_whose_early_blocks_left_still_hits_and_its_beginning_doe
     ledger.live(2, wire({**gone, "group_idx": 1}))
     assert [sink.hit(LONG[:end]) for end in ALL] == [1] * 6
     assert ledger.trust.grade == EXACT
+
+
+@pytest.mark.parametrize("salt", [None, "salt"])
+def test_an_image_is_a_hit_as_far_as_its_window_is_kept(salt: str | None) -> None:
+    """It is in the second and the third block, and the window needs two."""
+    sink = Indexed()
+    ledger = ledger_of(sink)
+    image = [[["cat", 0]], [["cat", -2]]]
+    window = {"kv_cache_spec_sliding_window": 5, "extra_keys": image}
+    full = {"extra_keys": [salt and [salt], *image, None, None, None]}
+    keys = (*keys_of(LONG[:1]), *(media_block_key(SEED, "cat", place) for place in range(2)))
+
+    def hit(blocks: int) -> int:
+        return sink.index.match(keys[:blocks], 1 << TARGET).blocks(TARGET)
+
+    ledger.live(
+        0, wire(stored(0, "sliding_window", [2, 3], LONG, **window), stored(1, "full_attention", ALL, LONG, **full))
+    )
+    assert [hit(blocks) for blocks in (1, 2, 3)] == [0, 0, 3]
+    beginning = {"kv_cache_spec_sliding_window": 5, "extra_keys": [salt and [salt]]}
+    ledger.live(1, wire(stored(0, "sliding_window", [1], LONG, **beginning)))
+    assert [hit(blocks) for blocks in (1, 2, 3)] == [1, 2, 3]
+    gone = {"type": "BlockRemoved", "block_hashes": [hash_of(LONG[:3])], "medium": "GPU", "group_idx": 0}
+    ledger.live(2, wire(gone))
+    assert [hit(blocks) for blocks in (1, 2, 3)] == [1, 2, 2]
+    ledger.live(3, wire({**gone, "block_hashes": [hash_of(LONG[:2])], "group_idx": 1}))
+    assert hit(3) == 1
+    assert ledger.trust.grade == EXACT
+    ledger.check()
 
 
 def test_a_mamba_model_hits_only_where_a_state_is_kept() -> None:

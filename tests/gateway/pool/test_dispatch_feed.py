@@ -18,9 +18,12 @@ class Fed:
 
     def __init__(self, *, feeds: bool = True, guessed: bool = False) -> None:
         self.told: list[int] = []
+        self.ends: list[int] = []
         self.engine = SimpleNamespace(incarnation="one", intake=None)
         router: Any = SimpleNamespace(
-            blocks_stored=lambda _, keys: self.told.extend(reversed(keys)), index=SimpleNamespace(drop=lambda _: None)
+            blocks_stored=lambda _, keys: self.told.extend(reversed(keys)),
+            index=SimpleNamespace(drop=lambda _: None),
+            fleet=SimpleNamespace(keep_tail=lambda _, keys: self.ends.append(keys[-1])),
         )
         engines: Any = {"e": self.engine}
         self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: feeds, refresh=lambda: None)
@@ -41,6 +44,7 @@ async def test_a_long_prompt_gets_in_over_several_turns_leaf_first() -> None:
     assert 0 < len(fed.told) < LONG
     await turns()
     assert fed.told == list(reversed(range(LONG)))
+    assert fed.ends == [LONG - 1]
 
 
 async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_restarted() -> None:

@@ -13,6 +13,7 @@ from simulator.engine_models.engine_events import (
     PrefillStarted,
     TierChanged,
     Token,
+    WindowChanged,
 )
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.fifo_engine import EngineModel
@@ -337,3 +338,28 @@ def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_tim
     engine.submit(PromptSequence("e", prompt, 1600), 40.0)
     assert [each.cached_tokens for each in _of(_until(engine, "e"), PrefillStarted)] == [0]
     engine.check()
+
+
+def test_a_window_keeps_what_is_before_the_ends_of_prompts_and_evicts_by_itself() -> None:
+    profile = EngineProfile(block_tokens=4, num_blocks=40, recompute_last_block=True)
+    engine = EngineModel(profile, window=6)
+
+    def run(name: str, keys: tuple[int, ...], now: float) -> tuple[int, WindowChanged]:
+        engine.submit(PromptSequence(name, keys, 4 * len(keys) + 1), now)
+        events = _until(engine, name)
+        engine.check()
+        (change,) = _of(events, WindowChanged)
+        return _of(events, PrefillStarted)[0].cached_tokens // 4, change
+
+    hit, change = run("a", (1, 2, 3, 4, 5, 6), 0.0)
+    assert (hit, change.first_block, change.places, change.removed) == (0, 0, (4, 5), ())
+    # Full attention has three blocks, of which the window is kept from now on.
+    hit, change = run("b", (1, 2, 3, 7, 8, 9), 10.0)
+    assert (hit, change.first_block, change.places, change.removed) == (0, 0, (1, 2, 4, 5), (6,))
+    hit, change = run("c", (1, 2, 3, 10), 20.0)
+    assert (hit, change.first_block, change.places, change.removed) == (3, 3, (3,), (5,))
+    # Its last block has left the window, and full attention has all of them.
+    hit, change = run("d", (1, 2, 3, 4, 5, 6), 30.0)
+    assert (hit, change.first_block, change.places, change.removed) == (3, 3, (4, 5), (9, 8))
+    assert engine.reset_cache()
+    assert run("e", (1, 2, 3, 4, 5, 6), 40.0)[0] == 0

@@ -126,3 +126,11 @@ def test_copies_in_cpu_memory_and_adapters_are_set_on_the_command_line() -> None
     assert read_settings(parser().parse_args([])).profile.cpu_blocks == 0
     with pytest.raises(SystemExit, match="--cpu-blocks"):
         main(["--cpu-blocks", "7", "--flavor", "sglang"])
+
+
+def test_a_sliding_window_is_set_on_the_command_line_and_needs_a_vllm_engine_without_tiers() -> None:
+    assert read_settings(parser().parse_args(["--sliding-window", "70"])).sliding_window == 70
+    assert read_settings(parser().parse_args([])).sliding_window == 0
+    for other in (["--flavor", "sglang"], ["--cpu-blocks", "7"], ["--kv-node", "127.0.0.1:9"]):
+        with pytest.raises(SystemExit, match="--sliding-window"):
+            main(["--sliding-window", "70", *other])

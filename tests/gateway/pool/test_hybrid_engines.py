@@ -1,0 +1,64 @@
+"""Simulated engines of hybrid models over HTTP and KV events: their hits are predicted, evicted windows included."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from bench.live.loopback_ports import free_ports
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import EngineEntry, encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_server.settings import EngineSettings
+from tests.gateway.pool.hybrid_prompts import Asked, HybridPrompts
+from tests.gateway.served_gateway import MODEL, ServedGateway, served, snapshot
+from tests.patience import until
+from tests.simulated_engine import serving
+
+BLOCK, WINDOW = 16, 50
+"""Four blocks before the end of a hit: one more token than three hold is needed."""
+PROFILE = EngineProfile(block_tokens=BLOCK, num_blocks=200, recompute_last_block=True)
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    """One engine with 200 blocks, and 25 for its window."""
+    port, events, replay = free_ports(3)
+    settings = EngineSettings(
+        port=port, served_model=MODEL, sliding_window=WINDOW, seed=b"hybrid", time_scale=1000.0, profile=PROFILE,
+        kv_events_port=events, kv_replay_port=replay,
+    )  # fmt: skip
+    entry = EngineEntry(
+        engine_id="engine", name="e", pool_id="pool", url=f"http://127.0.0.1:{port}",
+        kv_events_endpoint=f"tcp://127.0.0.1:{events}", kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+    )  # fmt: skip
+    bus = InProcessBus()
+    bus.publish(SNAPSHOT_TOPIC, encode_snapshot(replace(snapshot([]), engines=(entry,))))
+    async with serving(settings), served([], tmp_path, bus=bus) as running:
+        await until(lambda: all(each.trust.grade == "exact" for each in running.pool.engines.values()))
+        yield running
+
+
+async def test_a_shared_prefix_is_no_hit_until_its_window_is_kept(gateway: ServedGateway) -> None:
+    made = HybridPrompts(gateway, 1)
+    whole = made.after(made.tokens(8), 6)
+    assert await made.ask(whole) == Asked(0, 0, 0)
+    assert await made.ask(whole) == Asked(14, 14, 14)
+    assert await made.ask(made.after(whole[: 14 * BLOCK], 2)) == Asked(14, 14, 14)
+    for blocks in (8, 2):
+        assert await made.ask(made.after(whole[: blocks * BLOCK], 3)) == Asked(0, 0, blocks)
+        assert await made.ask(made.after(whole[: blocks * BLOCK], 3)) == Asked(blocks, blocks, blocks)
+
+
+async def test_hits_stay_exact_while_windows_and_prompts_are_evicted(gateway: ServedGateway) -> None:
+    made = HybridPrompts(gateway, 3)
+    asked = await made.ask_many(120)
+    assert [each.predicted for each in asked] == [each.cached for each in asked]
+    assert made.removed > 100
+    assert sum(each.cached == each.full > 4 for each in asked) > 10
+    assert sum(each.cached == 0 < each.full for each in asked) > 5
+    assert sum(0 < each.cached < each.full for each in asked) > 2
