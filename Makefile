@@ -1,4 +1,4 @@
-# Switchyard. `make help` lists the targets.
+# Headway. `make help` lists the targets.
 PYTHON := .venv/bin/python
 TRACE ?=
 PORT ?= 8000
@@ -35,32 +35,32 @@ setup: ## install dependencies (other targets run it first)
 run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n, REGIONS=3)
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE)) $(if $(REGIONS),--regions $(REGIONS))
 
-up: setup ## start Switchyard for your own engines (manage.py connect URL…; PORT=n)
+up: setup ## start Headway for your own engines (manage.py connect URL…; PORT=n)
 	@exec $(PYTHON) manage.py up --with-parent --port $(PORT)
 
 test: setup ## run all tests except the longest
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough" $(call marked,alone)
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "alone and not thorough" $(call marked,alone)
 
 test-thorough: setup ## run the longest tests (CI does not; also the first part of soak)
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile $(call marked,thorough)
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone" $(call marked,alone)
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and not alone" -n 2 --dist loadfile $(call marked,thorough)
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "thorough and alone" $(call marked,alone)
 
 test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy, and Envoy, installed if possible
-	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
+	@eval export $$(.ci/setup-proxies) && HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
 
 test-packages: setup ## run the tests of the container image, compose, Kubernetes, systemd, monitoring, restore, and wheels
 	@eval export $$(.ci/setup-proxies) && path="$$PYTHONPATH" && eval export $$(.ci/setup-packages) && export PYTHONPATH="$$PYTHONPATH:$$path" && \
-	  SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/deploy/packages tests/end_to_end/test_restore.py
+	  HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/deploy/packages tests/end_to_end/test_restore.py
 
 test-vllm: setup ## run the tests with two real vLLM engines, installed into var/vllm
-	@eval export $$(.ci/setup-vllm) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/vllm
+	@eval export $$(.ci/setup-vllm) && HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/vllm
 
 test-mooncake: setup ## run the KV store's backend tests with the real Mooncake Store, installed into var/mooncake
-	@eval export $$(.ci/setup-mooncake) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/kvstore/backends
+	@eval export $$(.ci/setup-mooncake) && HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/kvstore/backends
 
 fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
-	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
+	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
 check: setup ## run linters, type checks, import contracts, and house rules
 	@$(PYTHON) -m ruff check .
@@ -68,8 +68,8 @@ check: setup ## run linters, type checks, import contracts, and house rules
 	@$(PYTHON) -m mypy
 	@.ci/check-frontend
 	@.venv/bin/lint-imports
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q tests/house
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q tests/house
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
 
 format: setup ## format all Python files and console scripts
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
@@ -89,13 +89,13 @@ evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence
 
 removals: setup ## remove each part of each requirement's mechanism in a copy of the tree, and run the tests that docs/reliability.md names
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" nice $(PYTHON) -m bench.house.removals --json bench/results/reports/removals.json
+	@HEADWAY_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" nice $(PYTHON) -m bench.house.removals --json bench/results/reports/removals.json
 
 soak: test-thorough ## run the longest tests, then kill random processes of a complete installation, SOAK_MINUTES per seed
 	@failed=0; for seed in $(SOAK_SEEDS); do \
 	  $(PYTHON) -m bench.installation.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
 	done; \
-	KILL_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/end_to_end/test_separate_processes.py || failed=1; \
+	KILL_SEEDS="$$(seq -s, 20)" HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest tests/end_to_end/test_separate_processes.py || failed=1; \
 	exit $$failed
 
 soak-kv: setup ## kill node managers, fill disks, and flip bits, SOAK_MINUTES per seed, and check every block that was read
@@ -109,7 +109,7 @@ soak-regions: setup ## cut, stall, and reset links between three regions and kil
 	done; exit $$failed
 
 soak-slow: setup ## serve through engines that are slow, and dead ones among them, under a virtual clock in 20 seeds
-	@SLOW_SEEDS="$$(seq -s, 20)" SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/soaks/test_slow_engines.py
+	@SLOW_SEEDS="$$(seq -s, 20)" HEADWAY_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/soaks/test_slow_engines.py
 
 soak-sessions: ## repeat the session simulations of all systems and seeds (20 minutes), and fail if a committed figure differs
 	@$(PYTHON) -m bench.evidence --measure session_loads session_limits session_agents session_priorities

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Switchyard's command line: `python manage.py help`.
+"""Headway's command line: `python manage.py help`.
 
 Simulators, `replay` and `node` need no Django, so they are dispatched before it loads.
 """

@@ -14,7 +14,7 @@ class ControlPlaneConfig(AppConfig):
     """Topology, policies, API keys and jobs."""
 
     name = "controlplane"
-    verbose_name = "Switchyard control plane"
+    verbose_name = "Headway control plane"
 
     @override
     def ready(self) -> None:

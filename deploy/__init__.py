@@ -1,1 +1,1 @@
-"""What puts Switchyard's decisions behind nginx, HAProxy and Envoy. Imports nothing of Switchyard but its client."""
+"""What puts Headway's decisions behind nginx, HAProxy and Envoy. Imports nothing of Headway but its client."""

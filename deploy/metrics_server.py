@@ -13,7 +13,7 @@ from typing_extensions import override
 MAX_CONNECTIONS = 16
 HEAD_S = 5.0
 """For a request's head, and for an idle connection."""
-_logger = logging.getLogger("switchyard.metrics")
+_logger = logging.getLogger("headway.metrics")
 _logger.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
 
 

@@ -1,1 +1,1 @@
-"""Programs that customers might run beside Switchyard; they know it by its API alone."""
+"""Programs that customers might run beside Headway; they know it by its API alone."""

@@ -60,10 +60,10 @@ from kvstore.transfer.shared_secret import TLS_VARIABLES, NoSecretError, keyring
 from kvstore.transfer.shared_secret import VARIABLE as KV_SECRET
 from kvstore.transfer.tls import IncompleteTlsError
 
-_DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
-_PROBE, _HANG, _ANSWER = "SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S"
-_COMMENT, _BODY, _IDLE = "SWITCHYARD_STREAM_COMMENT_S", "SWITCHYARD_PROXY_BODY_BYTES", "SWITCHYARD_CLIENT_IDLE_S"
-_CORS = "SWITCHYARD_CORS_ORIGINS"
+_DECISIONS, _DRAIN = "HEADWAY_DECISIONS_PER_S", "HEADWAY_DRAIN_S"
+_PROBE, _HANG, _ANSWER = "HEADWAY_PROBE_TIMEOUT_S", "HEADWAY_HANG_LIMIT_S", "HEADWAY_ANSWER_LIMIT_S"
+_COMMENT, _BODY, _IDLE = "HEADWAY_STREAM_COMMENT_S", "HEADWAY_PROXY_BODY_BYTES", "HEADWAY_CLIENT_IDLE_S"
+_CORS = "HEADWAY_CORS_ORIGINS"
 _MOST = 999_999
 _NUMBERS = {
     _DECISIONS: (50, 0, _MOST),
@@ -153,9 +153,9 @@ def run(process: GatewayProcess) -> int:
 def main() -> int:
     """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong."""
     options = _parser().parse_args()
-    level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
+    level = os.environ.get("HEADWAY_LOG_LEVEL", "INFO")
     if level not in _LEVELS:
-        return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
+        return _reject(f"HEADWAY_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
     try:
         numbers, origins = _whole_numbers(), read_origins(os.environ.get(_CORS, "").split(","), _CORS)
     except ValueError as error:
@@ -175,7 +175,7 @@ def main() -> int:
             str(error) if isinstance(error, _SAYS_WHAT_TO_DO) else f"A file of {source} cannot be read: {error}."
         )
     edge = EdgeSettings(proxy_body_limit=numbers[_BODY], cors_origins=origins)
-    recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
+    recorded = os.environ.get("HEADWAY_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
         bus = RedisBus(options.redis, keyring) if options.redis else None
@@ -187,7 +187,7 @@ def main() -> int:
             keyring=keyring,
             bus=bus,
             name=options.name,
-            scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
+            scrape_token=os.environ.get("HEADWAY_SCRAPE_TOKEN", ""),
             settings=GatewaySettings(
                 engine_bearer=fleet_key,
                 kv_access=nodes,

@@ -73,7 +73,7 @@ _ENGINES_OWN = ("/v1/", "/v2/", "/inference/", "/invocations", "/generate", "/en
 _PLACING = frozenset((ROUTE, BATCH, *BY_PATH))
 """Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
-_DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
+_DECISION_HEAD = header_lines((JSON, NOSNIFF, (b"x-headway-decision", b"%s"), (b"x-request-id", b"%s")))
 
 _IS_OF_PROXY = re.compile(
     rb"via|.*forwarded.*|.*client-?ip|.*(real|connecting|remote|originating|connection)-(ip|addr)|x-original-.*"

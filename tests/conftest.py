@@ -14,14 +14,14 @@ from django.test import override_settings
 
 # How long an example takes says something about the machine, nothing about the code.
 hypothesis.settings.register_profile(
-    "switchyard",
+    "headway",
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
     # `make test` tries the same examples each time; `make fuzz` looks for others.
     derandomize="FUZZ_EXAMPLES" not in os.environ,
 )
-hypothesis.settings.load_profile("switchyard")
+hypothesis.settings.load_profile("headway")
 
 LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
 """Rooms whose files of processes and browsers take longest; started last they would leave the other cores idle."""

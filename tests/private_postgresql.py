@@ -19,7 +19,7 @@ import pytest
 
 from bench.live.loopback_ports import free_port
 
-VARIABLE = "SWITCHYARD_TEST_DATABASE_URL"
+VARIABLE = "HEADWAY_TEST_DATABASE_URL"
 _LOCAL = "postgres://postgres@127.0.0.1:5432/postgres"
 _BINARIES = "/usr/lib/postgresql/*/bin"
 
@@ -41,7 +41,7 @@ def postgresql() -> Iterator[str]:
 @contextmanager
 def own_database(server: str) -> Iterator[str]:
     """Make a database for the block and drop it afterwards; returns its URL."""
-    name = f"switchyard_grown_{os.getpid()}"
+    name = f"headway_grown_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
         try:
@@ -114,7 +114,7 @@ def private_postgresql() -> Iterator[PrivatePostgresql]:
     if programs is None:
         _go_without()
     # Not below pytest's own directory, which each run closes to the user that PostgreSQL runs as.
-    with TemporaryDirectory(prefix="switchyard-postgresql-") as data:
+    with TemporaryDirectory(prefix="headway-postgresql-") as data:
         server = PrivatePostgresql(programs, Path(data))
         server.start()
         try:

@@ -46,16 +46,14 @@ class Program:
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """Read from its database."""
-        with sqlite3.connect(f"file:{self.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+        with sqlite3.connect(f"file:{self.state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
             return database.execute(question, values).fetchall()
 
     def requests(self, outcome: str) -> float:
         """Return how many requests ended so: completed, failed, rejected or cancelled."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
-        found = re.findall(
-            rf'^switchyard_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE
-        )
+        found = re.findall(rf'^headway_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
         return sum(map(float, found))
 
     def answer(self, path: str, body: object) -> tuple[int, Message, bytes]:
@@ -90,7 +88,7 @@ class Program:
             f"user = User.objects.create_user({name!r}, password={password!r})\n"
             f"RoleGrant.objects.create(user=user, role={role!r})"
         )
-        environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(self.state_dir)}
+        environment = {**os.environ, "HEADWAY_STATE_DIR": str(self.state_dir)}
         subprocess.run([sys.executable, "manage.py", "shell", "-c", script], cwd=ROOT, env=environment, check=True)
 
     def engine_pid(self, http_port: int) -> int:
@@ -148,7 +146,7 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": _ports_from()}
+    environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir), "HEADWAY_DEMO_PORTS_FROM": _ports_from()}
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     # A session of its own, as at a terminal of its own: in that of the tests its lower priorities would starve it.
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -4,9 +4,9 @@ It needs `eval export $(.ci/setup-vllm)`. Conversations of one to six turns over
 with a long document, begin in bursts. Prompts have about 300 to 8,000 tokens, and each engine's cache holds 12,000.
 Each run sends the same requests at the same times, answered or not, with text that no run before had. In turns:
 engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
-events; Switchyard with its default policy; Switchyard that queues nothing (`push.mode` blind); Switchyard that asks no
+events; Headway with its default policy; Headway that queues nothing (`push.mode` blind); Headway that asks no
 engine to tokenize (`key_source` approximate, as decision 53 advises where engines compute on a CPU). Rates are
-multiples of what both engines prefill together, measured before the first round of a sitting, as are Switchyard's
+multiples of what both engines prefill together, measured before the first round of a sitting, as are Headway's
 prefill cost and the objective: twice the time that an idle engine would need for 8,192 uncached tokens.
 
 Rates were chosen before the first repeat that counts. A series at 1.2, 1.5, and 1.8 on a busier machine brought no
@@ -25,7 +25,7 @@ A repeat is stored once it is whole (beside the report, by commit), and the same
 missing: repeats can be gathered in several sittings, while the machine is quiet. None begins while others use it.
 
 Verdict, defined before the first run: the best rival at a rate is the one with the largest median share on time. The
-rate that counts is the one at which that median is nearest to 90 %. There the median over the repeats of Switchyard's
+rate that counts is the one at which that median is nearest to 90 %. There the median over the repeats of Headway's
 share less the best rival's share of the same repeat is to be 0.05 or more.
 """
 

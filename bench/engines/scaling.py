@@ -86,7 +86,7 @@ def _rate(now_s: float) -> float:
 
 
 def _size(state_dir: Path) -> int:
-    with sqlite3.connect(f"file:{state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+    with sqlite3.connect(f"file:{state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
         return int(database.execute(_SIZES).fetchone()[0])
 
 
@@ -129,7 +129,7 @@ def _at(sizes: Sequence[tuple[float, int]], moment_s: float) -> int:
 
 
 def _plans(state_dir: Path, began_unix: float) -> list[object]:
-    with sqlite3.connect(f"file:{state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+    with sqlite3.connect(f"file:{state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
         found = database.execute(_PLANS).fetchall()
     return [
         {"at_s": round(at - began_unix, 1), "reasons": [each["text"] for each in msgspec.json.decode(reasons)]}

@@ -151,7 +151,7 @@ async def run(
 ) -> list[Row]:
     """Return the rows of a healthy stretch and of each fault."""
     clients = ClientHistory([program.url], program.secrets.api_key, MODEL, seed)
-    watch = RotationWatch(program.url, program.state_dir / "switchyard.sqlite3")
+    watch = RotationWatch(program.url, program.state_dir / "headway.sqlite3")
     stop = asyncio.Event()
     follow, traffic = asyncio.create_task(watch.run()), asyncio.create_task(clients.run(rate, stop))
     sick = SickRun(program, clients, watch, to_the_end=to_the_end)

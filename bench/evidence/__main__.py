@@ -1,6 +1,6 @@
 """`python -m bench.evidence` writes docs/evidence.md from the committed results; `--measure` makes those anew.
 
-Measuring needs the public traces (SWITCHYARD_TRACES names their folder) and takes minutes; it gives
+Measuring needs the public traces (HEADWAY_TRACES names their folder) and takes minutes; it gives
 the same files each time, for simulations are functions of their seed.
 """
 

@@ -11,7 +11,7 @@ from simulator.workloads.trace import TraceRow, read_trace
 
 WARMUP = 500
 MAX_INPUT = 20_480
-FOLDER_VARIABLE = "SWITCHYARD_TRACES"
+FOLDER_VARIABLE = "HEADWAY_TRACES"
 FOLDER = "../shared/traces"
 TRACES = {
     "conversation": ("conversation_trace.jsonl.gz", 4000),

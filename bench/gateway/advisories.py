@@ -33,8 +33,8 @@ from gateway.contracts.advisory import SHED
 from gateway.contracts.snapshot import ApiKeyEntry
 from routing.policy.policy_document import RoutingPolicy
 
-FLOOD_KEY = "sy_key_of_a_flood_on_loopback"
-OPERATOR_KEY = "sy_key_of_an_operator_on_loopback"
+FLOOD_KEY = "hw_key_of_a_flood_on_loopback"
+OPERATOR_KEY = "hw_key_of_an_operator_on_loopback"
 """The measuring tenant's: where tenants share caches, hits are told to operators' keys alone."""
 FLOOD_PER_S = 10 * PER_S
 PAIRS = 7
@@ -45,7 +45,7 @@ _AT_ONCE = 32
 _STANDS = 200
 """Rejected advisories after which the flood stands."""
 _START_S = 60.0
-_SHED = re.compile(rf'^switchyard_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
+_SHED = re.compile(rf'^headway_advisories_total\{{[^}}]*outcome="{SHED}"[^}}]*\}} (\S+)$', re.MULTILINE)
 
 
 class Round(NamedTuple):

@@ -327,9 +327,9 @@ def main() -> None:
     parser = command_line("decision_records", __doc__)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as state:
-        os.environ["SWITCHYARD_STATE_DIR"] = state
+        os.environ["HEADWAY_STATE_DIR"] = state
         os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.project.settings"
-        os.environ["SWITCHYARD_LOG_LEVEL"] = "ERROR"
+        os.environ["HEADWAY_LOG_LEVEL"] = "ERROR"
         import django
 
         django.setup()

@@ -1,7 +1,7 @@
 """CPU of a streamed chat in each OpenAI-compatible proxy: `python -m bench.gateway.openai_proxy --json OUT`.
 
 Two engines that stream 64 chunks, one every 2 ms; eight streams at a time of 2 KB prompts. In turns: nginx that only
-passes requests on, Switchyard's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. Counted is
+passes requests on, Headway's own proxy (decision, queue, records), sglang-router cache_aware, LiteLLM. Counted is
 the CPU time of each proxy's processes, user and system, per request. Least round and median. Needs nginx.
 """
 
@@ -30,7 +30,7 @@ from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
 from bench.report import Target, command_line, write_report
 
 LITELLM = "litellm[proxy]==1.100.5"
-OURS = "switchyard"
+OURS = "headway"
 TARGET = 0.1
 _QUIET = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 

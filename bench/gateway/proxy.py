@@ -1,7 +1,7 @@
 """What a decision adds to a request through nginx, beside sglang-router: `python -m bench.gateway.proxy --json OUT`.
 
 Two engines that answer at once; one client on one keep-alive connection; bodies of 2 KB and 48 KB, 64 prompts in 16
-prefix groups. In turns: engines directly, plain nginx, nginx with Switchyard's decision (deploy/nginx with its agent,
+prefix groups. In turns: engines directly, plain nginx, nginx with Headway's decision (deploy/nginx with its agent,
 feedback included), sglang-router cache_aware. Added: p50 of nginx with the decision over plain nginx, p50 of
 sglang-router over the engine itself. Quietest round to quietest round, and medians. Needs nginx with njs.
 """
@@ -99,7 +99,7 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
     keep_snapshot(folders["state"], (one, two))
     changes = {"worker_processes auto;": "worker_processes 2; daemon off;"}
     ours = nginx_folder(folders["decided"], decided, f"127.0.0.1:{gateway}", changes)
-    feedback, upstreams = folders["decided"] / "switchyard-nginx.sock", folders["decided"] / "upstreams.conf"
+    feedback, upstreams = folders["decided"] / "headway-nginx.sock", folders["decided"] / "upstreams.conf"
     command = [nginx, "-p", str(ours.parent), "-c", str(ours)]
     agent: list[str | Path] = [
         sys.executable, "-m", "deploy.nginx", "--url", f"http://127.0.0.1:{gateway}",
@@ -121,10 +121,10 @@ def ways(scratch: Path) -> Iterator[Mapping[str, int]]:
         stack.callback(live.wait)
         stack.callback(live.terminate)
         wait_for(f"http://127.0.0.1:{gateway}/ready")
-        stack.enter_context(process(agent, SWITCHYARD_API_KEY=API_KEY))
+        stack.enter_context(process(agent, HEADWAY_API_KEY=API_KEY))
         while not upstreams.exists():
             time.sleep(0.05)
-        stack.enter_context(process(command, SWITCHYARD_API_KEY=API_KEY))
+        stack.enter_context(process(command, HEADWAY_API_KEY=API_KEY))
         stack.enter_context(process([nginx, "-c", str(plain_nginx(folders["plain"], plain, (one, two)))]))
         stack.enter_context(process(router))
         wait_for(f"http://127.0.0.1:{plain}/health")

@@ -19,7 +19,7 @@ STABLE_HEADERS = {
 _PATTERNS = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), "<time>"),
-    (re.compile(r"sy_[A-Za-z0-9_-]+"), "<key>"),
+    (re.compile(r"hw_[A-Za-z0-9_-]+"), "<key>"),
     (re.compile(r"[0-9a-f]{16,}"), "<hex>"),
     (re.compile(r'("(?:created|created_at|sequence_number)": ?)\d+'), r"\1<int>"),
     (re.compile(r"([-.])[A-Za-z0-9_-]{8}\.(js|css|woff2)"), r"\1<hash>.\2"),

@@ -129,7 +129,7 @@ def ask_gateway(asker: Asker) -> None:
     for path in ("/live", "/ready", "/health", "/v1/models", f"/v1/models/{MODEL}", "/v1/models/none"):
         note("GET", path, None, "infer")
     note("POST", "/live")
-    for key in ("admin", "infer", "sy_wrong", ""):
+    for key in ("admin", "infer", "hw_wrong", ""):
         decided = note("POST", V1 + "route", QUESTION, key)
         if key == "admin":
             _feedback(asker, decided["decision_id"])

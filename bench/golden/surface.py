@@ -22,7 +22,7 @@ TRACE = ("toolagent_like", "--requests", "3000", "--qps", "8", "--engines", "8",
 
 def set_up(state_dir: Path) -> None:
     """Prepare Django with a database of its own, empty but migrated, under `state_dir`."""
-    os.environ["SWITCHYARD_STATE_DIR"] = str(state_dir / "state")
+    os.environ["HEADWAY_STATE_DIR"] = str(state_dir / "state")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     import django
     from django.core.management import call_command
@@ -143,8 +143,8 @@ def _run(*arguments: str) -> str:
 
 def environment(state_dir: Path | None = None) -> dict[str, str]:
     """Return the environment of a child: nothing of the caller's but where programs are, and its state directory."""
-    state = {"SWITCHYARD_STATE_DIR": str(state_dir)} if state_dir else {}
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "SWITCHYARD_STATE_DIR") if name in os.environ}
+    state = {"HEADWAY_STATE_DIR": str(state_dir)} if state_dir else {}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "HEADWAY_STATE_DIR") if name in os.environ}
     return {**kept, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONHASHSEED": "0", **state}
 
 

@@ -32,7 +32,7 @@ CONTRACTS = (
     r"(?:\b|__)(?:max_tickets|refuse_hopeless|control_slice|max_passed_over_s|max_outstanding|tbt_slo_s)\b",
     r"OUTSTANDING|mode outstanding|outstanding: fewer",
     # Metrics, and names of log events.
-    r"\bswitchyard_\w+|\b\w+_refused\b(?=\")",
+    r"\bheadway_\w+|\b\w+_refused\b(?=\")",
     # Queue orders, policies of regions, and the reasons and outcomes that decisions and plans are stored with.
     r"\b(?:late_binding|LateBinding|no_tickets|hopeless_last|passed_over_bound)\b|sglang_outstanding_|\b_outstanding\b",
     r"[\"'`](?:hopeless|parked|refused|outstanding|tbt)[\"'`]|\bhopeless:",

@@ -55,7 +55,7 @@ def requests_ended(url: str) -> float:
     """Return how many requests the gateway has ended so far."""
     with urlopen(f"{url}/metrics", timeout=30) as answer:  # noqa: S310 - our own server on loopback
         lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("switchyard_requests_total{"))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("headway_requests_total{"))
 
 
 def slope(samples: Sequence[tuple[float, float]]) -> float:
@@ -78,8 +78,8 @@ def measure(minutes: float) -> tuple[list[tuple[float, float]], float]:
         command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), "--trace", str(trace)]
         environment = {
             **os.environ,
-            "SWITCHYARD_STATE_DIR": str(directory / "state"),
-            "SWITCHYARD_DEMO_PORTS_FROM": str(first),
+            "HEADWAY_STATE_DIR": str(directory / "state"),
+            "HEADWAY_DEMO_PORTS_FROM": str(first),
         }
         root = Path(__file__).resolve().parents[2]
         with (directory / "log").open("wb") as log:

@@ -85,7 +85,7 @@ async def storm(program: LiveProgram, key: str, *, seconds: float, per_minute: f
     tracing = aiohttp.TraceConfig()
 
     async def note(_session: object, _context: SimpleNamespace, end: aiohttp.TraceRequestEndParams) -> None:
-        decision = end.response.headers.get("x-switchyard-decision")
+        decision = end.response.headers.get("x-headway-decision")
         if decision:
             result.decision_ids.append(decision)
 

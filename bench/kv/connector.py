@@ -126,7 +126,7 @@ def _prompt(seed: int, length: int) -> list[int]:
 
 def _engine(python: str, model: Path, log: Path, store: StoreProcess, longest: int) -> RealEngine:
     transfer = {
-        "kv_connector": "SwitchyardConnector",
+        "kv_connector": "HeadwayConnector",
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
@@ -135,7 +135,7 @@ def _engine(python: str, model: Path, log: Path, store: StoreProcess, longest: i
     sizes = ("--max-model-len", str(longest), "--max-num-batched-tokens", str(longest))
     memory = ("--kv-cache-memory-bytes", str(CACHE_MIB << 20), "--num-gpu-blocks-override", "1024")
     flags = (*sizes, *memory, "--kv-transfer-config", json.dumps(transfer))
-    return RealEngine(python, model, log, flags=flags, PYTHONPATH=str(ROOT), SWITCHYARD_KV_SECRET=SECRET)
+    return RealEngine(python, model, log, flags=flags, PYTHONPATH=str(ROOT), HEADWAY_KV_SECRET=SECRET)
 
 
 def _options() -> argparse.Namespace:

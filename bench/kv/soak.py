@@ -141,7 +141,7 @@ class Soak:
         self._client_lives[number] += 1
         command = [sys.executable, "-m", "bench.kv.soak_run.soak_client", self._client_name(number), str(self._seed)]
         command += [str(self._history_of(number)), *(node.proxy.address for node in self.nodes)]
-        environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET}
+        environment = {**os.environ, "HEADWAY_KV_SECRET": SECRET}
         self._clients[number] = subprocess.Popen(command, cwd=ROOT, env=environment)
 
 

@@ -137,7 +137,7 @@ class ClientHistory:
                 return
             await self._read(answer, asked)
             if self._asks_why:
-                asked.decided = await _explained(session, url, answer.headers["x-switchyard-decision"])
+                asked.decided = await _explained(session, url, answer.headers["x-headway-decision"])
 
     async def _read(self, answer: aiohttp.ClientResponse, asked: Asked) -> None:
         if not asked.streams:

@@ -26,7 +26,7 @@ from kvstore.keys.block_keys import rekey_hashes
 from kvstore.keys.keyring import Keyring
 from routing.ledger.fleet_view import EngineFacts
 
-API_KEY = "sy_benchmark_only"
+API_KEY = "hw_benchmark_only"
 MODEL = "bench"
 ENGINES = 32
 HASHES = 24

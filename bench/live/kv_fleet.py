@@ -35,7 +35,7 @@ TENANT = "tenant"
 BLOCK_TOKENS = 512
 _SECRET = "a secret of node managers on loopback"  # noqa: S105 - nothing real knows it
 _LIMIT_S = 180.0
-_FOLLOWED = re.compile(r"^switchyard_kv_node_followed\{[^}]*\} 1\.0$", re.MULTILINE)
+_FOLLOWED = re.compile(r"^headway_kv_node_followed\{[^}]*\} 1\.0$", re.MULTILINE)
 
 
 class KvFleetShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class KvFleet:
             *(sys.executable, "-m", "bench.live.gateway_with_planners", ",".join(planners) or "none"),
             *("--state-dir", str(state), "--port", str(self._port)),
         ]
-        secrets = {"SWITCHYARD_FLEET_SECRET": FLEET_SECRET, SECRET_VARIABLE: _SECRET}
+        secrets = {"HEADWAY_FLEET_SECRET": FLEET_SECRET, SECRET_VARIABLE: _SECRET}
         self._gateway = subprocess.Popen(argv, env={**os.environ, **secrets})
         try:
             wait_for(f"{self.url}/ready")
@@ -149,7 +149,7 @@ class KvFleet:
         """Return the bytes that a node has sent to engines."""
         engines = [f'peer="127.0.0.1:{ports[0]}"' for ports in self._engine_ports]
         text = _read(f"http://127.0.0.1:{self._node_ports[node][3]}/metrics")
-        return sum(_sum(text, "switchyard_kv_client_sent_bytes_total", (each,)) for each in engines)
+        return sum(_sum(text, "headway_kv_client_sent_bytes_total", (each,)) for each in engines)
 
     def stop(self) -> None:
         """End everything."""

@@ -21,7 +21,7 @@ from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
 from routing.policy.policy_document import RoutingPolicy
 
-API_KEY = "sy_key_of_a_fleet_on_loopback"
+API_KEY = "hw_key_of_a_fleet_on_loopback"
 MODEL = "loopback-8b"
 FLEET_SECRET = "a secret of the fleet on loopback"  # noqa: S105 - of processes on this machine that end with the bench
 _START_S = 180.0
@@ -136,7 +136,7 @@ def engine_command(ports: list[int], options: list[str]) -> list[str]:
 def start_gateway(state_dir: Path, port: int, bus_url: str = "") -> subprocess.Popen[bytes]:
     """Start the live wing alone on the snapshot in `state_dir`, and on what is published on a bus."""
     command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
-    environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": FLEET_SECRET, "REDIS_URL": bus_url}
+    environment = {**os.environ, "HEADWAY_FLEET_SECRET": FLEET_SECRET, "REDIS_URL": bus_url}
     return subprocess.Popen(command, env=environment)
 
 

@@ -49,7 +49,7 @@ class LiveProgram:
         self._output = directory / "output.log"
         self._environment = {
             "PATH": os.environ["PATH"],
-            "SWITCHYARD_STATE_DIR": str(self.state_dir),
+            "HEADWAY_STATE_DIR": str(self.state_dir),
             "TMPDIR": str(self.temporary),
             **(environment or {}),
         }

@@ -101,7 +101,7 @@ class RegionClients:
                 f"{self.fleet.url(self.via[region])}/v1/completions", json=body, headers=headers
             ) as response:
                 request.status = response.status
-                request.decision_id = response.headers.get("x-switchyard-decision", "")
+                request.decision_id = response.headers.get("x-headway-decision", "")
                 if request.status != HTTPStatus.OK:
                     request.reason = str((await response.json(content_type=None))["error"]["code"])
                     return

@@ -61,11 +61,11 @@ class RegionFleet:
         peers = ",".join(f"{other}=127.0.0.1:{self.links[region, other].port}" for other in REGIONS if other != region)
         environment = {
             **os.environ,
-            "SWITCHYARD_FLEET_SECRET": _SECRET,
-            "SWITCHYARD_REGION": region,
-            "SWITCHYARD_PEER_LISTEN": f"127.0.0.1:{self.peer_ports[region]}",
-            "SWITCHYARD_REGION_PEERS": peers,
-            "SWITCHYARD_LOG_LEVEL": "DEBUG",
+            "HEADWAY_FLEET_SECRET": _SECRET,
+            "HEADWAY_REGION": region,
+            "HEADWAY_PEER_LISTEN": f"127.0.0.1:{self.peer_ports[region]}",
+            "HEADWAY_REGION_PEERS": peers,
+            "HEADWAY_LOG_LEVEL": "DEBUG",
         }
         command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(self.ports[region])]
         with self.log(region).open("ab") as log:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
-_STATE = re.compile(r"^switchyard_engine_state\{([^}]*)\} 1(?:\.0)?$", re.MULTILINE)
+_STATE = re.compile(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _VERDICTS = (
     "select engine.engine_id, health.state, health.code from controlplane_enginehealth health"

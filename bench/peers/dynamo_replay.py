@@ -117,7 +117,7 @@ def main() -> None:
     rows: list[Row] = []
     for blocks, speed in SETTINGS:
         setting = f"{blocks:,} blocks, ×{speed:g}"
-        for simulator, measure in (("Dynamo", theirs), ("Switchyard", ours)):
+        for simulator, measure in (("Dynamo", theirs), ("Headway", ours)):
             rows.append(row_of(simulator, setting, measure(blocks, speed)))
             print(rows[-1], flush=True)
     print(

@@ -1,4 +1,4 @@
-"""Virtual environments for peers: nothing of theirs gets into Switchyard's own packages."""
+"""Virtual environments for peers: nothing of theirs gets into Headway's own packages."""
 
 from __future__ import annotations
 

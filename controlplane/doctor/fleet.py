@@ -311,7 +311,7 @@ def judged(samples: list[FleetSample], now: float) -> list[Finding]:
             found.append(
                 warning(
                     f"Gateways know different owners of {pool_id}: {owners}.",
-                    "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN.",
+                    "Let the gateways reach each other's HEADWAY_PEER_LISTEN.",
                 )
             )
     shared = sum(1 for told in roles.values() if told)

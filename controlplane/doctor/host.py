@@ -49,11 +49,11 @@ def _django(found: tuple[int, ...]) -> Finding:
     if found[:2] == DJANGO:
         return ok(f"Django is {text}.")
     if found[:2] > DJANGO:
-        return warning(f"Django is {text}; Switchyard is tested with 5.2.", "Run `make setup` for the tested version.")
+        return warning(f"Django is {text}; Headway is tested with 5.2.", "Run `make setup` for the tested version.")
     return problem(f"Django is {text}, older than 5.2.", "Run `make setup`.")
 
 
-_PRIVATE = ("first_run.json", "switchyard.sqlite3", "last-known-good.snapshot", "revoked-keys")
+_PRIVATE = ("first_run.json", "headway.sqlite3", "last-known-good.snapshot", "revoked-keys")
 
 
 def state_directory(installation: Installation) -> list[Finding]:
@@ -154,13 +154,13 @@ def _newest_start() -> datetime | None:
 
 
 def port(installation: Installation) -> list[Finding]:
-    """Try to listen; where somebody does, ask whether it is Switchyard."""
+    """Try to listen; where somebody does, ask whether it is Headway."""
     where = f"{installation.host}:{installation.port}"
     try:
         listen(installation.host, installation.port).close()
     except PortTakenError as error:
         if b'"live":true' in (answer_of(installation, "/live") or b""):
-            return [ok(f"Switchyard listens on {where}.")]
+            return [ok(f"Headway listens on {where}.")]
         return [problem(str(error), "Free the port, or start with another `--port`.")]
     except OSError as error:
         return [

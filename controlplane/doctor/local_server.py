@@ -8,7 +8,7 @@ import re
 from controlplane.doctor.installation import Installation
 
 _MOST_BYTES = 16 << 20
-_REJECTING = re.compile(r'^switchyard_engine_rejects_key\{engine="([^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
+_REJECTING = re.compile(r'^headway_engine_rejects_key\{engine="([^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
 
 
 def answer_of(installation: Installation, path: str, *, key: str = "") -> bytes | None:

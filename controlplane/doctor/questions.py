@@ -41,5 +41,5 @@ def examine(installation: Installation) -> dict[str, list[Finding]]:
             found[name] = look(installation)
         except Exception as error:  # noqa: BLE001 - a doctor that stops at the first surprise is of no use
             text = f"The check failed: {type(error).__name__}."
-            found[name] = [problem(text, "Report this with the version of Switchyard.")]
+            found[name] = [problem(text, "Report this with the version of Headway.")]
     return found

@@ -16,7 +16,7 @@ from controlplane.platform.field_problems import problem
 from routing.values.prepared_struct import prepared
 
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
-_VARIABLE = r"^SWITCHYARD_WEBHOOK_[A-Z0-9_]{1,40}$"
+_VARIABLE = r"^HEADWAY_WEBHOOK_[A-Z0-9_]{1,40}$"
 
 
 class ManualSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,9 +47,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             pattern=_VARIABLE,
             title="Secret",
-            description="Environment variable with the signing secret; its name begins with SWITCHYARD_WEBHOOK_.",
+            description="Environment variable with the signing secret; its name begins with HEADWAY_WEBHOOK_.",
         ),
-    ] = "SWITCHYARD_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable, not its value
+    ] = "HEADWAY_WEBHOOK_SECRET"  # noqa: S105 - the name of the variable, not its value
     timeout_s: Annotated[float, Meta(gt=0, le=8, title="Timeout", description="Maximum time of one call.")] = 5.0
 
 

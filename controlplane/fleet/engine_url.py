@@ -236,14 +236,14 @@ def _reject_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
     if address.is_loopback:
         if not rules.allow_loopback:
             raise RejectedUrlError(
-                f"{host} is this machine; set SWITCHYARD_ALLOW_LOOPBACK_ENGINES=true if engines really run here"
+                f"{host} is this machine; set HEADWAY_ALLOW_LOOPBACK_ENGINES=true if engines really run here"
             )
         return
     if isinstance(address, ipaddress.IPv6Address) and any(address in network for network in _EMBEDDING):
         raise RejectedUrlError(f"{name}: write the IPv4 address it stands for")
     if not rules.allows(address):
         raise RejectedUrlError(
-            f"{name} is outside SWITCHYARD_ENGINE_NETWORKS and the pool's engine networks; "
+            f"{name} is outside HEADWAY_ENGINE_NETWORKS and the pool's engine networks; "
             "an admin can allow its network in the pool's settings"
         )
 

@@ -26,7 +26,7 @@ def free_ports(count: int, *, start: int, taken: Iterable[int] = ()) -> list[int
         if port not in avoided and is_free(port):
             ports.append(port)
     if len(ports) < count:
-        raise NoFreePortError(f"no {count} free ports between {start} and {_HIGHEST}; set SWITCHYARD_DEMO_PORTS_FROM")
+        raise NoFreePortError(f"no {count} free ports between {start} and {_HIGHEST}; set HEADWAY_DEMO_PORTS_FROM")
     return ports
 
 

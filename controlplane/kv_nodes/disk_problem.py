@@ -82,9 +82,9 @@ def _cure(nodes: list[SharingNode]) -> str:
     if nodes:
         return (
             "Free space, lower --ssd-mib of these nodes, or start them with --directory on a disk of its own. "
-            "No restart of Switchyard is needed."
+            "No restart of Headway is needed."
         )
-    return "Free space, or set SWITCHYARD_STATE_DIR to a larger disk. Once there is space, no restart is needed."
+    return "Free space, or set HEADWAY_STATE_DIR to a larger disk. Once there is space, no restart is needed."
 
 
 def _nodes_on(disk_id: str) -> list[SharingNode]:

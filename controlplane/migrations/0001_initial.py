@@ -209,15 +209,15 @@ class Migration(migrations.Migration):
                 ('max_prompt_tokens', models.PositiveIntegerField(default=131072, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100000000)])),
                 ('weight', models.PositiveSmallIntegerField(default=100, validators=[django.core.validators.MaxValueValidator(1000)])),
                 ('policy', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='controlplane.policy')),
-                ('mode', models.CharField(choices=[('route', "Switchyard routes"), ('observe', "Observe only: another "
+                ('mode', models.CharField(choices=[('route', "Headway routes"), ('observe', "Observe only: another "
                     "router routes and reports")], default='route', max_length=16)),
-                ('actuator', models.CharField(choices=[('manual', "An operator, by hand"), ('process', "Switchyard, "
+                ('actuator', models.CharField(choices=[('manual', "An operator, by hand"), ('process', "Headway, "
                     "as processes on this host"), ('webhook', "Your "
                     "service, by signed webhooks"), ('kubernetes', "Kubernetes, "
                     "by scaling StatefulSets")], default='manual', max_length=16)),
                 ('actuator_settings', models.JSONField(blank=True, default=dict)),
                 ('engine_networks', models.CharField(blank=True, default='', max_length=500, validators=[controlplane.fleet.models.pool.check_networks])),
-                ('engine_api_key_env', models.CharField(blank=True, default='', max_length=64, validators=[django.core.validators.RegexValidator('^SWITCHYARD_ENGINE_KEY_[A-Z0-9_]{1,40}$', 'Use SWITCHYARD_ENGINE_KEY_ and A-Z, 0-9, _.')])),
+                ('engine_api_key_env', models.CharField(blank=True, default='', max_length=64, validators=[django.core.validators.RegexValidator('^HEADWAY_ENGINE_KEY_[A-Z0-9_]{1,40}$', 'Use HEADWAY_ENGINE_KEY_ and A-Z, 0-9, _.')])),
                 ('production', models.BooleanField(default=True)),
                 ('revision', models.PositiveIntegerField(default=1)),
             ],
@@ -392,8 +392,8 @@ class Migration(migrations.Migration):
             name='Segment',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('retention', models.CharField(choices=[('decisions', 'Decisions in full, within SWITCHYARD_DECISION_BYTES'), ('traffic', "Shapes of all requests, within "
-                    "SWITCHYARD_RECORDING_BYTES and _HOURS"), ('kept', 'Part of the trace of a recording, until that is deleted')], max_length=16)),
+                ('retention', models.CharField(choices=[('decisions', 'Decisions in full, within HEADWAY_DECISION_BYTES'), ('traffic', "Shapes of all requests, within "
+                    "HEADWAY_RECORDING_BYTES and _HOURS"), ('kept', 'Part of the trace of a recording, until that is deleted')], max_length=16)),
                 ('batch', models.CharField(max_length=64)),
                 ('at_ms', models.BigIntegerField()),
                 ('size', models.BigIntegerField()),

@@ -1,4 +1,4 @@
-"""Deletes audit events that are older than SWITCHYARD_AUDIT_RETENTION_DAYS, and records that in the audit."""
+"""Deletes audit events that are older than HEADWAY_AUDIT_RETENTION_DAYS, and records that in the audit."""
 
 from __future__ import annotations
 

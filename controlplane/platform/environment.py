@@ -83,5 +83,5 @@ env = Environment()
 
 def state_directory() -> Path:
     """Return the directory that holds the database, secrets and logs of this installation."""
-    value = env.text("SWITCHYARD_STATE_DIR")
+    value = env.text("HEADWAY_STATE_DIR")
     return (Path(value) if value else BASE_DIR / "var").expanduser().resolve()

@@ -21,9 +21,9 @@ def request_id_of(request: HttpRequest) -> str:
     scope = getattr(request, "scope", None)
     if scope is not None:
         return head_of(scope).request_id
-    kept: str | None = request.META.get("switchyard.request_id")
+    kept: str | None = request.META.get("headway.request_id")
     if kept is None:
         offered = request.headers.get("X-Request-Id")
         head = RequestHead([(b"x-request-id", offered.encode("latin-1", "replace"))] if offered else [])
-        kept = request.META["switchyard.request_id"] = head.request_id
+        kept = request.META["headway.request_id"] = head.request_id
     return kept

@@ -17,7 +17,7 @@ from controlplane.policies.release_timeline import Appointment, Passage, Timelin
 from controlplane.policies.scheduled_publishes import newest_schedules
 from controlplane.policies.trials_of_version import SOURCES, TRIALS
 
-_PROGRAM = "Switchyard"
+_PROGRAM = "Headway"
 
 
 def timelines_of(

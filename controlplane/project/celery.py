@@ -12,7 +12,7 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 from controlplane.platform.jobs.wake import job_queues
 
-app = Celery("switchyard")
+app = Celery("headway")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.imports = [
     "controlplane.fleet.jobs.probe",

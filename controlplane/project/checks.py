@@ -12,7 +12,7 @@ from gateway.base.peer_settings import PeerSettingsError, peer_settings
 from kvstore.keys.keyring import MIN_CHARACTERS, is_weak
 from kvstore.transfer.tls import is_loopback
 
-OURS = ("switchyard",)
+OURS = ("headway",)
 """The tag of these checks. Servers run no others when they start: those of Django's are about the code alone, and load
 every page."""
 
@@ -44,8 +44,8 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
             Error(
                 f"{settings.PROCESSES} processes would each have their own {', '.join(in_memory)} and could not "
                 "communicate.",
-                hint="Set REDIS_URL, or SWITCHYARD_PROCESSES=1 (and WEB_CONCURRENCY, if set).",
-                id="switchyard.E001",
+                hint="Set REDIS_URL, or HEADWAY_PROCESSES=1 (and WEB_CONCURRENCY, if set).",
+                id="headway.E001",
             )
         ]
     return []
@@ -61,7 +61,7 @@ def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
         Error(
             "REDIS_URL is not the address of a Redis server.",
             hint="Write redis://host:6379/0, rediss://… for TLS, or unix:///path/to/socket.",
-            id="switchyard.E002",
+            id="headway.E002",
         )
     ]
 
@@ -73,10 +73,10 @@ def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"{settings.PROCESSES} processes take SECRET_KEY or SWITCHYARD_FLEET_SECRET from the state directory, "
+            f"{settings.PROCESSES} processes take SECRET_KEY or HEADWAY_FLEET_SECRET from the state directory, "
             "which other machines do not have: sessions and block keys would differ.",
-            hint="Set SECRET_KEY and SWITCHYARD_FLEET_SECRET, or their _FILE variants, to the same values everywhere.",
-            id="switchyard.E006",
+            hint="Set SECRET_KEY and HEADWAY_FLEET_SECRET, or their _FILE variants, to the same values everywhere.",
+            id="headway.E006",
         )
     ]
 
@@ -87,9 +87,9 @@ def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
     if settings.DEBUG and not settings.LOOPBACK_ONLY:
         return [
             Error(
-                "SWITCHYARD_DEBUG is on while SWITCHYARD_ALLOWED_HOSTS names more than this machine.",
-                hint="Turn SWITCHYARD_DEBUG off.",
-                id="switchyard.E003",
+                "HEADWAY_DEBUG is on while HEADWAY_ALLOWED_HOSTS names more than this machine.",
+                hint="Turn HEADWAY_DEBUG off.",
+                id="headway.E003",
             )
         ]
     return []
@@ -104,7 +104,7 @@ def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
         Error(
             f"{name} is too weak.",
             hint=f"Use at least {MIN_CHARACTERS} random characters: `openssl rand -base64 48`.",
-            id="switchyard.E004",
+            id="headway.E004",
         )
         for name in weak_secrets()
     ]
@@ -117,7 +117,7 @@ def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
         Error(
             f"The SQLite database {alias!r} lacks OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
             hint="Keep DATABASES as controlplane.project.settings defines it.",
-            id="switchyard.E005",
+            id="headway.E005",
         )
         for alias, database in settings.DATABASES.items()
         if database["ENGINE"] == "django.db.backends.sqlite3"
@@ -130,8 +130,8 @@ def weak_secrets() -> list[str]:
     known = {
         "SECRET_KEY": settings.SECRET_KEY,
         "SECRET_KEY_ALSO": "".join(settings.SECRET_KEY_FALLBACKS),
-        "SWITCHYARD_FLEET_SECRET": settings.FLEET_SECRET.decode(errors="replace"),
-        "SWITCHYARD_FLEET_SECRET_ALSO": settings.FLEET_SECRET_ALSO.decode(errors="replace"),
+        "HEADWAY_FLEET_SECRET": settings.FLEET_SECRET.decode(errors="replace"),
+        "HEADWAY_FLEET_SECRET_ALSO": settings.FLEET_SECRET_ALSO.decode(errors="replace"),
     }
     return [name for name, value in known.items() if is_weak(value) and (value or not name.endswith("_ALSO"))]
 

@@ -32,4 +32,4 @@ def remedy() -> str:
 def reject() -> None:
     """Raise PreReleaseDatabaseError for such a database."""
     if found := remedy():
-        raise PreReleaseDatabaseError(f"A pre-release version of Switchyard created the database. {found}")
+        raise PreReleaseDatabaseError(f"A pre-release version of Headway created the database. {found}")

@@ -27,40 +27,40 @@ STATE_DIR = state_directory()
 STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 # Who may reach us -------------------------------------------------------------------------------
-DEBUG = env.flag("SWITCHYARD_DEBUG", default=False)
-ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+DEBUG = env.flag("HEADWAY_DEBUG", default=False)
+ALLOWED_HOSTS = env.words("HEADWAY_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
-CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
+CSRF_TRUSTED_ORIGINS = env.words("HEADWAY_TRUSTED_ORIGINS")
 try:
-    CORS_ORIGINS = read_origins(env.words("SWITCHYARD_CORS_ORIGINS"), "SWITCHYARD_CORS_ORIGINS")
+    CORS_ORIGINS = read_origins(env.words("HEADWAY_CORS_ORIGINS"), "HEADWAY_CORS_ORIGINS")
 except ValueError as error:
     raise ImproperlyConfigured(str(error)) from error
-MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
+MAX_BODY_BYTES = env.whole_number("HEADWAY_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
 _LEAST_BYTES, _MOST_BYTES = gateway_settings.PROXY_BODY_RANGE
 PROXY_BODY_BYTES = env.whole_number(
-    "SWITCHYARD_PROXY_BODY_BYTES", default=gateway_settings.PROXY_BODY_LIMIT, at_least=_LEAST_BYTES, at_most=_MOST_BYTES
+    "HEADWAY_PROXY_BODY_BYTES", default=gateway_settings.PROXY_BODY_LIMIT, at_least=_LEAST_BYTES, at_most=_MOST_BYTES
 )
 # Where whole traces are uploaded, bodies may be as long as the proxy's.
 LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
-SCRAPE_TOKEN = env.text("SWITCHYARD_SCRAPE_TOKEN")
+SCRAPE_TOKEN = env.text("HEADWAY_SCRAPE_TOKEN")
 PROCESSES = env.whole_number(
-    "SWITCHYARD_PROCESSES",
+    "HEADWAY_PROCESSES",
     default=env.whole_number("WEB_CONCURRENCY", default=1, at_least=1, at_most=1024),
     at_least=1,
     at_most=1024,
 )
 _LIMIT_S = {"at_least": 1, "at_most": 999_999}
-PROBE_TIMEOUT_S = env.whole_number("SWITCHYARD_PROBE_TIMEOUT_S", default=gateway_settings.PROBE_TIMEOUT_S, **_LIMIT_S)
-HANG_LIMIT_S = env.whole_number("SWITCHYARD_HANG_LIMIT_S", default=gateway_settings.HANG_LIMIT_S, **_LIMIT_S)
-ANSWER_LIMIT_S = env.whole_number("SWITCHYARD_ANSWER_LIMIT_S", default=gateway_settings.ANSWER_LIMIT_S, **_LIMIT_S)
-STREAM_COMMENT_S = env.whole_number("SWITCHYARD_STREAM_COMMENT_S", default=0, at_least=0, at_most=999_999)
-CLIENT_IDLE_S = env.whole_number("SWITCHYARD_CLIENT_IDLE_S", default=gateway_settings.CLIENT_IDLE_S, **_LIMIT_S)
-DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
+PROBE_TIMEOUT_S = env.whole_number("HEADWAY_PROBE_TIMEOUT_S", default=gateway_settings.PROBE_TIMEOUT_S, **_LIMIT_S)
+HANG_LIMIT_S = env.whole_number("HEADWAY_HANG_LIMIT_S", default=gateway_settings.HANG_LIMIT_S, **_LIMIT_S)
+ANSWER_LIMIT_S = env.whole_number("HEADWAY_ANSWER_LIMIT_S", default=gateway_settings.ANSWER_LIMIT_S, **_LIMIT_S)
+STREAM_COMMENT_S = env.whole_number("HEADWAY_STREAM_COMMENT_S", default=0, at_least=0, at_most=999_999)
+CLIENT_IDLE_S = env.whole_number("HEADWAY_CLIENT_IDLE_S", default=gateway_settings.CLIENT_IDLE_S, **_LIMIT_S)
+DRAIN_S = env.whole_number("HEADWAY_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------
 # Each with the one that is accepted as well while it is rotated.
 SECRET_KEY, _secret_key_also = env.text("SECRET_KEY"), env.text("SECRET_KEY_ALSO")
-_fleet_secret, _fleet_secret_also = env.text("SWITCHYARD_FLEET_SECRET"), env.text("SWITCHYARD_FLEET_SECRET_ALSO")
+_fleet_secret, _fleet_secret_also = env.text("HEADWAY_FLEET_SECRET"), env.text("HEADWAY_FLEET_SECRET_ALSO")
 SECRETS_GIVEN = bool(SECRET_KEY and _fleet_secret)
 if not SECRETS_GIVEN:
     try:
@@ -119,7 +119,7 @@ TEMPLATES: list[dict[str, Any]] = [
 # Database ---------------------------------------------------------------------------------------
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": env.database("DATABASE_URL", default=f"sqlite:///{STATE_DIR / 'switchyard.sqlite3'}")
+    "default": env.database("DATABASE_URL", default=f"sqlite:///{STATE_DIR / 'headway.sqlite3'}")
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
@@ -149,7 +149,7 @@ REDIS_URL = env.text("REDIS_URL")
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     # Lowered so that the work of a killed worker is not left waiting for 100 s.
-    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": "switchyard:jobs:"}
+    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": "headway:jobs:"}
     if REDIS_URL
     else {"polling_interval": 0.05}
 )
@@ -168,20 +168,20 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_TIMEZONE = "UTC"
 
 # Engines ----------------------------------------------------------------------------------------
-ALLOW_LOOPBACK_ENGINES = env.flag("SWITCHYARD_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
+ALLOW_LOOPBACK_ENGINES = env.flag("HEADWAY_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
 try:
     # None by default: an address is sent tenants' prompts and the engines' key, so somebody has to allow its network.
-    ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("SWITCHYARD_ENGINE_NETWORKS"))
+    ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("HEADWAY_ENGINE_NETWORKS"))
 except ValueError as error:
-    raise ImproperlyConfigured(f"SWITCHYARD_ENGINE_NETWORKS: {error}") from error
+    raise ImproperlyConfigured(f"HEADWAY_ENGINE_NETWORKS: {error}") from error
 
 try:
-    DISCOVERY = parse_discovery(env.text("SWITCHYARD_DISCOVERY"))
+    DISCOVERY = parse_discovery(env.text("HEADWAY_DISCOVERY"))
 except ValueError as error:
-    raise ImproperlyConfigured(f"SWITCHYARD_DISCOVERY: {error}") from error
+    raise ImproperlyConfigured(f"HEADWAY_DISCOVERY: {error}") from error
 try:
     # Read by gateways; a wrong file is told before they start.
-    read_call_graph(env.text("SWITCHYARD_CALL_GRAPH"))
+    read_call_graph(env.text("HEADWAY_CALL_GRAPH"))
 except CallGraphError as error:
     raise ImproperlyConfigured(str(error)) from error
 try:
@@ -189,25 +189,25 @@ try:
     EngineTls.of(os.environ)
 except EngineTlsError as error:
     raise ImproperlyConfigured(str(error)) from error
-ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
-DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
+ENGINE_API_KEY = env.text("HEADWAY_ENGINE_API_KEY")
+DEMO_PORTS_FROM = env.whole_number("HEADWAY_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
 
 # Decision records -------------------------------------------------------------------------------
-DECISION_BYTES = env.whole_number("SWITCHYARD_DECISION_BYTES", default=1 << 30, at_least=8 << 20, at_most=1 << 44)
-DECISIONS_PER_S = env.whole_number("SWITCHYARD_DECISIONS_PER_S", default=50, at_least=0, at_most=100_000)
+DECISION_BYTES = env.whole_number("HEADWAY_DECISION_BYTES", default=1 << 30, at_least=8 << 20, at_most=1 << 44)
+DECISIONS_PER_S = env.whole_number("HEADWAY_DECISIONS_PER_S", default=50, at_least=0, at_most=100_000)
 
 # Recordings of traffic ---------------------------------------------------------------------------
-RECORDING_BYTES = env.whole_number("SWITCHYARD_RECORDING_BYTES", default=256 << 20, at_least=0, at_most=1 << 44)
-RECORDING_HOURS = env.whole_number("SWITCHYARD_RECORDING_HOURS", default=168, at_least=1, at_most=87_600)
+RECORDING_BYTES = env.whole_number("HEADWAY_RECORDING_BYTES", default=256 << 20, at_least=0, at_most=1 << 44)
+RECORDING_HOURS = env.whole_number("HEADWAY_RECORDING_HOURS", default=168, at_least=1, at_most=87_600)
 KEPT_RECORDING_BYTES = env.whole_number(
-    "SWITCHYARD_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
+    "HEADWAY_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
 )
 
 # Policies ---------------------------------------------------------------------------------------
-PUBLISH_GRACE_MIN = env.whole_number("SWITCHYARD_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
+PUBLISH_GRACE_MIN = env.whole_number("HEADWAY_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
 
 # Audit ------------------------------------------------------------------------------------------
-AUDIT_RETENTION_DAYS = env.whole_number("SWITCHYARD_AUDIT_RETENTION_DAYS", default=730, at_least=0, at_most=36_500)
+AUDIT_RETENTION_DAYS = env.whole_number("HEADWAY_AUDIT_RETENTION_DAYS", default=730, at_least=0, at_most=36_500)
 
 # Browser security -------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -230,7 +230,7 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_HSTS_SECONDS = 0 if LOOPBACK_ONLY else 31_536_000
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_PROXY_SSL_HEADER = (
-    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("SWITCHYARD_BEHIND_TLS_PROXY", default=False) else None
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("HEADWAY_BEHIND_TLS_PROXY", default=False) else None
 )
 X_FRAME_OPTIONS = "DENY"
 LOGIN_URL = "/login"
@@ -243,7 +243,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # Static files: straight from the apps, or hashed and compressed from where collectstatic put them --
 STATIC_URL = "/static/"
-STATIC_ROOT = env.text("SWITCHYARD_STATIC_ROOT") or None
+STATIC_ROOT = env.text("HEADWAY_STATIC_ROOT") or None
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = DEBUG
 WHITENOISE_MAX_AGE = 0 if STATIC_ROOT is None else 60
@@ -266,7 +266,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "URL_FORMAT_OVERRIDE": None,
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
-    "TITLE": "Switchyard",
+    "TITLE": "Headway",
     "DESCRIPTION": "Control plane for fleets of LLM inference engines: management API, decision API, proxy.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
@@ -289,7 +289,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = False
-LOG_LEVEL = env.choice("SWITCHYARD_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+LOG_LEVEL = env.choice("HEADWAY_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 # Django would configure logging at each django.setup(), and Celery calls that a second time in the running
 # program, which would take its log file away; so it happens here, once.
 LOGGING_CONFIG = None

@@ -21,8 +21,8 @@ class StateInUseError(RuntimeError):
     def __init__(self, state_dir: Path, pid: str) -> None:
         self.pid = pid
         super().__init__(
-            f"Switchyard is already running on {state_dir} (pid {pid or 'unknown'}). Stop it first, or set "
-            "SWITCHYARD_STATE_DIR to another directory."
+            f"Headway is already running on {state_dir} (pid {pid or 'unknown'}). Stop it first, or set "
+            "HEADWAY_STATE_DIR to another directory."
         )
 
 

@@ -90,7 +90,7 @@ def keep(intake: RequestIntake) -> Stored:
         # Also where nothing can be stored: a disk that is full may be full of old segments.
         with contextlib.suppress(DatabaseError, OSError):
             keep_bounds()
-        remedy = "free disk space, or lower SWITCHYARD_DECISION_BYTES and SWITCHYARD_RECORDING_BYTES"
+        remedy = "free disk space, or lower HEADWAY_DECISION_BYTES and HEADWAY_RECORDING_BYTES"
         logger.warning("requests cannot be stored now", extra={"error": type(error).__name__, "remedy": remedy})
         return Stored()
     return stored

@@ -21,7 +21,7 @@ from kvstore.keys.keyring import FLEET, KV, SESSIONS
 LATELY_S = 600.0
 """What was accepted within this time may come again: links, frames, and connections are renewed more often."""
 _NAMED = 5
-KINDS = {FLEET: "SWITCHYARD_FLEET_SECRET", SESSIONS: "SECRET_KEY", KV: "SWITCHYARD_KV_SECRET"}
+KINDS = {FLEET: "HEADWAY_FLEET_SECRET", SESSIONS: "SECRET_KEY", KV: "HEADWAY_KV_SECRET"}
 """Kinds of secrets, with the variable of each."""
 
 

@@ -4,7 +4,7 @@
 set -eu
 
 ACCOUNT=10001
-CODE="controlplane gateway kvstore planning routing simulator examples switchyard_client web deploy templates manage.py pyproject.toml"
+CODE="controlplane gateway kvstore planning routing simulator examples headway_client web deploy templates manage.py pyproject.toml"
 
 # Debian's Python, which all later steps need.
 base() {
@@ -32,17 +32,17 @@ packages() {
 program() {
   cp -R $CODE /app/
   cd /app
-  SWITCHYARD_STATE_DIR=/var/cache/switchyard-build SWITCHYARD_STATIC_ROOT=/app/staticfiles \
+  HEADWAY_STATE_DIR=/var/cache/headway-build HEADWAY_STATIC_ROOT=/app/staticfiles \
     .venv/bin/python manage.py collectstatic --no-input --verbosity 0
-  rm -rf /var/cache/switchyard-build
+  rm -rf /var/cache/headway-build
   .venv/bin/python -m compileall -q $CODE
 }
 
 # The account that runs the program, and its state directory.
 account() {
-  groupadd --system --gid "$ACCOUNT" switchyard
-  useradd --system --uid "$ACCOUNT" --gid "$ACCOUNT" --home-dir /var/lib/switchyard --shell /usr/sbin/nologin switchyard
-  install -d -m 0700 -o "$ACCOUNT" -g "$ACCOUNT" /var/lib/switchyard
+  groupadd --system --gid "$ACCOUNT" headway
+  useradd --system --uid "$ACCOUNT" --gid "$ACCOUNT" --home-dir /var/lib/headway --shell /usr/sbin/nologin headway
+  install -d -m 0700 -o "$ACCOUNT" -g "$ACCOUNT" /var/lib/headway
 }
 
 "$1"

@@ -14,15 +14,15 @@ from deploy.envoy.picker import Settings, served
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.envoy", description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Switchyard.")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
     parser.add_argument("--listen", default="127.0.0.1:9002", help="Address of the gRPC server.")
     parser.add_argument("--engine", action="append", default=[], help="Engine to fall back on at first (repeatable).")
     parser.add_argument("--late", type=float, default=1.0, help="Seconds after which it fails open.")
     parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
     given = parser.parse_args()
-    key = os.environ.get("SWITCHYARD_API_KEY", "")
+    key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:
-        parser.error("set SWITCHYARD_API_KEY to an API key with the scope route")
+        parser.error("set HEADWAY_API_KEY to an API key with the scope route")
     settings = Settings(given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port)
     asyncio.run(_until_told(settings))
     return 0

@@ -18,8 +18,8 @@ from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import Proces
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from google.protobuf.struct_pb2 import Struct
 
-from switchyard_client.clients import AsyncSwitchyard
-from switchyard_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, model_of
+from headway_client.clients import AsyncHeadway
+from headway_client.decisions import ENDPOINTS, OWNED_FIELDS, AnswerTail, RejectedError, Route, model_of
 
 ENDPOINT = "x-gateway-destination-endpoint"
 SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
@@ -38,7 +38,7 @@ Reply: TypeAlias = Any
 class Exchange:
     """Mutable: what is known of one request so far."""
 
-    def __init__(self, client: AsyncSwitchyard, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
+    def __init__(self, client: AsyncHeadway, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:
         """`reports` holds the reports that are on their way, of all requests together."""
         self._client = client
         self._counts = counts

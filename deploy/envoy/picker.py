@@ -15,7 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from deploy.envoy.exchange import Exchange
 from deploy.metrics_server import lines, serving
-from switchyard_client.clients import AsyncSwitchyard, httpx
+from headway_client.clients import AsyncHeadway, httpx
 
 EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
 CHECK_S = 1.0
@@ -31,7 +31,7 @@ LAST_REPORTS_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where Switchyard is, and the endpoints to fall back on before a decision has named one."""
+    """Where Headway is, and the endpoints to fall back on before a decision has named one."""
 
     url: str
     api_key: str
@@ -44,7 +44,7 @@ class Settings:
 class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
     """Mutable: the client with its memory of engines, the counters, and the reports that are on their way."""
 
-    def __init__(self, client: AsyncSwitchyard) -> None:
+    def __init__(self, client: AsyncHeadway) -> None:
         self._client = client
         self._counts: Counter[str] = Counter(decided=0, failed_open=0, rejected=0)
         self._reports: set[asyncio.Task[None]] = set()
@@ -55,7 +55,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
             yield reply
 
     async def aclose(self) -> None:
-        """Let the last reports arrive, and close the connections to Switchyard."""
+        """Let the last reports arrive, and close the connections to Headway."""
         if self._reports:
             _, late = await asyncio.wait(self._reports, timeout=LAST_REPORTS_S)
             for report in late:
@@ -65,15 +65,15 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
     def metrics(self) -> str:
         """Return the counters as Prometheus text."""
-        return lines("switchyard_picker_requests_total", "outcome", self._counts) + lines(
-            "switchyard_picker_fail_open_total", "reason", self._client.decisions.fail_opens
+        return lines("headway_picker_requests_total", "outcome", self._counts) + lines(
+            "headway_picker_fail_open_total", "reason", self._client.decisions.fail_opens
         )
 
 
 @asynccontextmanager
 async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
     """Serve until the block ends; gives the picker and its port."""
-    client = AsyncSwitchyard(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
+    client = AsyncHeadway(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
     picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())
     ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -100,8 +100,8 @@ def _limits() -> list[tuple[str, int]]:
     ]
 
 
-async def _keep_health(client: AsyncSwitchyard, url: str, checks: Any) -> None:
-    """Say that the picker serves while Switchyard lives, or while there are engines to fail open to."""
+async def _keep_health(client: AsyncHeadway, url: str, checks: Any) -> None:
+    """Say that the picker serves while Headway lives, or while there are engines to fail open to."""
     async with httpx.AsyncClient(timeout=CHECK_S) as http:
         while True:
             try:

@@ -21,18 +21,16 @@ NICENESS = 10
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m deploy.nginx", description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Switchyard.")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Headway.")
     parser.add_argument("--management-url", default="", help="URL of the REST API, if elsewhere.")
-    parser.add_argument("--upstreams", type=Path, default=Path("/etc/switchyard/upstreams.conf"), help="File to write.")
-    parser.add_argument(
-        "--feedback", type=Path, default=Path("/run/switchyard-nginx.sock"), help="Socket to listen on."
-    )
+    parser.add_argument("--upstreams", type=Path, default=Path("/etc/headway/upstreams.conf"), help="File to write.")
+    parser.add_argument("--feedback", type=Path, default=Path("/run/headway-nginx.sock"), help="Socket to listen on.")
     parser.add_argument("--reload", default="nginx -s reload", help="Command that makes nginx read its configuration.")
     parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
     given = parser.parse_args()
-    key = os.environ.get("SWITCHYARD_API_KEY", "")
+    key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:
-        parser.error("set SWITCHYARD_API_KEY to an API key with the scopes route and manage")
+        parser.error("set HEADWAY_API_KEY to an API key with the scopes route and manage")
     os.nice(NICENESS)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     settings = Settings(

@@ -18,14 +18,14 @@ from deploy.nginx.feedback import Report, read
 from deploy.nginx.upstreams import Pool, render, skipped
 
 MAX_REPORTS = 10_000
-"""Reports that wait for Switchyard; of more the newest are lost, and counted."""
+"""Reports that wait for Headway; of more the newest are lost, and counted."""
 SENDERS = 8
 POLL_S = 2.0
 _OUTCOMES = ("decided", "rejected", "unavailable")
 _REASONS = ("down", "late", "error", "observes")
 _COUNTED = frozenset((*_OUTCOMES, *(f"failed_open_{reason}" for reason in _REASONS)))
 
-log = logging.getLogger("switchyard.nginx")
+log = logging.getLogger("headway.nginx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ class Agent:
             return {each: self.counts[name, prefix + each] for each in values}
 
         return (
-            lines("switchyard_nginx_requests_total", "outcome", of("requests", "", *_OUTCOMES))
-            + lines("switchyard_nginx_fail_open_total", "reason", of("requests", "failed_open_", *_REASONS))
-            + lines("switchyard_nginx_reports_total", "result", of("reports", "", "sent", "lost"))
-            + lines("switchyard_nginx_reloads_total", "result", of("reloads", "", "done", "failed"))
+            lines("headway_nginx_requests_total", "outcome", of("requests", "", *_OUTCOMES))
+            + lines("headway_nginx_fail_open_total", "reason", of("requests", "failed_open_", *_REASONS))
+            + lines("headway_nginx_reports_total", "result", of("reports", "", "sent", "lost"))
+            + lines("headway_nginx_reloads_total", "result", of("reloads", "", "done", "failed"))
         )
 
     def _receive(self, sock: socket.socket) -> None:

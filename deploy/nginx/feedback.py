@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 _DECISION = re.compile("[0-9a-f-]{36}")
-_FIRST = re.compile(rb"switchyard first_token ([0-9a-f-]{36})\b")
+_FIRST = re.compile(rb"headway first_token ([0-9a-f-]{36})\b")
 _COUNTS = ("cached_tokens", "output_tokens", "prompt_tokens")
 
 
@@ -25,8 +25,8 @@ def read(datagram: bytes) -> tuple[str, Report | None]:
     if found := _FIRST.search(datagram):
         return "", Report(found[1].decode(), "first_token")
     try:
-        line = json.loads(datagram[datagram.index(b'{"switchyard"') :])
-        outcome = str(line["switchyard"])
+        line = json.loads(datagram[datagram.index(b'{"headway"') :])
+        outcome = str(line["headway"])
         return outcome, _end(line) if outcome == "decided" else None
     except (ValueError, KeyError, RecursionError):
         return "", None

@@ -41,14 +41,14 @@ def _upstreams(pools: Sequence[Pool]) -> list[str]:
         engines = _addresses(pool)
         if engines:
             servers = [f"server {address};" for address in dict.fromkeys(address for _, address in engines)]
-            lines.append(_upstream(f"switchyard_pool_{_named(pool.name)}", servers))
+            lines.append(_upstream(f"headway_pool_{_named(pool.name)}", servers))
         for place, (engine, address) in enumerate(engines):
             # Data-parallel ranks of one process have one address.
             around = [other for _, other in (*engines[place + 1 :], *engines[:place]) if other != address]
             others = list(dict.fromkeys(around))[:BACKUPS]
-            # Never given up on without a try: whether it is sound is Switchyard's to say.
+            # Never given up on without a try: whether it is sound is Headway's to say.
             servers = [f"server {address} max_fails=0;", *(f"server {other} backup;" for other in others)]
-            lines.append(_upstream(f"switchyard_engine_{engine}", servers))
+            lines.append(_upstream(f"headway_engine_{engine}", servers))
     return lines
 
 
@@ -60,12 +60,12 @@ def _maps(pools: Sequence[Pool]) -> list[str]:
     models: dict[str, str] = {}
     for pool in pools:
         if _addresses(pool) and not pool.salted:
-            models.setdefault(pool.served_model, f"switchyard_pool_{_named(pool.name)}")
-    engines = {engine: f"switchyard_engine_{engine}" for pool in pools for engine, _ in _addresses(pool)}
+            models.setdefault(pool.served_model, f"headway_pool_{_named(pool.name)}")
+    engines = {engine: f"headway_engine_{engine}" for pool in pools for engine, _ in _addresses(pool)}
     return [
         # An engine that is newer than this file is reached all the same, without keep-alive.
-        _map("$switchyard_engine $switchyard_upstream", "$switchyard_address", engines),
-        _map("$switchyard_model $switchyard_pool", '""', {_quoted(model): name for model, name in models.items()}),
+        _map("$headway_engine $headway_upstream", "$headway_address", engines),
+        _map("$headway_model $headway_pool", '""', {_quoted(model): name for model, name in models.items()}),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The backend of the example chat: keeps conversations, asks Switchyard, and has tokens made for its page.
+"""The backend of the example chat: keeps conversations, asks Headway, and has tokens made for its page.
 
 It holds the API key, which the page never sees: the page gets a token that is good for advisories of one session.
 """
@@ -105,7 +105,7 @@ class ChatBackend:
                 if line.startswith(b"data:") and data != b"[DONE]":
                     for choice in json.loads(data).get("choices", ()):
                         text += choice.get("delta", {}).get("content") or ""
-            return answer.headers["x-switchyard-decision"], text
+            return answer.headers["x-headway-decision"], text
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         async with self._session().request(method, self._gateway + path, json=body) as answer:

@@ -22,7 +22,7 @@ const token = async () => {
   return minted.token;
 };
 
-window.switchyardAdvise(text, { url: `${document.body.dataset.gateway}/api/v1/advisories`, token });
+window.headwayAdvise(text, { url: `${document.body.dataset.gateway}/api/v1/advisories`, token });
 // Ready before the first key is pressed.
 token().catch(() => undefined);
 

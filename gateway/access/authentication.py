@@ -1,4 +1,4 @@
-"""Authenticates callers: an API key in `Authorization: Bearer sy_…`, which this process knows only by its SHA-256.
+"""Authenticates callers: an API key in `Authorization: Bearer hw_…`, which this process knows only by its SHA-256.
 
 Clients of Anthropic's API send it in `X-Api-Key`.
 """
@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.openai_error import ApiError
 
-KEY_PREFIX = b"sy_"
+KEY_PREFIX = b"hw_"
 MAX_KEY_BYTES = 512
 _BEARER = b"bearer "
 
@@ -84,12 +84,12 @@ def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now:
     about stored keys; neither the key nor its hash is put into a message or log.
     """
     if authorization is None:
-        raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer sy_…'.")
+        raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer hw_…'.")
     if authorization[:7].lower() != _BEARER:
-        raise UnauthenticatedError("invalid_authorization", "The Authorization header must be 'Bearer sy_…'.")
+        raise UnauthenticatedError("invalid_authorization", "The Authorization header must be 'Bearer hw_…'.")
     key = authorization[7:].strip()
     if not key.startswith(KEY_PREFIX) or len(key) > MAX_KEY_BYTES:
-        raise UnauthenticatedError("invalid_api_key", "This is not a Switchyard API key; keys start with 'sy_'.")
+        raise UnauthenticatedError("invalid_api_key", "This is not a Headway API key; keys start with 'hw_'.")
     entry = directory.api_key(sha256(key).hexdigest())
     if entry is None:
         raise UnauthenticatedError("invalid_api_key", "This API key is unknown or revoked; create one in the console.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
     from routing.values.inference_request import InferenceRequest
 
-VARIABLE = "SWITCHYARD_CALL_GRAPH"
+VARIABLE = "HEADWAY_CALL_GRAPH"
 SOURCE = "agents"
 """The source that its advisories are counted under."""
 _DECODER = msgspec.json.Decoder(CallGraph)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gateway.base.event_log import log_event
 
-FLEET_KEY = "SWITCHYARD_ENGINE_API_KEY"
-OWN_KEY = r"^SWITCHYARD_ENGINE_KEY_[A-Z0-9_]{1,40}$"
+FLEET_KEY = "HEADWAY_ENGINE_API_KEY"
+OWN_KEY = r"^HEADWAY_ENGINE_KEY_[A-Z0-9_]{1,40}$"
 """Variables that a pool may name for a key of its own."""
 REJECTED_KEY = frozenset((401, 403))
 """Statuses by which an engine rejects the gateway's key."""

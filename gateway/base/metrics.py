@@ -25,51 +25,51 @@ class GatewayMetrics:
         self.registry = registry
         self.decisions = CounterFamily(
             registry,
-            "switchyard_decisions_total",
+            "headway_decisions_total",
             "Engines chosen, by pool, placement and reason.",
             ("pool", "placement", "reason"),
         )
         self.requests = CounterFamily(
             registry,
-            "switchyard_requests_total",
+            "headway_requests_total",
             "Requests by outcome: completed, failed, refused, cancelled.",
             ("pool", "outcome"),
         )
         self.refusals = CounterFamily(
-            registry, "switchyard_refusals_total", "Rejected requests, by code.", ("pool", "code")
+            registry, "headway_refusals_total", "Rejected requests, by code.", ("pool", "code")
         )
         self.dispatches = CounterFamily(
             registry,
-            "switchyard_grants_total",
+            "headway_grants_total",
             "Requests dispatched to an engine: at_once, after_waiting.",
             ("pool", "how"),
         )
         self.migrations = CounterFamily(
-            registry, "switchyard_migrations_total", "Queued requests moved to another engine.", ("pool",)
+            registry, "headway_migrations_total", "Queued requests moved to another engine.", ("pool",)
         )
         self.prompt_tokens = CounterFamily(
-            registry, "switchyard_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
+            registry, "headway_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
         )
         self.cached_tokens = CounterFamily(
-            registry, "switchyard_cached_tokens_total", "Cached prompt tokens as engines report them.", ("pool",)
+            registry, "headway_cached_tokens_total", "Cached prompt tokens as engines report them.", ("pool",)
         )
         self.predicted_tokens = CounterFamily(
-            registry, "switchyard_predicted_hit_tokens_total", "Cached prompt tokens as the index predicted.", ("pool",)
+            registry, "headway_predicted_hit_tokens_total", "Cached prompt tokens as the index predicted.", ("pool",)
         )
         self.retries = CounterFamily(
             registry,
-            "switchyard_retries_total",
+            "headway_retries_total",
             "Retries on another engine before the first byte, by cause; budget_empty: a retry that was not made.",
             ("pool", "cause"),
         )
         self.cost_samples = CounterFamily(
             registry,
-            "switchyard_cost_samples_total",
+            "headway_cost_samples_total",
             "Prefill times measured: taken, shared (with other prefills) or impossible.",
             ("pool", "result"),
         )
         self.key_sources = CounterFamily(
-            registry, "switchyard_key_sources_total", "Source of a request's block keys.", ("pool", "source")
+            registry, "headway_key_sources_total", "Source of a request's block keys.", ("pool", "source")
         )
         self._add_owners(registry)
         self._add_arms(registry)
@@ -84,13 +84,13 @@ class GatewayMetrics:
     def _add_owners(self, registry: CollectorRegistry) -> None:
         self.owner_epoch = GaugeFamily(
             registry,
-            "switchyard_pool_owner_epoch",
+            "headway_pool_owner_epoch",
             "Epoch of the pool's queue owner as this gateway knows it; 0: it never had one.",
             ("pool",),
         )
         self.owner_asks = CounterFamily(
             registry,
-            "switchyard_owner_asks_total",
+            "headway_owner_asks_total",
             "Requests that asked the pool's queue owner: answered, withdrawn; late, refused, unreachable: decided "
             "without it or asked again.",
             ("pool", "outcome"),
@@ -99,13 +99,13 @@ class GatewayMetrics:
     def _add_arms(self, registry: CollectorRegistry) -> None:
         self.arm_requests = CounterFamily(
             registry,
-            "switchyard_arm_requests_total",
+            "headway_arm_requests_total",
             "Requests by outcome while policies are compared: live, canary, control.",
             ("pool", "arm", "outcome"),
         )
         self.arm_ttft = HistogramFamily(
             registry,
-            "switchyard_arm_ttft_seconds",
+            "headway_arm_ttft_seconds",
             "Time to first token by arm, while policies are compared.",
             ("pool", "arm"),
             TTFT_BUCKETS_S,
@@ -114,52 +114,52 @@ class GatewayMetrics:
     def _add_records(self, registry: CollectorRegistry) -> None:
         self.decision_records = CounterFamily(
             registry,
-            "switchyard_decision_records_total",
+            "headway_decision_records_total",
             "Completed decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
             ("result",),
         )
         self.shadow_decisions = CounterFamily(
             registry,
-            "switchyard_shadow_decisions_total",
+            "headway_shadow_decisions_total",
             "Requests that a shadow compared, by whether it chose the same engine: yes or no.",
             ("pool", "agreed"),
         )
         self.observed = CounterFamily(
             registry,
-            "switchyard_observed_requests_total",
+            "headway_observed_requests_total",
             "Observed requests: accepted, late (replayed out of order), unknown_engine, out_of_service or too_many.",
             ("pool", "result"),
         )
         self.traffic_rows = CounterFamily(
             registry,
-            "switchyard_traffic_rows_total",
+            "headway_traffic_rows_total",
             "Requests for recordings: recorded, or dropped because too many are in flight.",
             ("result",),
         )
 
     def _add_rejected_at_the_door(self, registry: CollectorRegistry) -> None:
         self.proxied = CounterFamily(
-            registry, "switchyard_proxied_requests_total", "Requests to the proxy, by path.", ("pool", "path")
+            registry, "headway_proxied_requests_total", "Requests to the proxy, by path.", ("pool", "path")
         )
         self.rejected_input = CounterFamily(
-            registry, "switchyard_rejected_input_total", "Requests rejected for their content.", ("cause",)
+            registry, "headway_rejected_input_total", "Requests rejected for their content.", ("cause",)
         )
         self.peer_connections_rejected = CounterFamily(
             registry,
-            "switchyard_peer_connections_rejected_total",
+            "headway_peer_connections_rejected_total",
             "Connections to the peers' port that were closed: unproved, late, displaced by newer ones, large_head; "
             "crowded: too many are open.",
             ("cause",),
         )
         self.rejected_snapshots = CounterFamily(
             registry,
-            "switchyard_rejected_snapshots_total",
+            "headway_rejected_snapshots_total",
             "Published snapshots that this gateway did not take: older than one it served, or unreadable.",
             ("cause",),
         )
         self.key_limited = CounterFamily(
             registry,
-            "switchyard_key_limited_total",
+            "headway_key_limited_total",
             "Requests rejected because their API key is at its limit: rate or in_flight.",
             ("reason",),
         )
@@ -167,20 +167,20 @@ class GatewayMetrics:
     def _add_handoffs(self, registry: CollectorRegistry) -> None:
         self.forwards = CounterFamily(
             registry,
-            "switchyard_forwards_total",
+            "headway_forwards_total",
             "Requests sent to another region, by region and outcome: completed, failed, cancelled, client_error.",
             ("region", "outcome"),
         )
         self.handoffs = CounterFamily(
             registry,
-            "switchyard_handoffs_total",
+            "headway_handoffs_total",
             "Attempts on a pair of engines: done, prefill_failed, decode_failed, decode_lost, cancelled; alone: the "
             "decode engine computed the prompt itself.",
             ("pool", "outcome"),
         )
         self.handoff_seconds = HistogramFamily(
             registry,
-            "switchyard_handoff_seconds",
+            "headway_handoff_seconds",
             "From a prefill engine's end to the first token of its decode engine.",
             ("pool",),
             TTFT_BUCKETS_S,
@@ -189,91 +189,91 @@ class GatewayMetrics:
     def _add_loads(self, registry: CollectorRegistry) -> None:
         self.kv_loads = CounterFamily(
             registry,
-            "switchyard_kv_loads_total",
+            "headway_kv_loads_total",
             "Loads from node managers that requests were sent with: whole, partial, missing, late, failed; untold: the "
             "engine said nothing of it.",
             ("pool", "outcome"),
         )
         self.advisories = CounterFamily(
             registry,
-            "switchyard_advisories_total",
+            "headway_advisories_total",
             "Advisories by what became of them: useful, late, spurious, overruled, withdrawn, replaced, unknown, shed, "
             "ignored, forwarded.",
             ("pool", "outcome"),
         )
         self.kv_loaded_bytes = CounterFamily(
             registry,
-            "switchyard_kv_loaded_bytes_total",
+            "headway_kv_loaded_bytes_total",
             "Bytes of KV that engines loaded from node managers.",
             ("pool",),
         )
         self.kv_saved_tokens = CounterFamily(
-            registry, "switchyard_kv_saved_tokens_total", "Prompt tokens loaded instead of computed.", ("pool",)
+            registry, "headway_kv_saved_tokens_total", "Prompt tokens loaded instead of computed.", ("pool",)
         )
         self.kv_orders = CounterFamily(
             registry,
-            "switchyard_kv_orders_total",
+            "headway_kv_orders_total",
             "Orders that moved KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
             "missing, failed, late; dropped: not begun.",
             ("planner", "outcome"),
         )
         self.kv_order_saved_tokens = CounterFamily(
             registry,
-            "switchyard_kv_order_saved_tokens_total",
+            "headway_kv_order_saved_tokens_total",
             "Prompt tokens that engines loaded from copies that orders had made.",
             ("planner",),
         )
         self.kv_order_useless = CounterFamily(
             registry,
-            "switchyard_kv_orders_useless_total",
+            "headway_kv_orders_useless_total",
             "Orders whose copies left, or grew old, before anybody loaded from them.",
             ("planner",),
         )
         self.kv_node_followed = GaugeFamily(
             registry,
-            "switchyard_kv_node_followed",
+            "headway_kv_node_followed",
             "1 while all that the node manager holds is known; 0: degraded, it counts as holding nothing.",
             ("node",),
         )
         self.kv_node_blocks = GaugeFamily(
-            registry, "switchyard_kv_node_blocks", "Blocks that the node manager is known to hold.", ("node",)
+            registry, "headway_kv_node_blocks", "Blocks that the node manager is known to hold.", ("node",)
         )
 
     def _add_engine_counters(self, registry: CollectorRegistry) -> None:
         self.kv_events = CounterFamily(
-            registry, "switchyard_kv_events_total", "KV events received, by engine and type.", ("engine", "type")
+            registry, "headway_kv_events_total", "KV events received, by engine and type.", ("engine", "type")
         )
         self.kv_event_gaps = CounterFamily(
-            registry, "switchyard_kv_event_gaps_total", "Gaps in an engine's event sequence.", ("engine",)
+            registry, "headway_kv_event_gaps_total", "Gaps in an engine's event sequence.", ("engine",)
         )
         self.kv_events_unreadable = CounterFamily(
-            registry, "switchyard_kv_events_unreadable_total", "Unreadable event batches.", ("engine",)
+            registry, "headway_kv_events_unreadable_total", "Unreadable event batches.", ("engine",)
         )
         self.unreadable_reports = CounterFamily(
-            registry, "switchyard_unreadable_reports_total", "Rejected load reports of engines.", ("engine",)
+            registry, "headway_unreadable_reports_total", "Rejected load reports of engines.", ("engine",)
         )
         self.breaker_trips = CounterFamily(
-            registry, "switchyard_breaker_trips_total", "Circuit breaker trips, by cause.", ("engine", "cause")
+            registry, "headway_breaker_trips_total", "Circuit breaker trips, by cause.", ("engine", "cause")
         )
 
     def _add_histograms(self, registry: CollectorRegistry) -> None:
         self.ttft = HistogramFamily(
             registry,
-            "switchyard_ttft_seconds",
+            "headway_ttft_seconds",
             "Time to first token as clients of this gateway see it.",
             ("pool",),
             TTFT_BUCKETS_S,
         )
         self.queue_wait = HistogramFamily(
             registry,
-            "switchyard_queue_wait_seconds",
+            "headway_queue_wait_seconds",
             "Time a request waited at the gateway.",
             ("pool",),
             TTFT_BUCKETS_S,
         )
         self.decision_seconds = HistogramFamily(
             registry,
-            "switchyard_decision_seconds",
+            "headway_decision_seconds",
             "Time of the decision itself, without waiting.",
             ("pool",),
             DECISION_BUCKETS_S,
@@ -281,7 +281,7 @@ class GatewayMetrics:
 
         self.loop_lag = HistogramFamily(
             registry,
-            "switchyard_loop_lag_seconds",
+            "headway_loop_lag_seconds",
             "Delay of the event loop on a 0.1 s timer.",
             (),
             LAG_BUCKETS_S,
@@ -289,51 +289,51 @@ class GatewayMetrics:
 
     def _add_gauges(self, registry: CollectorRegistry) -> None:
         self.outstanding_tokens = GaugeFamily(
-            registry, "switchyard_outstanding_tokens", "Uncached prompt tokens in flight at the engine.", ("engine",)
+            registry, "headway_outstanding_tokens", "Uncached prompt tokens in flight at the engine.", ("engine",)
         )
         self.queued_requests = GaugeFamily(
-            registry, "switchyard_queue_tickets", "Requests queued at the gateway.", ("pool",)
+            registry, "headway_queue_tickets", "Requests queued at the gateway.", ("pool",)
         )
         self.load_cv = GaugeFamily(
             registry,
-            "switchyard_load_cv",
+            "headway_load_cv",
             "Coefficient of variation of pending prefill tokens over serving engines.",
             ("pool",),
         )
         self.engine_state = GaugeFamily(
-            registry, "switchyard_engine_state", "1 for the engine's current state, else 0.", ("engine", "state")
+            registry, "headway_engine_state", "1 for the engine's current state, else 0.", ("engine", "state")
         )
         self.rejected_keys = GaugeFamily(
-            registry, "switchyard_engine_rejects_key", "1 while the engine rejects this gateway's key.", ("engine",)
+            registry, "headway_engine_rejects_key", "1 while the engine rejects this gateway's key.", ("engine",)
         )
         self.index_trust = GaugeFamily(
             registry,
-            "switchyard_index_trust",
+            "headway_index_trust",
             "How far the engine's prefix index is trusted: 1 exact, 0.5 degraded, 0 blind.",
             ("engine",),
         )
         self.tier_blocks = GaugeFamily(
             registry,
-            "switchyard_index_tier_blocks",
+            "headway_index_tier_blocks",
             "Blocks that the engine keeps below its memory, by tier: cpu, disk, external.",
             ("engine", "tier"),
         )
         self.load_seconds = GaugeFamily(
             registry,
-            "switchyard_engine_load_seconds",
+            "headway_engine_load_seconds",
             "Learned seconds of loading one token of a tier, or one LoRA adapter (adapter); 0 until it is learned.",
             ("engine", "what"),
         )
         self.index_bytes = GaugeFamily(
-            registry, "switchyard_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)
+            registry, "headway_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)
         )
         self.gateway_late = Gauge(
-            "switchyard_gateway_late",
+            "headway_gateway_late",
             "1 while this gateway is late, so that its time-outs count against no engine, else 0.",
             registry=registry,
         )
         self.snapshot_version = Gauge(
-            "switchyard_snapshot_version", "Version of the topology snapshot in use.", registry=registry
+            "headway_snapshot_version", "Version of the topology snapshot in use.", registry=registry
         )
 
     def render(self) -> bytes:

@@ -10,9 +10,9 @@ from gateway.base.region_addresses import VARIABLE as REGION_PEERS
 from gateway.base.region_addresses import RegionAddresses, host_and_port, region_addresses
 from kvstore.transfer.tls import TlsFiles, is_loopback, tls_files
 
-LISTEN = "SWITCHYARD_PEER_LISTEN"
-REGION = "SWITCHYARD_REGION"
-TLS = ("SWITCHYARD_PEER_TLS_CERTIFICATE", "SWITCHYARD_PEER_TLS_KEY", "SWITCHYARD_PEER_TLS_AUTHORITY")
+LISTEN = "HEADWAY_PEER_LISTEN"
+REGION = "HEADWAY_REGION"
+TLS = ("HEADWAY_PEER_TLS_CERTIFICATE", "HEADWAY_PEER_TLS_KEY", "HEADWAY_PEER_TLS_AUTHORITY")
 _WILDCARDS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - they are rejected
 
 

@@ -1,10 +1,10 @@
-"""Addresses of the gateways of other regions, from SWITCHYARD_REGION_PEERS."""
+"""Addresses of the gateways of other regions, from HEADWAY_REGION_PEERS."""
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-VARIABLE = "SWITCHYARD_REGION_PEERS"
+VARIABLE = "HEADWAY_REGION_PEERS"
 MAX_GATEWAYS = 64
 
 RegionAddresses = dict[str, tuple[str, ...]]
@@ -26,7 +26,7 @@ def region_addresses(text: str, own_region: str) -> RegionAddresses:
     addresses: RegionAddresses = {}
     entries = [each.strip() for each in text.split(",") if each.strip()]
     if entries and not own_region:
-        raise ValueError(f"{VARIABLE} needs SWITCHYARD_REGION, the region of this gateway.")
+        raise ValueError(f"{VARIABLE} needs HEADWAY_REGION, the region of this gateway.")
     if len(entries) > MAX_GATEWAYS:
         raise ValueError(f"{VARIABLE} names {len(entries)} gateways; at most {MAX_GATEWAYS} are allowed.")
     for entry in entries:

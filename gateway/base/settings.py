@@ -19,8 +19,8 @@ set to, no more than other regions take."""
 CLIENT_IDLE_S = 3900
 """Idle connections stay open longer than clients and proxies keep them, so that no request meets a closing connection:
 Envoy for an hour, OkHttp for 5 minutes, Go and hyper for 90 s, nginx for 60 s."""
-FLEET_SECRET = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
-FLEET_SECRET_ALSO = "SWITCHYARD_FLEET_SECRET_ALSO"  # noqa: S105 - as above
+FLEET_SECRET = "HEADWAY_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
+FLEET_SECRET_ALSO = "HEADWAY_FLEET_SECRET_ALSO"  # noqa: S105 - as above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

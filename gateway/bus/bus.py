@@ -1,4 +1,4 @@
-"""Communication between the parts of Switchyard: last-value topics and stream topics.
+"""Communication between the parts of Headway: last-value topics and stream topics.
 
 gateway.bus.redis_bus replaces InProcessBus when there are several processes. Both give the same guarantees, and values
 are bytes, so that nothing depends on shared memory.

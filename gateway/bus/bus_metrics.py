@@ -25,21 +25,17 @@ class BusMetrics(Collector):
         """Yield whether it is connected, since when, and what it lost."""
         state = self._bus.state
         yield GaugeMetricFamily(
-            "switchyard_bus_connected",
+            "headway_bus_connected",
             "1 while Redis is connected; 0: serving from the last known state.",
             float(state.connected),
         )
         yield GaugeMetricFamily(
-            "switchyard_bus_state_age_seconds",
+            "headway_bus_state_age_seconds",
             "Seconds since the bus connected or disconnected.",
             time.monotonic() - state.since_s,
         )
         yield CounterMetricFamily(
-            "switchyard_bus_connections", "Connections to Redis; more than 1: it was lost.", state.connections
+            "headway_bus_connections", "Connections to Redis; more than 1: it was lost.", state.connections
         )
-        yield CounterMetricFamily(
-            "switchyard_bus_dropped", "Values and stream entries dropped at a limit.", state.dropped
-        )
-        yield CounterMetricFamily(
-            "switchyard_bus_unreadable", "Ignored messages without a valid seal.", state.unreadable
-        )
+        yield CounterMetricFamily("headway_bus_dropped", "Values and stream entries dropped at a limit.", state.dropped)
+        yield CounterMetricFamily("headway_bus_unreadable", "Ignored messages without a valid seal.", state.unreadable)

@@ -12,7 +12,7 @@ import re
 from kvstore.keys.keyring import SecretKey
 
 _PREFIX_BYTES = 12
-_PREFIX = re.compile("switchyard:[0-9a-f]{24}")
+_PREFIX = re.compile("headway:[0-9a-f]{24}")
 
 PUBLISH = """
 local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '-1')
@@ -102,7 +102,7 @@ class BusNames:
 
 def installation_prefix(secret: SecretKey) -> str:
     """Return the prefix of an installation's keys that began with this secret; it reveals nothing about the secret."""
-    return "switchyard:" + secret.derive("bus prefix", _PREFIX_BYTES).hex()
+    return "headway:" + secret.derive("bus prefix", _PREFIX_BYTES).hex()
 
 
 def is_prefix(text: str) -> bool:

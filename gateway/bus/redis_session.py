@@ -89,7 +89,7 @@ class Ports:
                 topic=topic[:_LOGGED_CHARACTERS],
                 reason=reason,
                 remedy="see who else writes to the server that REDIS_URL names, and whether all processes have one "
-                "version and one SWITCHYARD_FLEET_SECRET; more are counted in switchyard_bus_unreadable_total",
+                "version and one HEADWAY_FLEET_SECRET; more are counted in headway_bus_unreadable_total",
             )
 
 

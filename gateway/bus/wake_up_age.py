@@ -14,7 +14,7 @@ from gateway.bus.bus import Bus
 
 TOPIC = "jobs_woken"
 """Stream topic: one empty entry a second, as long as jobs are woken."""
-NAME = "switchyard_jobs_wake_up_age_seconds"
+NAME = "headway_jobs_wake_up_age_seconds"
 
 
 class WakeUpAge(Collector):

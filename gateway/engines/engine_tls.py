@@ -15,7 +15,7 @@ from pathlib import Path
 from gateway.base.event_log import log_event
 from kvstore.transfer.tls import file_state
 
-AUTHORITY, CERTIFICATE = "SWITCHYARD_ENGINE_CA", "SWITCHYARD_ENGINE_CERTIFICATE"
+AUTHORITY, CERTIFICATE = "HEADWAY_ENGINE_CA", "HEADWAY_ENGINE_CERTIFICATE"
 UNTRUSTED = "certificate not trusted"
 """What a probe says of an engine whose certificate no trusted authority signed."""
 

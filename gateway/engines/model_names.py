@@ -59,7 +59,7 @@ class ModelNames:
                 "id": card.id,
                 "object": "model",
                 "created": int(card.created or 0),
-                "owned_by": "switchyard",
+                "owned_by": "headway",
                 "root": card.root or card.id,
                 "parent": card.parent,
                 "max_model_len": entry.max_prompt_tokens,

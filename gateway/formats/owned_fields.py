@@ -1,4 +1,4 @@
-"""Body fields that name an engine's caches, sessions, adapters, routes, or code. Only Switchyard may set them.
+"""Body fields that name an engine's caches, sessions, adapters, routes, or code. Only Headway may set them.
 
 An engine ignores names that it does not know, so one table holds for both products and all pools. It was collected from
 the request classes of vLLM 0.32 and SGLang 0.5.23. Their other fields concern one answer alone, and pass.
@@ -37,7 +37,7 @@ OWNED: Mapping[str, OwnedField] = {
     "bootstrap_host": OwnedField(_SGLANG, "fetches KV blocks from that host"),
     "bootstrap_port": OwnedField(_SGLANG, "fetches KV blocks from that port"),
     "bootstrap_room": OwnedField(_SGLANG, "names the handover of a prompt"),
-    "cache_hint": OwnedField("Switchyard", "states what the prompt's KV is worth"),
+    "cache_hint": OwnedField("Headway", "states what the prompt's KV is worth"),
     "extra_key": OwnedField(_SGLANG, "keeps blocks apart", "Send cache_salt instead."),
     "lora_path": OwnedField(_SGLANG, "selects an adapter", "Send the adapter's name as model."),
     "session_params": OwnedField(_SGLANG, "continues a session of any client", "Send the whole conversation."),
@@ -66,7 +66,7 @@ one that was routed."""
 
 
 def reject_owned(body: Mapping[str, Any]) -> None:
-    """Raise BadBodyError for a field that only Switchyard may set, where leaving it out would change the answer."""
+    """Raise BadBodyError for a field that only Headway may set, where leaving it out would change the answer."""
     if sent := [name for name in _REJECTED & body.keys() if body[name] is not None]:
         name = min(sent)
         raise _rejection(name, name, OWNED[name].remedy)
@@ -87,4 +87,4 @@ def is_comparable(body: Mapping[str, Any]) -> bool:
 
 def _rejection(name: str, param: str, remedy: str) -> BadBodyError:
     product, does, _ = OWNED[name]
-    return BadBodyError("bad_field", f"Only Switchyard sets {param}, which {does} ({product}). {remedy}", param=param)
+    return BadBodyError("bad_field", f"Only Headway sets {param}, which {does} ({product}). {remedy}", param=param)

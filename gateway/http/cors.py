@@ -15,7 +15,7 @@ from gateway.http.request_head import RequestHead
 ANY = "*"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,?#@\"\\]+").fullmatch
 _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~\-, ]{1,2048}").fullmatch
-_EXPOSED: Header = (b"access-control-expose-headers", b"x-request-id, x-switchyard-decision, retry-after")
+_EXPOSED: Header = (b"access-control-expose-headers", b"x-request-id, x-headway-decision, retry-after")
 _VARY: Header = (b"vary", b"Origin")
 
 

@@ -141,7 +141,7 @@ class Edge:
         host = headers.get(b"host")
         if host is None or (host not in self._known_hosts and not self._allows(host)):
             raise RejectedAtEdgeError(
-                400, "This Host is not allowed; add it to SWITCHYARD_ALLOWED_HOSTS.", "host_not_allowed"
+                400, "This Host is not allowed; add it to HEADWAY_ALLOWED_HOSTS.", "host_not_allowed"
             )
         length = headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length[:20]) > limit):
@@ -203,7 +203,7 @@ class _CheckedLane:
 async def _answer_preflight(allowed: tuple[Header, ...], send: Send) -> None:
     """Answer a browser's question; nothing allowed: its origin may not call."""
     if not allowed:
-        text = "Pages of this origin may not call this API; add it to SWITCHYARD_CORS_ORIGINS."
+        text = "Pages of this origin may not call this API; add it to HEADWAY_CORS_ORIGINS."
         raise RejectedAtEdgeError(403, text, "origin_not_allowed")
     await send({"type": "http.response.start", "status": 204, "headers": list(allowed)})
     await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -115,7 +115,7 @@ class Exchange:
         """Send status and headers."""
         headers.append(NOSNIFF)
         if self.decision_id:
-            headers.append((b"x-switchyard-decision", self.decision_id.encode()))
+            headers.append((b"x-headway-decision", self.decision_id.encode()))
         try:
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
         except OSError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import uuid_utils
 
-SCOPE_KEY = "switchyard.head"
+SCOPE_KEY = "headway.head"
 """Where the edge puts the head in the ASGI scope."""
 
 _SINGLE = frozenset((b"host", b"authorization", b"x-api-key", b"content-type", b"content-length", b"content-encoding"))

@@ -132,7 +132,7 @@ class KvNodes:
                 "kv_nodes_not_followed",
                 level=logging.WARNING,
                 reason="this gateway has no secret of the node managers",
-                remedy="set SWITCHYARD_KV_SECRET for gateways as for node managers",
+                remedy="set HEADWAY_KV_SECRET for gateways as for node managers",
             )
 
 

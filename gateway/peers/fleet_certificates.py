@@ -26,7 +26,7 @@ LIFETIME = timedelta(days=7)
 _EARLIER = timedelta(days=1)
 """A certificate is valid from so long before it is made, for peers whose clocks are behind."""
 _AUTHORITY, _GATEWAY = (
-    x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("Switchyard fleet", "Switchyard gateway")
+    x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("Headway fleet", "Headway gateway")
 )
 _FROM, _UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """Of authorities, which end with their secrets."""

@@ -38,7 +38,7 @@ SILENCE_S = 2.0
 """A connection without a sign of life for this long is closed."""
 
 
-_REMEDY = "Set the same SWITCHYARD_FLEET_SECRET for all gateways."
+_REMEDY = "Set the same HEADWAY_FLEET_SECRET for all gateways."
 
 
 class PeerGoneError(Exception):

@@ -24,8 +24,8 @@ import msgspec
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 from kvstore.keys.keyring import Keyring
 
-IDENTITY_HEADER, CHALLENGE_HEADER = "x-switchyard-peer", "x-switchyard-peer-challenge"
-PROOF_HEADER, SIGNED_HEADER = "x-switchyard-peer-proof", "x-switchyard-peer-signed"
+IDENTITY_HEADER, CHALLENGE_HEADER = "x-headway-peer", "x-headway-peer-challenge"
+PROOF_HEADER, SIGNED_HEADER = "x-headway-peer-proof", "x-headway-peer-signed"
 CHALLENGE_S = 10.0
 """A challenge must be answered within this time."""
 WINDOW = 4096

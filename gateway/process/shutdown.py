@@ -15,7 +15,7 @@ from types import FrameType
 from gateway.base.event_log import log_event
 
 DRAIN_S = 120
-"""How long requests under way may go on after SIGTERM, unless SWITCHYARD_DRAIN_S says otherwise."""
+"""How long requests under way may go on after SIGTERM, unless HEADWAY_DRAIN_S says otherwise."""
 LAST_STEPS_S = 4.5
 """After the drain everything is over within this time, so that Ctrl-C ends the program within five seconds."""
 _LOOK_S = 0.1
@@ -72,7 +72,7 @@ class ProcessEnd:
         """End the process here: children first, then this one, without any further step."""
         self._reap()
         # Whoever holds the log's lock may be what hangs, so the log gets a thread and a moment; stderr always hears.
-        os.write(2, f"Switchyard ends at once: {why}.\n".encode())
+        os.write(2, f"Headway ends at once: {why}.\n".encode())
         teller = threading.Thread(
             target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
         )

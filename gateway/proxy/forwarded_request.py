@@ -1,4 +1,4 @@
-"""The request that is sent to an engine: the client's body and headers, without fields that only Switchyard may set."""
+"""The request that is sent to an engine: the client's body and headers, without fields that only Headway may set."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def forwarded_request(
         ours["stream_options"] = {**others, "include_usage": True}
     removed = REMOVED if tells_hits else _REMOVED_WHERE_HIDDEN
     if endpoint.is_form:
-        # A form goes on as it came: it holds no field that only Switchyard sets.
+        # A form goes on as it came: it holds no field that only Headway sets.
         ours, removed = {}, frozenset()
     if held is not None:
         original = held.rest
@@ -173,7 +173,7 @@ def _headers(client_headers: Mapping[bytes, bytes], request_id: str, *, is_form:
         # A form's type names its boundary.
         "content-type": client_headers[b"content-type"].decode("latin-1") if is_form else "application/json",
         "accept-encoding": "identity",
-        "user-agent": "switchyard",
+        "user-agent": "headway",
         "x-request-id": request_id,
     }
     for name in PASSED_HEADERS:

@@ -124,4 +124,4 @@ def passed_on(client_headers: Mapping[bytes, bytes]) -> dict[str, str]:
     passed = {
         name.decode("latin-1"): value.decode("latin-1") for name, value in client_headers.items() if name in _PASSED
     }
-    return {**passed, "accept-encoding": "identity", "user-agent": "switchyard"}
+    return {**passed, "accept-encoding": "identity", "user-agent": "headway"}

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of proxied requests: the request, its decision, its wait in the queue, each attempt at an engine.
 
 Imported only where spans are wanted (gateway.proxy.tracing). Names and attributes are those of the HTTP and GenAI
-semantic conventions, and `switchyard.*` for what only we know. Prompts, answers and keys are never among them.
+semantic conventions, and `headway.*` for what only we know. Prompts, answers and keys are never among them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Tracing:
             resource = resource.merge(Resource({"service.name": default_service}))
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("switchyard.gateway")
+        self._tracer = self._provider.get_tracer("headway.gateway")
 
     def request(self, exchange: Exchange, endpoint: Endpoint, pool: LivePool, arrived_s: float) -> RequestSpans:
         """Begin the spans of one request, which continue the client's trace if it has one."""
@@ -90,7 +90,7 @@ class RequestSpans:
             "url.path": endpoint.path,
             "gen_ai.operation.name": endpoint.operation,
             "gen_ai.request.model": pool.entry.served_model,
-            "switchyard.pool.id": pool.entry.pool_id,
+            "headway.pool.id": pool.entry.pool_id,
         }
         if exchange.head.given:
             # As OpenTelemetry names the header of a request.
@@ -109,7 +109,7 @@ class RequestSpans:
         root, record = self._root, self._record
         status = error.status if isinstance(error, ApiError) else self._exchange.status
         if self._exchange.decision_id:
-            root.set_attribute("switchyard.decision.id", self._exchange.decision_id)
+            root.set_attribute("headway.decision.id", self._exchange.decision_id)
         if status:
             root.set_attribute("http.response.status_code", status)
         if cause := _cause(error, record):
@@ -124,19 +124,19 @@ class RequestSpans:
         """Note where the request goes, and how long that took to say and to come about."""
         self._record, decision = record, record.decision
         attributes = {
-            "switchyard.decision.id": decision.decision_id,
-            "switchyard.engine.id": decision.engine_id,
-            "switchyard.placement": decision.placement,
-            "switchyard.reason": decision.reason,
-            "switchyard.key_source": record.key_source,
-            "switchyard.prompt_tokens": decision.prompt_tokens,
-            "switchyard.hit_tokens": decision.hit_tokens,
+            "headway.decision.id": decision.decision_id,
+            "headway.engine.id": decision.engine_id,
+            "headway.placement": decision.placement,
+            "headway.reason": decision.reason,
+            "headway.key_source": record.key_source,
+            "headway.prompt_tokens": decision.prompt_tokens,
+            "headway.hit_tokens": decision.hit_tokens,
         }
         asked_s = decision.decided_s if record.asked_s is None or self._attempts else record.asked_s
         self._past("decision", min(asked_s, decision.decided_s), decision.decided_s, attributes)
         dispatched_s = record.arrived_s + decision.queued_s
         if dispatched_s > decision.decided_s and not self._attempts:
-            self._past("queue", decision.decided_s, dispatched_s, {"switchyard.reason": decision.queue_reason})
+            self._past("queue", decision.decided_s, dispatched_s, {"headway.reason": decision.queue_reason})
 
     @contextmanager
     def attempt(self, engine: LiveEngine | None) -> Iterator[AttemptSpan]:
@@ -148,7 +148,7 @@ class RequestSpans:
         }
         if engine is not None:
             url = urlsplit(engine.entry.url)
-            attributes["switchyard.engine.id"] = engine.entry.engine_id
+            attributes["headway.engine.id"] = engine.entry.engine_id
             attributes["server.address"] = url.hostname or ""
             attributes["server.port"] = url.port or (443 if url.scheme == "https" else 80)
         span = self._tracer.start_span(f"POST {self._path}", self._context, SpanKind.CLIENT, attributes)

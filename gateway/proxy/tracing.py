@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gateway.proxy.request_spans import Tracing
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-SERVICE = "switchyard-gateway"
+SERVICE = "headway-gateway"
 
 
 def tracing_wanted(environment: Mapping[str, str]) -> Tracing | None:

@@ -21,9 +21,9 @@ from gateway.regions.forward_head import MAX_AGE_S, MAX_HOPS, PATH, WITHDRAW, Fo
 from gateway.regions.region_peers import RegionPeers
 from gateway.regions.work_lease import SILENCE_S
 
-SCOPE_KEY = "switchyard.forwarded"
+SCOPE_KEY = "headway.forwarded"
 """Where the app finds the ForwardHead of a request that another gateway has checked."""
-HOLDING_KEY = "switchyard.lease_holds"
+HOLDING_KEY = "headway.lease_holds"
 """…and what tells, when an engine is found, whether it may still be begun."""
 MAX_BODY_BYTES = 256 * MIB
 """First contacts keep their own limit, which is lower."""

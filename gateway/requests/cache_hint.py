@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 from gateway.http.json_body import BadBodyError
 from kvstore.transfer.frames import CacheHint
 
-HINT_HEADER = b"x-switchyard-cache-hint"
+HINT_HEADER = b"x-headway-cache-hint"
 HINT_FIELD = "cache_hint"
 DEFAULT: CacheHint = "default"
 CONTEXT_CACHE_PIN_S = 3600.0

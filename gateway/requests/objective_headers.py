@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from gateway.http.json_body import BadBodyError
 
-TTFT_HEADERS = (b"x-switchyard-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms")
-TBT_HEADERS = (b"x-switchyard-tbt-slo-ms", b"x-llm-d-slo-tpot-ms")
-CLASS_HEADER = b"x-switchyard-slo-class"
+TTFT_HEADERS = (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms")
+TBT_HEADERS = (b"x-headway-tbt-slo-ms", b"x-llm-d-slo-tpot-ms")
+CLASS_HEADER = b"x-headway-slo-class"
 _LONGEST_TTFT_MS = 3_600_000
 _LONGEST_TBT_MS = 60_000
 _CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch

@@ -1,6 +1,6 @@
 """Messages between the gateway and an engine's KV connector about one request.
 
-Both travel as `kv_transfer_params["switchyard"]`: of the request's body, and of the engine's answer. vLLM passes the
+Both travel as `kv_transfer_params["headway"]`: of the request's body, and of the engine's answer. vLLM passes the
 former to its connectors and returns what they say when a request has ended, so that no channel besides is needed.
 """
 
@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from kvstore.transfer.frames import CacheHint
 
-FIELD = "switchyard"
+FIELD = "headway"
 """The name below `kv_transfer_params`."""
 MAX_BLOCKS = 1 << 17
 MAX_HOLDERS = 8

@@ -1,6 +1,6 @@
-"""vLLM's KV connector to Switchyard's node managers: `--kv-transfer-config` names this class and this module.
+"""vLLM's KV connector to Headway's node managers: `--kv-transfer-config` names this class and this module.
 
-It needs vLLM and torch, and nothing of Switchyard but kvstore. What it decides stands in `scheduler_side` and
+It needs vLLM and torch, and nothing of Headway but kvstore. What it decides stands in `scheduler_side` and
 `worker_side`; this file says it in vLLM's words (0.32, `vllm/distributed/kv_transfer/kv_connector/v1/base.py`).
 """
 
@@ -71,7 +71,7 @@ class FormatMetadata(KVConnectorHandshakeMetadata):
     payload_bytes: int
 
 
-class SwitchyardConnector(KVConnectorBase_V1):
+class HeadwayConnector(KVConnectorBase_V1):
     """One object in the scheduler and one in each worker. Raises ValueError where an option does not fit."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -102,7 +102,7 @@ class SwitchyardConnector(KVConnectorBase_V1):
         self._format = FormatMetadata(payload_format, memory.payload_bytes)
         self._worker = WorkerSide(self._settings, self._backend(keeps=True), memory, payload_format, time.monotonic)
         logger.info(
-            "Switchyard connector: blocks of %d tokens and %d bytes in %d layers, %s %s",
+            "Headway connector: blocks of %d tokens and %d bytes in %d layers, %s %s",
             self._block_tokens,
             memory.payload_bytes,
             len(memory.layout.layers),
@@ -244,14 +244,14 @@ def _check(vllm_config: Any, kv_cache_config: Any) -> None:
     """Raise ValueError where blocks are something else than the same tokens of all layers."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
-        raise ValueError("The Switchyard connector needs a model whose layers all have full attention.")
+        raise ValueError("The Headway connector needs a model whose layers all have full attention.")
     if parallel.decode_context_parallel_size > 1 or parallel.pipeline_parallel_size > 1:
-        raise ValueError("The Switchyard connector knows neither context nor pipeline parallelism.")
+        raise ValueError("The Headway connector knows neither context nor pipeline parallelism.")
     block_tokens, hash_tokens = vllm_config.cache_config.block_size, kv_cache_config.hash_block_size
     if groups[0].kv_cache_spec.block_size != block_tokens or hash_tokens not in (None, block_tokens):
-        raise ValueError("The Switchyard connector needs one block size for cache and hashes.")
+        raise ValueError("The Headway connector needs one block size for cache and hashes.")
     if not str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256"):
-        raise ValueError("The Switchyard connector needs --prefix-caching-hash-algo sha256 or sha256_cbor.")
+        raise ValueError("The Headway connector needs --prefix-caching-hash-algo sha256 or sha256_cbor.")
     if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
         raise ValueError('Set "kv_load_failure_policy": "recompute", or each lost block would fail a request.')
 

@@ -16,7 +16,7 @@ def weight_revision(folder: Path) -> str:
     Training changes nearly every weight, so that two revisions differ in the samples too. Raises ValueError on a
     folder without weights.
     """
-    digest = hashlib.sha256(b"switchyard weights 1\0")
+    digest = hashlib.sha256(b"headway weights 1\0")
     weights = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHTS and path.is_file())
     if not weights:
         raise ValueError(f"{folder} has no weight files; set weight_revision in kv_connector_extra_config")

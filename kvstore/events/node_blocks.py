@@ -1,7 +1,7 @@
 """How a node's events name its blocks to a gateway: the routing key and the payload of each, in `extra_keys`.
 
 Block hashes are the engines' and mean nothing to a gateway that never saw the block computed. Beside each one,
-stored or removed, stands ["switchyard", routing key, payload id]: the gateway's own 64-bit key of the block, and the
+stored or removed, stands ["headway", routing key, payload id]: the gateway's own 64-bit key of the block, and the
 first 64 bits of the payload's key, which tell apart the payloads of one block (of several ranks, or in several forms).
 A listener therefore needs no map from hashes: it keeps the set of (payload id, medium) of each routing key, and a
 block is held as long as that set is not empty.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvstore.events.kv_events import BlockRemoved, BlockStored
 
-TAG = "switchyard"
+TAG = "headway"
 _FIELDS = 3
 _MAX = 1 << 64
 

@@ -46,7 +46,7 @@ class SecretKey:
 @lru_cache(maxsize=64)
 def stretched(secret: bytes, kind: str = FLEET) -> SecretKey:
     """Return the secret's key; the first call takes about 0.1 s."""
-    salt = f"switchyard {kind} secret".encode()
+    salt = f"headway {kind} secret".encode()
     cost = {"n": _SCRYPT_N, "r": _SCRYPT_R, "p": _SCRYPT_P, "maxmem": 2 * 128 * _SCRYPT_N * _SCRYPT_R}
     return SecretKey(scrypt(secret, salt=salt, dklen=_KEY_BYTES, **cost))
 

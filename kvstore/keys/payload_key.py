@@ -39,7 +39,7 @@ class PayloadKeys:
             raise ValueError(f"rank {payload_format.tp_rank} is not one of {payload_format.tp_size}")
         if payload_format.block_tokens < 1:
             raise ValueError(f"a block has at least 1 token, not {payload_format.block_tokens}")
-        self._format = hashlib.sha256(b"switchyard kv payload 1\0")
+        self._format = hashlib.sha256(b"headway kv payload 1\0")
         for value in msgspec.structs.astuple(payload_format):
             field = str(value).encode()
             self._format.update(len(field).to_bytes(4, "big") + field)

@@ -1,7 +1,7 @@
 """`manage.py node`: runs a node manager, or asks one to purge a tenant.
 
-The secret that nodes and their clients share comes from SWITCHYARD_KV_SECRET or the file that SWITCHYARD_KV_SECRET_FILE
-names; an API key for the control plane from SWITCHYARD_API_KEY. Beyond loopback a node serves over TLS only.
+The secret that nodes and their clients share comes from HEADWAY_KV_SECRET or the file that HEADWAY_KV_SECRET_FILE
+names; an API key for the control plane from HEADWAY_API_KEY. Beyond loopback a node serves over TLS only.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def settings_of(options: argparse.Namespace) -> NodeSettings:
         replay_port=options.replay_port or (options.events_port + 1 if options.events_port else 0),
         metrics_port=options.metrics_port,
         register_url=options.register,
-        register_bearer=os.environ.get("SWITCHYARD_API_KEY", ""),
+        register_bearer=os.environ.get("HEADWAY_API_KEY", ""),
         tls=tls,
         drain_s=options.drain_s,
         pull_bytes_per_s=options.pull_mib_s * (1 << 20),

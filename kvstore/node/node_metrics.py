@@ -47,7 +47,7 @@ class NodeMetrics(Collector):
             # Read whole under the lock, written out behind it.
             series = [(*each[:4], dict(each[4])) for each in (*self._tiers(), *self._counts(), *self._links())]
         for kind, name, text, label, rows in series:
-            family = kind(f"switchyard_kv_{name}", text, labels=(label,) if label else ())
+            family = kind(f"headway_kv_{name}", text, labels=(label,) if label else ())
             for value in sorted(rows):
                 family.add_metric((value,) if label else (), rows[value])
             yield family

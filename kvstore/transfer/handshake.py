@@ -22,12 +22,12 @@ class HandshakeError(ValueError):
 
 def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
     """Return the client's answer to a challenge; raises HandshakeError."""
-    return _proof(secret, b"switchyard kv client 1", server_nonce, client_nonce)
+    return _proof(secret, b"headway kv client 1", server_nonce, client_nonce)
 
 
 def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
     """Return the server's answer to a proven client; raises HandshakeError."""
-    return _proof(secret, b"switchyard kv server 1", server_nonce, client_nonce)
+    return _proof(secret, b"headway kv server 1", server_nonce, client_nonce)
 
 
 def proves(proof: bytes, expected: bytes) -> bool:

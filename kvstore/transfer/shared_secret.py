@@ -9,9 +9,9 @@ from pathlib import Path
 from kvstore.keys.keyring import KV, MIN_CHARACTERS, Keyring, is_weak
 from kvstore.transfer.tls import TlsFiles, tls_files
 
-VARIABLE, ALSO_VARIABLE = "SWITCHYARD_KV_SECRET", "SWITCHYARD_KV_SECRET_ALSO"
+VARIABLE, ALSO_VARIABLE = "HEADWAY_KV_SECRET", "HEADWAY_KV_SECRET_ALSO"
 """The secret that is used, and the one that is accepted as well."""
-TLS_VARIABLES = ("SWITCHYARD_KV_TLS_CERTIFICATE", "SWITCHYARD_KV_TLS_KEY", "SWITCHYARD_KV_TLS_AUTHORITY")
+TLS_VARIABLES = ("HEADWAY_KV_TLS_CERTIFICATE", "HEADWAY_KV_TLS_KEY", "HEADWAY_KV_TLS_AUTHORITY")
 
 
 class NoSecretError(ValueError):
@@ -46,7 +46,7 @@ def readable(access: NodeAccess) -> NodeAccess:
 
 
 def kv_keyring(environment: Mapping[str, str], wall: Callable[[], float] = lambda: 0.0) -> Keyring:
-    """Return the secrets in SWITCHYARD_KV_SECRET and SWITCHYARD_KV_SECRET_ALSO, as `keyring_in` does."""
+    """Return the secrets in HEADWAY_KV_SECRET and HEADWAY_KV_SECRET_ALSO, as `keyring_in` does."""
     return keyring_in(environment, (VARIABLE, ALSO_VARIABLE), KV, wall)
 
 

@@ -76,7 +76,7 @@ class EngineMetrics:
         """Count what is kept on nodes and loaded from them, in blocks; vLLM has no such names."""
         counts = (("saved", store.saves), ("loaded", store.loads))
         text = "Blocks kept on the engine's node and loaded from nodes, by outcome."
-        blocks = Gauge("switchyard_node_blocks", text, (*_LABELS, "way", "outcome"), registry=self._registry)
+        blocks = Gauge("headway_node_blocks", text, (*_LABELS, "way", "outcome"), registry=self._registry)
         for way, each in counts:
             for outcome in each.__struct_fields__:
                 blocks.labels(*self._labels, way, outcome).set_function(partial(getattr, each, outcome))

@@ -223,7 +223,7 @@ class Generation:
             f"{name[:256]}-{number}", keys, len(tokens), output, body.priority or 0, loaded.blocks
         )
         reason = "length" if wanted else "stop"
-        order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
+        order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         salt = body.cache_salt or ""
         stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=salt, lora=lora, media=media, order=order)
         return _Job(len(tokens), answer, voice, reason, stream, leg, loaded.outcome)
@@ -235,7 +235,7 @@ class Generation:
 
     async def _load(self, receive: Receive, body: GenerationBody, tokens: array[int], keys: tuple[int, ...]) -> _Loaded:
         """Load what the request's order allows; nothing without an order, or a node. Other requests go on meanwhile."""
-        order = body.kv_transfer_params.switchyard if body.kv_transfer_params else None
+        order = body.kv_transfer_params.headway if body.kv_transfer_params else None
         store, model = self._runtime.store, self._runtime.model
         if order is None or store is None:
             return _NOTHING

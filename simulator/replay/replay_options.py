@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 GENERATED = "generated"
-_KEY_VARIABLE = "SWITCHYARD_API_KEY"
+_KEY_VARIABLE = "HEADWAY_API_KEY"
 _DEFAULT_ROWS = 4000
 
 

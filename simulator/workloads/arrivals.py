@@ -63,7 +63,7 @@ class FixedArrivals:
 
 def simulation_secret(seed: int) -> bytes:
     """Return the fleet secret that a simulation derives from its seed."""
-    return b"switchyard simulation " + str(seed).encode()
+    return b"headway simulation " + str(seed).encode()
 
 
 def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = None) -> list[tuple[int, ...]]:

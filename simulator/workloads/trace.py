@@ -1,7 +1,7 @@
 """Reads and writes request traces in Mooncake's JSONL form, gzipped or not.
 
 A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional
-session_id, tenant, priority and cache_hint, and Switchyard's own head_ids. A hash id names the whole
+session_id, tenant, priority and cache_hint, and Headway's own head_ids. A hash id names the whole
 prefix up to and including its block of 512 tokens. Unknown fields are ignored.
 """
 

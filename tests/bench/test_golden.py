@@ -46,8 +46,8 @@ def test_what_the_program_shows_is_the_same_twice(tmp_path: Path) -> None:
 
 def test_metrics_are_told_with_their_labels_though_nothing_was_counted(tmp_path: Path) -> None:
     told = {each["name"]: each["labels"] for each in surface.metrics(tmp_path)}
-    assert list(told["switchyard_decisions"]) == ["pool", "placement", "reason"]
-    assert "switchyard_bus_connected" in told and "switchyard_jobs_wake_up_age_seconds" in told
+    assert list(told["headway_decisions"]) == ["pool", "placement", "reason"]
+    assert "headway_bus_connected" in told and "headway_jobs_wake_up_age_seconds" in told
 
 
 def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ async def counts(gateway: ServedGateway) -> dict[str, float]:
     """Return what is not zero of the same."""
     text = await gateway.metrics()
     ended = "completed|failed|cancelled"
-    found = dict(re.findall(rf'switchyard_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
+    found = dict(re.findall(rf'headway_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
     for name, metric in (("first_tokens", "ttft_seconds_count"), ("cached_tokens", "cached_tokens_total")):
-        value = re.search(rf'switchyard_{metric}\{{pool="pool"\}} (\S+)', text)
+        value = re.search(rf'headway_{metric}\{{pool="pool"\}} (\S+)', text)
         found[name] = value[1] if value else "0"
     return {name: float(value) for name, value in found.items() if float(value)}

@@ -170,7 +170,7 @@ async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
         assert (await stream.read()).immediate_response.status.code == 413
 
 
-async def test_load_shed_by_switchyard_is_429_with_its_retry_after() -> None:
+async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
     async def shed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")

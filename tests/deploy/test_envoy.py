@@ -85,7 +85,7 @@ def settings(url: str) -> Settings:
     return Settings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
 
 
-async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
+async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     urls = [each.url for each in engines]

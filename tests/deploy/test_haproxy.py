@@ -46,7 +46,7 @@ class Haproxy:
             while True:
                 async with client.get(self.metrics_url) as answer:
                     text = await answer.text()
-                found = re.search(rf'switchyard_haproxy_{name}_total\{{\w+="{value}"\}} (\d+)', text)
+                found = re.search(rf'headway_haproxy_{name}_total\{{\w+="{value}"\}} (\d+)', text)
                 if found and int(found[1]) >= at_least:
                     return
                 await asyncio.sleep(0.05)
@@ -63,16 +63,16 @@ async def haproxy(
         ("127.0.0.1:8000", gateway_url.removeprefix("http://")),
         ("127.0.0.1:8080", f"127.0.0.1:{port}"),
         ("127.0.0.1:8404", f"127.0.0.1:{metrics}"),
-        ("/etc/switchyard/", f"{ROOT}/deploy/haproxy/"),
+        ("/etc/headway/", f"{ROOT}/deploy/haproxy/"),
     ):
         assert ours in text
         text = text.replace(ours, here)
     (tmp_path / "haproxy.cfg").write_text(text)
     environment = {
-        "SWITCHYARD_URL": gateway_url,
-        "SWITCHYARD_API_KEY": KEY,
-        "SWITCHYARD_LATE_MS": str(late_ms),
-        "SWITCHYARD_ENGINES": f"{MODEL}={','.join(each.url for each in engines)}" if engines else "",
+        "HEADWAY_URL": gateway_url,
+        "HEADWAY_API_KEY": KEY,
+        "HEADWAY_LATE_MS": str(late_ms),
+        "HEADWAY_ENGINES": f"{MODEL}={','.join(each.url for each in engines)}" if engines else "",
     }
     command = [program, "-db", "-f", str(tmp_path / "haproxy.cfg")]
     async with running(command, port, tmp_path / "haproxy.out", **environment):
@@ -100,7 +100,7 @@ async def test_clients_find_models_and_readiness(tmp_path: Path) -> None:
         await lists_models(proxy.url)
 
 
-async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
+async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with haproxy(tmp_path, gateway.url) as proxy:
@@ -212,7 +212,7 @@ async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
             await proxy.counts("requests", "unavailable")
 
 
-async def test_engines_that_decisions_named_serve_when_switchyard_has_gone(
+async def test_engines_that_decisions_named_serve_when_headway_has_gone(
     engines: list[ScriptedEngine], tmp_path: Path
 ) -> None:
     async with served([each.url for each in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:

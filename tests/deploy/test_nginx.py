@@ -87,7 +87,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
     }
     configuration = nginx_folder(tmp_path, port, gateway_url.removeprefix("http://"), changes)
     command = [program, "-p", str(tmp_path), "-c", str(configuration)]
-    upstreams, feedback = tmp_path / "upstreams.conf", tmp_path / "switchyard-nginx.sock"
+    upstreams, feedback = tmp_path / "upstreams.conf", tmp_path / "headway-nginx.sock"
     upstreams.unlink(missing_ok=True)
     async with AsyncExitStack() as stack:
         rest = await stack.enter_async_context(fleet.told())
@@ -95,7 +95,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
         working = asyncio.create_task(agent.run())
         await until(upstreams.exists)
         try:
-            await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", SWITCHYARD_API_KEY=KEY))
+            await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", HEADWAY_API_KEY=KEY))
             async with asyncio.timeout(PATIENCE_S):
                 # The agent's first reload may come before nginx or after it.
                 while not agent.counts["reloads", "done"] + agent.counts["reloads", "failed"]:
@@ -123,7 +123,7 @@ def fleet_of(engines: list[ScriptedEngine]) -> Fleet:
     return Fleet({f"engine-{number}": each.url for number, each in enumerate(engines)})
 
 
-async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
+async def test_a_request_goes_where_headway_says_and_its_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
@@ -246,7 +246,7 @@ async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
                 assert (status, headers["Retry-After"]) == (503, "1")
             await proxy.counts("requests", f"failed_open_{reason}")
             await proxy.counts("requests", "unavailable")
-            assert f'switchyard_nginx_fail_open_total{{reason="{reason}"}}' in proxy.agent.metrics()
+            assert f'headway_nginx_fail_open_total{{reason="{reason}"}}' in proxy.agent.metrics()
 
 
 async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
@@ -300,4 +300,4 @@ async def test_engines_come_and_go_without_a_lost_request(
             each.cancel()
         await asyncio.wait(asking)
         assert set(statuses) == {200}
-        assert re.search(r"switchyard_engine_engine-1 ", (tmp_path / "upstreams.conf").read_text())
+        assert re.search(r"headway_engine_engine-1 ", (tmp_path / "upstreams.conf").read_text())

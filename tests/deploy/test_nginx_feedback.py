@@ -11,7 +11,7 @@ from deploy.nginx.feedback import Report, read
 
 ID = "01a20632-ea65-7441-b781-201c172b24b9"
 USUAL = {
-    "switchyard": "decided", "decision": ID, "status": "200", "whole": "1", "address": "10.0.0.1:8000",
+    "headway": "decided", "decision": ID, "status": "200", "whole": "1", "address": "10.0.0.1:8000",
     "upstream": "10.0.0.1:8000", "cached_tokens": "64", "output_tokens": "2", "prompt_tokens": "",
 }  # fmt: skip
 
@@ -40,20 +40,20 @@ def test_only_the_engines_own_failures_fail(changes: dict[str, str], verb: str) 
 
 
 def test_a_first_token_is_told_by_the_script() -> None:
-    line = f"<190>Nov 23 02:00:00 nginx: 2026/11/23 [info] 7#7: *1 js: switchyard first_token {ID}, client: x".encode()
+    line = f"<190>Nov 23 02:00:00 nginx: 2026/11/23 [info] 7#7: *1 js: headway first_token {ID}, client: x".encode()
     assert read(line) == ("", Report(ID, "first_token"))
 
 
 def test_what_was_not_decided_is_counted_and_not_reported() -> None:
-    assert read(datagram(switchyard="failed_open_down", decision="")) == ("failed_open_down", None)
+    assert read(datagram(headway="failed_open_down", decision="")) == ("failed_open_down", None)
 
 
 FORGED = [
     {"decision": "../../../api/v1/route?"}, {"decision": None}, {"decision": ID + "/x"}, {"status": None},
-    {"upstream": 7}, {"cached_tokens": [1]}, {"cached_tokens": "9" * 5000}, {"switchyard": ["decided"]},
+    {"upstream": 7}, {"cached_tokens": [1]}, {"cached_tokens": "9" * 5000}, {"headway": ["decided"]},
     {"nested": [[[[]]]]},
 ]  # fmt: skip
-DEEP = b'{"switchyard":' + b"[" * 60_000
+DEEP = b'{"headway":' + b"[" * 60_000
 
 
 @pytest.mark.parametrize("forged", [datagram(**each) for each in FORGED] + [DEEP])
@@ -61,6 +61,6 @@ def test_what_other_processes_of_the_machine_send_makes_no_report(forged: bytes)
     assert read(forged)[1] is None
 
 
-@pytest.mark.parametrize("noise", [b"", b"<190>nginx: client closed", b'{"switchyard"', datagram(status="x")])
+@pytest.mark.parametrize("noise", [b"", b"<190>nginx: client closed", b'{"headway"', datagram(status="x")])
 def test_noise_is_nothing(noise: bytes) -> None:
     assert read(noise) == ("", None)

@@ -12,38 +12,38 @@ CHAT = Pool("chat", "m-8b", False, {f"e{number}": f"http://10.0.0.{number}:8000"
 def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
     text = render([CHAT])
     assert (
-        "upstream switchyard_engine_e4 { server 10.0.0.4:8000 max_fails=0; server 10.0.0.1:8000 backup; "
+        "upstream headway_engine_e4 { server 10.0.0.4:8000 max_fails=0; server 10.0.0.1:8000 backup; "
         "server 10.0.0.2:8000 backup; keepalive 32; keepalive_timeout 4s; }"
     ) in text
-    assert "    e4 switchyard_engine_e4;\n" in text
-    assert "default $switchyard_address;" in text
+    assert "    e4 headway_engine_e4;\n" in text
+    assert "default $headway_address;" in text
 
 
 def test_ranks_of_one_process_stand_in_for_other_addresses_only() -> None:
     here, there = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
     text = render([Pool("chat", "m-8b", False, {"a0": here, "a1": here, "b0": there, "b1": there})])
     servers = "server 10.0.0.1:8000; server 10.0.0.2:8000;"
-    assert f"upstream switchyard_pool_chat {{ {servers} keepalive 32; keepalive_timeout 4s; }}" in text
-    assert "upstream switchyard_engine_a1 { server 10.0.0.1:8000 max_fails=0; server 10.0.0.2:8000 backup; k" in text
+    assert f"upstream headway_pool_chat {{ {servers} keepalive 32; keepalive_timeout 4s; }}" in text
+    assert "upstream headway_engine_a1 { server 10.0.0.1:8000 max_fails=0; server 10.0.0.2:8000 backup; k" in text
 
 
 def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
     salted = Pool("private", "p-8b", True, {"p1": "http://10.0.1.1:8000"})
     text = render([salted, CHAT])
-    assert '    "m-8b" switchyard_pool_chat;\n' in text
+    assert '    "m-8b" headway_pool_chat;\n' in text
     assert '"p-8b"' not in text
-    assert "switchyard_engine_p1" in text
+    assert "headway_engine_p1" in text
 
 
 def test_of_two_pools_of_a_model_the_first_by_name_stands_in() -> None:
     other = Pool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
-    assert '"m-8b" switchyard_pool_another;' in render([CHAT, other])
+    assert '"m-8b" headway_pool_another;' in render([CHAT, other])
     assert render([CHAT, other]) == render([other, CHAT])
 
 
 def test_a_fleet_without_engines_is_still_a_configuration() -> None:
     text = render([Pool("empty", "m", False, {})])
-    assert "upstream" not in text.replace("$switchyard_upstream", "").replace("# Written by", "")
+    assert "upstream" not in text.replace("$headway_upstream", "").replace("# Written by", "")
     assert text.count("map $") == 2
 
 

@@ -19,6 +19,6 @@ def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Pag
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
     page = watched_page(context, trouble)
     sign_in(page, program.url, "admin", program.secrets["admin_password"])
-    page.wait_for_selector("sy-heat[data-painted]")
+    page.wait_for_selector("hw-heat[data-painted]")
     yield page
     context.close()

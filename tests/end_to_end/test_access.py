@@ -63,7 +63,7 @@ def create_key(page: Page, program: Program, name: str) -> str:
 
 def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Program, trouble: list[str]) -> None:
     key = create_key(admin, program, "flow")
-    assert key.startswith("sy_")
+    assert key.startswith("hw_")
     admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
     admin.click("text=Copy key")
     expect(admin.locator("[data-copied]")).to_have_text("Copied.", timeout=PATIENCE_MS)
@@ -110,7 +110,7 @@ def test_an_ended_session_is_shut_out_of_its_open_page(
     theirs = signed_in(browser, program, trouble, "watcher", GOOD, "light")
     with theirs.expect_websocket() as opened:
         theirs.goto(program.url)
-    theirs.wait_for_selector("sy-heat[data-painted]")
+    theirs.wait_for_selector("hw-heat[data-painted]")
     admin.click("text=Sign out everywhere")
     expect(admin.locator("[data-toast]")).to_contain_text("Signed out", timeout=PATIENCE_MS)
     deadline = time.monotonic() + PATIENCE_S

@@ -118,9 +118,7 @@ def useful(program: Program) -> bool:
     """Return whether the gateway has counted a useful advisory."""
     with urllib.request.urlopen(f"{program.url}/metrics", timeout=PATIENCE_S) as answer:
         text = str(answer.read(), "utf-8")
-    return (
-        re.search(r'^switchyard_advisories_total\{[^}]*outcome="useful"[^}]*\} [1-9]', text, re.MULTILINE) is not None
-    )
+    return re.search(r'^headway_advisories_total\{[^}]*outcome="useful"[^}]*\} [1-9]', text, re.MULTILINE) is not None
 
 
 def the_calls_need_no_preflight_and_leave_no_token(program: Program, told: list[Request]) -> None:

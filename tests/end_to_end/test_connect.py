@@ -1,4 +1,4 @@
-"""Two engines run and Switchyard is started: one command connects them, and hits are predicted exactly from then on."""
+"""Two engines run and Headway is started: one command connects them, and hits are predicted exactly from then on."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def engines() -> Iterator[list[SimulatedEngine]]:
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of SWITCHYARD_DISCOVERY; nobody has written it yet."""
+    """The file of HEADWAY_DISCOVERY; nobody has written it yet."""
     return tmp_path_factory.mktemp("discovery") / "engines.txt"
 
 
 @pytest.fixture(scope="module")
-def switchyard(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def headway(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """`manage.py up` without a demo: its port and the environment that names its state."""
     port = free_ports(1)[0]
     state_dir = tmp_path_factory.mktemp("connect") / "var"
-    discovery = {"SWITCHYARD_DISCOVERY": f"chat-8b=file://{listed}"}
-    environment = {**os.environ, **discovery, "SWITCHYARD_STATE_DIR": str(state_dir)}
+    discovery = {"HEADWAY_DISCOVERY": f"chat-8b=file://{listed}"}
+    environment = {**os.environ, **discovery, "HEADWAY_STATE_DIR": str(state_dir)}
     command = [sys.executable, "manage.py", "up", "--port", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -87,7 +87,7 @@ class Client:
                 with urllib.request.urlopen(
                     urllib.request.Request(self._url + path, data, self._headers), timeout=PATIENCE_S
                 ) as answer:
-                    return json.load(answer), answer.headers["x-switchyard-decision"] or ""
+                    return json.load(answer), answer.headers["x-headway-decision"] or ""
             except urllib.error.HTTPError as error:
                 # A new key is known to the gateway a moment later.
                 if error.code not in (401, 429) or time.monotonic() > until_s:
@@ -96,10 +96,10 @@ class Client:
 
 
 def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
-    engines: list[SimulatedEngine], switchyard: tuple[int, dict[str, str]]
+    engines: list[SimulatedEngine], headway: tuple[int, dict[str, str]]
 ) -> None:
-    port, _ = switchyard
-    done = connect(switchyard, *engines)
+    port, _ = headway
+    done = connect(headway, *engines)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Routing exactly.") == 2
     assert "does not" not in done.stdout, "the gateway is asked whether it serves them"
@@ -113,26 +113,26 @@ def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
         assert predicted == cached > 0
 
 
-def connect(switchyard: tuple[int, dict[str, str]], *engines: SimulatedEngine) -> subprocess.CompletedProcess[str]:
+def connect(headway: tuple[int, dict[str, str]], *engines: SimulatedEngine) -> subprocess.CompletedProcess[str]:
     """Run the command for these engines."""
-    port, environment = switchyard
+    port, environment = headway
     command = [sys.executable, "manage.py", "connect", *(engine.url for engine in engines), "--port", str(port)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_their_own(
-    switchyard: tuple[int, dict[str, str]],
+    headway: tuple[int, dict[str, str]],
 ) -> None:
-    port, _ = switchyard
+    port, _ = headway
     ports = [free_ports(1)[0], *_two_pairs()]
     engine = SimulatedEngine(model="org/Ranked-8B", block_tokens=32, ports=ports, extra=("--data-parallel-size", "2"))
     engine.start()
     try:
-        done = connect(switchyard, engine)
+        done = connect(headway, engine)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "2 data-parallel ranks" in done.stdout
         assert done.stdout.count("Routing exactly.") == 2
-        client = Client(port, _new_key(switchyard), "org/Ranked-8B")
+        client = Client(port, _new_key(headway), "org/Ranked-8B")
         # On a busy machine the gateway may take one rank in before the other.
         _ask_until_both_serve(client)
         conversations = [f"Conversation {number}. " * 40 for number in range(8)]
@@ -143,7 +143,7 @@ def test_two_ranks_behind_one_address_are_connected_at_once_and_have_caches_of_t
             predicted, cached = _once_heard(client, text)
             assert predicted == cached > 0
             assert client.engines[-1] == name
-        names = {each for each in _engine_names(switchyard) if each.startswith("127-0-0-1")}
+        names = {each for each in _engine_names(headway) if each.startswith("127-0-0-1")}
         assert {f"127-0-0-1-{engine.ports[0]}-rank-{rank}" for rank in range(2)} <= names
     finally:
         engine.stop()
@@ -156,10 +156,10 @@ def _ask_until_both_serve(client: Client) -> None:
         client.chat(f"Warm-up {len(client.engines)}. " * 40)
 
 
-def _new_key(switchyard: tuple[int, dict[str, str]]) -> str:
+def _new_key(headway: tuple[int, dict[str, str]]) -> str:
     command = [sys.executable, "manage.py", "create_api_key", "--name", "ranks", "--scopes", "infer", "route", "manage"]
-    made = subprocess.run(command, cwd=ROOT, env=switchyard[1], capture_output=True, text=True, check=True)
-    found = re.search(r"sy_\S+", made.stdout)
+    made = subprocess.run(command, cwd=ROOT, env=headway[1], capture_output=True, text=True, check=True)
+    found = re.search(r"hw_\S+", made.stdout)
     assert found, made.stdout
     return found[0]
 
@@ -176,19 +176,19 @@ def _two_pairs() -> list[int]:
 
 
 def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_file_lists_it_no_more(
-    engines: list[SimulatedEngine], switchyard: tuple[int, dict[str, str]], listed: Path
+    engines: list[SimulatedEngine], headway: tuple[int, dict[str, str]], listed: Path
 ) -> None:
-    port, _ = switchyard
+    port, _ = headway
     first, second = engines
     third = SimulatedEngine(model="org/Chat-8B", block_tokens=32)
-    assert connect(switchyard, first, second).returncode == 0
+    assert connect(headway, first, second).returncode == 0
     third.start()
     try:
         listed.write_text(f"third, {third.url}\n")
         _until(lambda: len(_serving(port)) == 3)
         listed.write_text("fourth, http://127.0.0.1:1\n")
         _until(lambda: len(_serving(port)) == 2)
-        _until(lambda: "third" not in _engine_names(switchyard))
+        _until(lambda: "third" not in _engine_names(headway))
     finally:
         third.stop()
 
@@ -196,12 +196,12 @@ def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_
 def _serving(port: int) -> set[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
-    return set(re.findall(r'^switchyard_engine_state\{engine="([^"]+)",state="serving"\} 1', text, re.MULTILINE))
+    return set(re.findall(r'^headway_engine_state\{engine="([^"]+)",state="serving"\} 1', text, re.MULTILINE))
 
 
-def _engine_names(switchyard: tuple[int, dict[str, str]]) -> set[str]:
-    state = Path(switchyard[1]["SWITCHYARD_STATE_DIR"])
-    with sqlite3.connect(f"file:{state}/switchyard.sqlite3?mode=ro", uri=True) as database:
+def _engine_names(headway: tuple[int, dict[str, str]]) -> set[str]:
+    state = Path(headway[1]["HEADWAY_STATE_DIR"])
+    with sqlite3.connect(f"file:{state}/headway.sqlite3?mode=ro", uri=True) as database:
         return {name for (name,) in database.execute("SELECT name FROM controlplane_engine")}
 
 

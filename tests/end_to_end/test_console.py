@@ -30,7 +30,7 @@ def wait_for_column(page: Page, after: int) -> int:
 
 
 def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: list[str]) -> None:
-    heat = page.locator("sy-heat canvas").first
+    heat = page.locator("hw-heat canvas").first
     before = heat.evaluate("canvas => canvas.toDataURL()")
     wait_for_column(page, wait_for_column(page, 0) + 1)
     assert heat.evaluate("canvas => canvas.toDataURL()") != before

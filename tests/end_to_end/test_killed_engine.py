@@ -42,7 +42,7 @@ def engine_states(fleet: LiveFleet) -> dict[str, str]:
         lines = answer.read().decode().splitlines()
     states = {}
     for line in lines:
-        if line.startswith("switchyard_engine_state{") and line.endswith(" 1.0"):
+        if line.startswith("headway_engine_state{") and line.endswith(" 1.0"):
             labels = dict(part.split("=", 1) for part in line[line.index("{") + 1 : line.index("}")].split(","))
             states[json.loads(labels["engine"])] = json.loads(labels["state"])
     return states

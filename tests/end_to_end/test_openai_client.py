@@ -40,7 +40,7 @@ def ask(client: openai.OpenAI, text: str, tokens: int = 4) -> tuple[str, int]:
     usage = answer.parse().usage
     assert usage is not None
     assert usage.prompt_tokens_details is not None
-    return answer.headers["x-switchyard-decision"], usage.prompt_tokens_details.cached_tokens or 0
+    return answer.headers["x-headway-decision"], usage.prompt_tokens_details.cached_tokens or 0
 
 
 def test_it_streams_text_and_the_usage_it_asked_for(client: openai.OpenAI) -> None:
@@ -78,7 +78,7 @@ def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: op
 def test_an_unknown_model_and_a_wrong_key_are_told_apart(client: openai.OpenAI, fleet: LiveFleet) -> None:
     with pytest.raises(openai.NotFoundError, match="No pool serves this model"):
         client.completions.create(model="nobody-8b", prompt="x")
-    stranger = openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="sy_wrong", max_retries=0)
+    stranger = openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="hw_wrong", max_retries=0)
     with stranger, pytest.raises(openai.AuthenticationError):
         stranger.completions.create(model=MODEL, prompt="x")
 
@@ -104,7 +104,7 @@ def asked_until_it_hits(
     until = time.monotonic() + PATIENCE_S
     while True:
         answer = ask_once()
-        expected, reported = outcome(client, fleet, answer.headers["x-switchyard-decision"])
+        expected, reported = outcome(client, fleet, answer.headers["x-headway-decision"])
         if expected:
             assert not engine_tells or expected == reported
             assert expected > 900
@@ -145,7 +145,7 @@ def test_messages_stream_and_errors_are_those_of_anthropics_client(fleet: LiveFl
         assert claude.messages.count_tokens(model=MODEL, messages=asked["messages"]).input_tokens > 1000  # type: ignore[arg-type]
         with pytest.raises(anthropic.NotFoundError, match="No pool serves this model"):
             claude.messages.create(**{**asked, "model": "nobody-8b"})  # type: ignore[call-overload]
-    stranger = anthropic.Anthropic(base_url=fleet.url, api_key="sy_wrong", max_retries=0)
+    stranger = anthropic.Anthropic(base_url=fleet.url, api_key="hw_wrong", max_retries=0)
     with stranger, pytest.raises(anthropic.AuthenticationError):
         stranger.messages.create(**asked)  # type: ignore[call-overload]
 

@@ -31,7 +31,7 @@ async def ask(session: aiohttp.ClientSession, fleet: LiveFleet, number: int) -> 
         assert answer.status == 200, await answer.text()
         lines = [line.strip() async for line in answer.content if line.strip()]
     usage = next((json.loads(line[6:])["usage"] for line in lines if b'"usage"' in line), {})
-    return lines[-1] == b"data: [DONE]", usage, answer.headers["x-switchyard-decision"]
+    return lines[-1] == b"data: [DONE]", usage, answer.headers["x-headway-decision"]
 
 
 async def explain(session: aiohttp.ClientSession, fleet: LiveFleet, decision_id: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ async def set_fault(session: aiohttp.ClientSession, fleet: LiveFleet, positions:
 def handoffs(fleet: LiveFleet) -> dict[str, int]:
     with urlopen(f"{fleet.url}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
-    counted = [line for line in lines if line.startswith("switchyard_handoffs_total{")]
+    counted = [line for line in lines if line.startswith("headway_handoffs_total{")]
     return {line.split('outcome="')[1].split('"')[0]: int(float(line.rpartition(" ")[2])) for line in counted}
 
 

@@ -52,7 +52,7 @@ publish_version(draft(policy, document, actor=program("tests")), instead_of=1, a
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[SimulatedEngine]:
-    """An engine that outlives every machine of Switchyard."""
+    """An engine that outlives every machine of Headway."""
     running = SimulatedEngine(model=MODEL, block_tokens=32)
     running.start()
     try:
@@ -79,7 +79,7 @@ class Machine:
         self.state = state
         self.port = free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state)}
+        self._environment = {**os.environ, "HEADWAY_STATE_DIR": str(state)}
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -141,9 +141,9 @@ def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: Simula
     with new.running():
         wait_until(lambda: decided(new.url, key[1]) == (200, 2))
         assert decided(new.url, later[0])[0] == 401
-        _same(stored(new.state / "switchyard.sqlite3"), stored(backup / "switchyard.sqlite3"))
+        _same(stored(new.state / "headway.sqlite3"), stored(backup / "headway.sqlite3"))
 
-    for file in old.state.glob("switchyard.sqlite3*"):
+    for file in old.state.glob("headway.sqlite3*"):
         file.unlink()
     old.restore(backup)
     with old.running():
@@ -152,8 +152,8 @@ def test_sqlite_comes_back_on_an_empty_machine_and_on_the_old_one(engine: Simula
         assert decided(old.url, later[0])[0] == 401
         changed = old.new_key("after the restore")
         assert changed
-    back = stored(old.state / "switchyard.sqlite3")
-    _same(back, stored(backup / "switchyard.sqlite3"))
+    back = stored(old.state / "headway.sqlite3")
+    _same(back, stored(backup / "headway.sqlite3"))
     assert [verb for _, _, verb, _ in back["audit"]].count(VERB) == 1
 
 

@@ -70,7 +70,7 @@ def a_slow_request_is_explained(page: Page, program: Program) -> None:
     body = {"model": "demo-8b", "messages": [{"role": "user", "content": text}], "max_tokens": 2, "stream": True}
     status, headers, answer = program.answer("/v1/chat/completions", body)
     assert status == 200, answer
-    decision_id = headers["x-switchyard-decision"]
+    decision_id = headers["x-headway-decision"]
     go(page, program, f"/decisions/{decision_id}")
     expect(page.get_by_role("heading", name="Reason", exact=True)).to_be_visible()
     expect(page.get_by_role("heading", name="What happened")).to_be_visible()

@@ -37,7 +37,7 @@ async def gateway(
     """Run `python -m gateway` over the engine."""
     SnapshotStore(directory, 3600.0).save(snapshot([engine.url]), time.time())
     (port,) = free_ports(1)
-    environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET.decode(), "SWITCHYARD_DRAIN_S": str(drain_s)}
+    environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET.decode(), "HEADWAY_DRAIN_S": str(drain_s)}
     command = [sys.executable, "-m", "gateway", "--state-dir", str(directory), "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
     try:

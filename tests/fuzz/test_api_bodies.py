@@ -19,9 +19,9 @@ from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, r
 from gateway.formats.handoff_bodies import read_prefill_answer
 from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached_tokens
 from gateway.http.json_body import BadBodyError
+from headway_client.clients import run_blocking
+from headway_client.decisions import AnswerTail, Decisions, RejectedError
 from kvstore.connector.engine_params import KvOrder, outcome_in
-from switchyard_client.clients import run_blocking
-from switchyard_client.decisions import AnswerTail, Decisions, RejectedError
 from tests.fuzz.mutations import near
 
 TOOL = {"name": "drain", "description": "d", "input_schema": {"type": "object"}}
@@ -61,7 +61,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     max_leaves=12,
 )
 USAGE = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
-ANSWER = json.dumps({"usage": USAGE, "kv_transfer_params": {"switchyard": {"loaded_blocks": 2}}}).encode()
+ANSWER = json.dumps({"usage": USAGE, "kv_transfer_params": {"headway": {"loaded_blocks": 2}}}).encode()
 STREAM = (
     b": x\n\nevent: message_start\r\ndata: {}\r\n\r\ndata: "
     + ANSWER
@@ -126,7 +126,7 @@ def test_an_engines_answer_is_read_as_far_as_it_can_be(data: bytes) -> None:
 
 @given(VALUES)
 def test_what_a_connector_says_of_a_load_is_read_or_rejected(value: Any) -> None:
-    for told in (value, {"switchyard": value}):
+    for told in (value, {"headway": value}):
         with suppress(ValueError):
             outcome = outcome_in(msgspec.json.decode(json.dumps(told)))
             assert outcome is None or outcome.loaded_blocks >= 0

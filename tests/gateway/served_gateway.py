@@ -25,8 +25,8 @@ from gateway.http.http_protocol import GuardedHttpProtocol
 from kvstore.keys.keyring import Keyring
 from tests.gateway.ports import listen
 
-KEY = "sy_test_key_of_tenant_a"
-OTHER_KEY = "sy_test_key_of_tenant_b"
+KEY = "hw_test_key_of_tenant_a"
+OTHER_KEY = "hw_test_key_of_tenant_b"
 MODEL = "tiny"
 SECRET = b"a fleet secret that is for tests only"
 KEYRING = Keyring.of(SECRET)

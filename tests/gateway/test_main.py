@@ -10,7 +10,7 @@ from gateway import __main__ as command
 from gateway.base.settings import EngineLimits
 from gateway.http.edge import EdgeSettings
 
-LIMITS = ("SWITCHYARD_PROBE_TIMEOUT_S", "SWITCHYARD_HANG_LIMIT_S", "SWITCHYARD_ANSWER_LIMIT_S")
+LIMITS = ("HEADWAY_PROBE_TIMEOUT_S", "HEADWAY_HANG_LIMIT_S", "HEADWAY_ANSWER_LIMIT_S")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[command.Gat
 
     monkeypatch.setattr(command, "run", run)
     monkeypatch.setattr(command.logging.config, "dictConfig", lambda _settings: None)
-    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv")
+    monkeypatch.setenv("HEADWAY_FLEET_SECRET", "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv")
     monkeypatch.setenv("REDIS_URL", "")
     monkeypatch.setattr("sys.argv", ["gateway", "--state-dir", str(tmp_path)])
     return processes
@@ -47,9 +47,9 @@ def test_sizes_idle_time_and_origins_are_settings(
     started: list[command.GatewayProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command.main() == 0
-    monkeypatch.setenv("SWITCHYARD_PROXY_BODY_BYTES", "268435456")
-    monkeypatch.setenv("SWITCHYARD_CLIENT_IDLE_S", "30")
-    monkeypatch.setenv("SWITCHYARD_CORS_ORIGINS", "https://a.example, https://b.example")
+    monkeypatch.setenv("HEADWAY_PROXY_BODY_BYTES", "268435456")
+    monkeypatch.setenv("HEADWAY_CLIENT_IDLE_S", "30")
+    monkeypatch.setenv("HEADWAY_CORS_ORIGINS", "https://a.example, https://b.example")
     assert command.main() == 0
     assert [each.edge for each in started] == [
         EdgeSettings(),
@@ -61,10 +61,10 @@ def test_sizes_idle_time_and_origins_are_settings(
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("SWITCHYARD_PROXY_BODY_BYTES", "268435457", "no whole number from 1024 to 268435456"),
-        ("SWITCHYARD_CLIENT_IDLE_S", "0", "no whole number from 1 to 999999"),
-        ("SWITCHYARD_CORS_ORIGINS", "a.example", "'a.example' is no origin"),
-        ("SWITCHYARD_ENGINE_CA", "/nowhere.pem", "SWITCHYARD_ENGINE_CA='/nowhere.pem' is no readable PEM file"),
+        ("HEADWAY_PROXY_BODY_BYTES", "268435457", "no whole number from 1024 to 268435456"),
+        ("HEADWAY_CLIENT_IDLE_S", "0", "no whole number from 1 to 999999"),
+        ("HEADWAY_CORS_ORIGINS", "a.example", "'a.example' is no origin"),
+        ("HEADWAY_ENGINE_CA", "/nowhere.pem", "HEADWAY_ENGINE_CA='/nowhere.pem' is no readable PEM file"),
     ],
 )
 def test_what_makes_no_sense_is_rejected_by_name(

@@ -24,7 +24,7 @@ from tests.patience import until
 async def chat(gateway: ServedGateway, text: str) -> int:
     body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": text}]}
     async with gateway.client.post(
-        gateway.url + "/v1/chat/completions", json=body, headers={"authorization": "Bearer sy_test_key_of_tenant_a"}
+        gateway.url + "/v1/chat/completions", json=body, headers={"authorization": "Bearer hw_test_key_of_tenant_a"}
     ) as response:
         await response.read()
         return response.status

@@ -57,7 +57,7 @@ async def _send(gateway: ServedGateway, path: str, body: Any, **headers: str) ->
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"authorization": f"Bearer {KEY}", **headers}
     async with gateway.client.post(gateway.url + path, data=data, headers=sent) as response:
-        return response.status, await response.text(), response.headers.get("x-switchyard-decision", "")
+        return response.status, await response.text(), response.headers.get("x-headway-decision", "")
 
 
 async def _seen(gateway: ServedGateway, ids: list[str]) -> str:

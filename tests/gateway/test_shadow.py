@@ -59,7 +59,7 @@ async def test_requests_are_compared_and_reported(tmp_path: Path) -> None:
         assert [each.shadow_requests for each in tally.engines.values()] == [3, 3]
         assert 0 < tally.cpu_max_s <= tally.cpu_s < 1
         text = await gateway.metrics()
-        assert 'switchyard_shadow_decisions_total{agreed="no",pool="pool"} 3.0' in text
+        assert 'headway_shadow_decisions_total{agreed="no",pool="pool"} 3.0' in text
 
 
 async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

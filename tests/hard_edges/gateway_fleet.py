@@ -22,8 +22,8 @@ from kvstore.keys.keyring import Keyring
 from tests.patience import PATIENCE_S
 
 SECRET = "a secret of gateways that follow a bus"
-API_KEY = "sy_key_of_gateways_that_follow"
-_VERSION = re.compile(r"^switchyard_snapshot_version ([0-9.]+)$", re.MULTILINE)
+API_KEY = "hw_key_of_gateways_that_follow"
+_VERSION = re.compile(r"^headway_snapshot_version ([0-9.]+)$", re.MULTILINE)
 
 
 class GatewayFleet:
@@ -92,7 +92,7 @@ class GatewayFleet:
         state_dir = self._directory / f"gateway-{position}"
         port = (self._first, self._second)[position]
         command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
-        environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._redis_url}
+        environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET, "REDIS_URL": self._redis_url}
         with (self._directory / f"gateway-{position}.log").open("ab") as log:
             return subprocess.Popen(command, env=environment, stderr=log)
 

@@ -97,7 +97,7 @@ async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tm
                 f"{program.url}/api/v1/regions", json={"slug": "r", "name": "R"}, headers=refused
             ) as answer:
                 assert answer.status == 503
-                assert json.loads(await answer.text())["type"] == "urn:switchyard:problem:unavailable"
+                assert json.loads(await answer.text())["type"] == "urn:headway:problem:unavailable"
 
             async def enough() -> bool:
                 return len(decisions.statuses) >= before + DECISIONS

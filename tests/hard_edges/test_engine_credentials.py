@@ -90,7 +90,7 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
         told += [json.dumps(body), json.dumps(headers)]
         engine.status = 500
         told.append(json.dumps((await gateway.post("/v1/chat/completions", CHAT))[1]))
-        decision = headers["x-switchyard-decision"]
+        decision = headers["x-headway-decision"]
         told.append(json.dumps((await gateway.get(f"/api/v1/explain/{decision}"))[1]))
         told.append(await gateway.metrics())
         reached = [json.dumps(each) for each in engine.headers]
@@ -109,17 +109,17 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
 async def test_each_engine_is_sent_its_own_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret_file = tmp_path / "key"
     secret_file.write_text("key of the file\n")
-    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_CHAT", "key of chat")
-    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_BATCH_FILE", str(secret_file))
-    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_GONE_FILE", str(tmp_path / "gone"))
-    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "no key for engines")
+    monkeypatch.setenv("HEADWAY_ENGINE_KEY_CHAT", "key of chat")
+    monkeypatch.setenv("HEADWAY_ENGINE_KEY_BATCH_FILE", str(secret_file))
+    monkeypatch.setenv("HEADWAY_ENGINE_KEY_GONE_FILE", str(tmp_path / "gone"))
+    monkeypatch.setenv("HEADWAY_FLEET_SECRET", "no key for engines")
     sent = {
-        "SWITCHYARD_ENGINE_API_KEY": {f"Bearer {BEARER}"},
-        "SWITCHYARD_ENGINE_KEY_CHAT": {"Bearer key of chat"},
-        "SWITCHYARD_ENGINE_KEY_BATCH": {"Bearer key of the file"},
-        "SWITCHYARD_ENGINE_KEY_UNSET": {None},
-        "SWITCHYARD_ENGINE_KEY_GONE": {None},
-        "SWITCHYARD_FLEET_SECRET": {None},
+        "HEADWAY_ENGINE_API_KEY": {f"Bearer {BEARER}"},
+        "HEADWAY_ENGINE_KEY_CHAT": {"Bearer key of chat"},
+        "HEADWAY_ENGINE_KEY_BATCH": {"Bearer key of the file"},
+        "HEADWAY_ENGINE_KEY_UNSET": {None},
+        "HEADWAY_ENGINE_KEY_GONE": {None},
+        "HEADWAY_FLEET_SECRET": {None},
         "": {None},
     }
     for variable, expected in sent.items():

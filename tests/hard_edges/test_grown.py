@@ -43,14 +43,14 @@ class Grown:
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
             "SECRET_KEY": SECRET,
-            "SWITCHYARD_FLEET_SECRET": SECRET[::-1],
-            "SWITCHYARD_WEBHOOK_SECRET": SECRET,
+            "HEADWAY_FLEET_SECRET": SECRET[::-1],
+            "HEADWAY_WEBHOOK_SECRET": SECRET,
         }
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start one process with a state directory and a log of its own."""
-        environment = {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / name)}
+        environment = {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / name)}
         with (self._directory / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -78,7 +78,7 @@ class Grown:
 
     def manage(self, *command: str) -> str:
         """Run one command of the web's installation and return what it prints."""
-        environment = {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / "web")}
+        environment = {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / "web")}
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
             cwd=ROOT,
@@ -144,8 +144,8 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     wait_for(f"{gateway}/live")
     before = version_of(gateway)
     assert before == version_of(f"http://127.0.0.1:{web_port}") > 0
-    assert "switchyard_bus_connected 1.0" in metrics_of(f"http://127.0.0.1:{web_port}")
-    assert grown.manage("create_api_key", "--name", "made elsewhere").startswith("sy_")
+    assert "headway_bus_connected 1.0" in metrics_of(f"http://127.0.0.1:{web_port}")
+    assert grown.manage("create_api_key", "--name", "made elsewhere").startswith("hw_")
     wait_until(lambda: version_of(gateway) > before)
 
     # The console's process goes; the gateway serves on what it knows.
@@ -281,7 +281,7 @@ def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Gro
 
 
 def test_a_worker_without_redis_says_where_jobs_run(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "manage.py", "worker"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -1,6 +1,6 @@
 """The database tests on PostgreSQL: models, services and jobs, run again in a process of their own.
 
-SWITCHYARD_TEST_DATABASE_URL names a server; without it the one on 127.0.0.1:5432 is taken, or a private one.
+HEADWAY_TEST_DATABASE_URL names a server; without it the one on 127.0.0.1:5432 is taken, or a private one.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def database(server: str, name: str) -> str:
 def run(server: str, state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "DATABASE_URL": database(server, f"switchyard_{os.getpid()}"),
-        "SWITCHYARD_STATE_DIR": str(state_dir),
+        "DATABASE_URL": database(server, f"headway_{os.getpid()}"),
+        "HEADWAY_STATE_DIR": str(state_dir),
     }
     return run_to_end(command, environment, SUITE_LIMIT_S)
 
@@ -63,14 +63,14 @@ def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Pat
         result = run(server, tmp_path, "-m", "pytest", *options, folder)
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
-            name = f"test_switchyard_{os.getpid()}"
+            name = f"test_headway_{os.getpid()}"
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[call-overload]
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert " passed" in result.stdout
 
 
 def test_every_migration_applies_and_the_program_asks_for_no_more(server: str, tmp_path: Path) -> None:
-    name = f"switchyard_{os.getpid()}"
+    name = f"headway_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
         try:
@@ -113,7 +113,7 @@ def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str,
             **os.environ,
             "DATABASE_URL": url,
             "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
-            "SWITCHYARD_STATE_DIR": str(tmp_path),
+            "HEADWAY_STATE_DIR": str(tmp_path),
         }
         subprocess.run([sys.executable, "manage.py", "migrate", "-v", "0"], cwd=ROOT, env=environment, check=True)
         racing = [

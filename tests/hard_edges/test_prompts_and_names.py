@@ -66,7 +66,7 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
     """Send one prompt; return status, decision, and the text of an error."""
     way, body = bodies(number)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    key = running.secrets.api_key if number % 40 else "sy_wrong"
+    key = running.secrets.api_key if number % 40 else "hw_wrong"
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     if way == "/login":
         # Past the check of the form's origin, to the database, which cannot be read later on.
@@ -78,7 +78,7 @@ async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int
         async with session.post(running.url + way, data=data, headers=headers) as answer:
             text = await answer.text()
             error = text if answer.status >= 400 and not way.startswith("/login") else ""
-            return answer.status, answer.headers.get("x-switchyard-decision", ""), error
+            return answer.status, answer.headers.get("x-headway-decision", ""), error
     except aiohttp.ClientError:
         return 0, "", ""
 
@@ -98,7 +98,7 @@ async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> Asyn
 
 def break_database(running: LiveProgram) -> None:
     """Take tables away under the running server, so that its pages answer 500."""
-    with sqlite3.connect(running.state_dir / "switchyard.sqlite3", timeout=10) as connection:
+    with sqlite3.connect(running.state_dir / "headway.sqlite3", timeout=10) as connection:
         connection.execute("ALTER TABLE django_session RENAME TO gone_session")
         connection.execute("ALTER TABLE controlplane_apikey RENAME TO gone_apikey")
         connection.execute("ALTER TABLE auth_user RENAME TO gone_user")
@@ -162,8 +162,8 @@ def test_the_prompts_took_every_way(story: Story) -> None:
 
 def test_no_file_holds_a_prompt(story: Story) -> None:
     written, _, _, _ = story
-    assert any(name.endswith("switchyard.sqlite3") for name in written)
-    assert {Path(name).name for name in written} >= {"switchyard.log", "gateway.log", "web.log", "jobs.log"}
+    assert any(name.endswith("headway.sqlite3") for name in written)
+    assert {Path(name).name for name in written} >= {"headway.log", "gateway.log", "web.log", "jobs.log"}
     assert [name for name, data in written.items() if CANARY.lower().encode() in data.lower()] == []
 
 
@@ -177,7 +177,7 @@ def test_no_error_repeats_a_prompt(story: Story) -> None:
 
 def test_metrics_and_explanations_hold_no_prompt(story: Story) -> None:
     _, _, told, _ = story
-    assert "switchyard_decisions_total" in told
+    assert "headway_decisions_total" in told
     assert told.count("least_cost") > 5
     assert CANARY.lower() not in told.lower()
 

@@ -51,7 +51,7 @@ async def test_gateways_survive_the_loss_of_redis_and_of_themselves(tmp_path: Pa
         await asyncio.sleep(0.3)
         redis.kill()
         await until(lambda: all("bus_lost" in fleet.log(position) for position in (0, 1)))
-        assert "switchyard_bus_connected 0.0" in await asyncio.to_thread(metrics_of, fleet.urls[0])
+        assert "headway_bus_connected 0.0" in await asyncio.to_thread(metrics_of, fleet.urls[0])
         sent = len(traffic.statuses)
         await until(lambda: len(traffic.statuses) >= sent + 20)
         traffic.stop()
@@ -65,8 +65,8 @@ async def test_gateways_survive_the_loss_of_redis_and_of_themselves(tmp_path: Pa
         redis.start()
         await asyncio.to_thread(wait_until, lambda: fleet.versions() == [3, 3])
         told = await asyncio.to_thread(metrics_of, fleet.urls[0])
-        assert "switchyard_bus_connected 1.0" in told
-        assert "switchyard_bus_connections_total 2.0" in told
+        assert "headway_bus_connected 1.0" in told
+        assert "headway_bus_connections_total 2.0" in told
         for position in (0, 1):
             events = [json.loads(line) for line in fleet.log(position).splitlines()]
             assert {"bus_lost", "bus_connected", "snapshot_applied"} <= {event.get("event") for event in events}

@@ -184,7 +184,7 @@ def told(program: str, *arguments: str) -> dict[str, object]:
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
         "PYTHONPATH": str(ROOT),
-        "SWITCHYARD_STATE_DIR": f"{arguments[0]}-state",
+        "HEADWAY_STATE_DIR": f"{arguments[0]}-state",
         "DATABASE_URL": "",
     }
     program = "import django; django.setup()\n" + program

@@ -15,31 +15,31 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
-GIVEN = {"SECRET_KEY": SECRET, "SWITCHYARD_FLEET_SECRET": SECRET[::-1]}
+GIVEN = {"SECRET_KEY": SECRET, "HEADWAY_FLEET_SECRET": SECRET[::-1]}
 
 MIXES = {
-    "several processes in memory": ({"SWITCHYARD_PROCESSES": "2", **GIVEN}, "bus, Celery broker"),
+    "several processes in memory": ({"HEADWAY_PROCESSES": "2", **GIVEN}, "bus, Celery broker"),
     "as a process manager says it": ({"WEB_CONCURRENCY": "4", **GIVEN}, "4 processes would each have their own"),
     "secrets of each machine's own": (
-        {"SWITCHYARD_PROCESSES": "2", "REDIS_URL": "redis://127.0.0.1:1/0"}, "Set SECRET_KEY and SWITCHYARD_FLEET",
+        {"HEADWAY_PROCESSES": "2", "REDIS_URL": "redis://127.0.0.1:1/0"}, "Set SECRET_KEY and HEADWAY_FLEET",
     ),
     "a broker that is none": ({"REDIS_URL": "localhost:6379", **GIVEN}, "redis://host:6379/0"),
     "the default secret": (
-        {"SWITCHYARD_ALLOWED_HOSTS": "console.example", **GIVEN, "SECRET_KEY": "django-insecure-" + SECRET},
+        {"HEADWAY_ALLOWED_HOSTS": "console.example", **GIVEN, "SECRET_KEY": "django-insecure-" + SECRET},
         "SECRET_KEY is too weak",
     ),
     "a weak secret before gateways of other machines": (
-        {**GIVEN, "SWITCHYARD_FLEET_SECRET": "abc", "SWITCHYARD_PEER_LISTEN": "192.0.2.1:7946"},
-        "SWITCHYARD_FLEET_SECRET is too weak",
+        {**GIVEN, "HEADWAY_FLEET_SECRET": "abc", "HEADWAY_PEER_LISTEN": "192.0.2.1:7946"},
+        "HEADWAY_FLEET_SECRET is too weak",
     ),
     "debug in the open": (
-        {"SWITCHYARD_ALLOWED_HOSTS": "console.example", "SWITCHYARD_DEBUG": "1", **GIVEN}, "Turn SWITCHYARD_DEBUG off",
+        {"HEADWAY_ALLOWED_HOSTS": "console.example", "HEADWAY_DEBUG": "1", **GIVEN}, "Turn HEADWAY_DEBUG off",
     ),
 }  # fmt: skip
 
 
 def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    environment = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state_dir), **variables}
     return run_to_end(command, environment)
 
 
@@ -48,23 +48,23 @@ def test_manage_py_up_rejects(tmp_path: Path, variables: dict[str, str], sentenc
     done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
     assert done.returncode == 1
     assert sentence in done.stderr
-    assert not (tmp_path / "switchyard.sqlite3").exists()
+    assert not (tmp_path / "headway.sqlite3").exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - rejected
-@pytest.mark.parametrize("variables", [{}, {"SWITCHYARD_DEBUG": "1"}], ids=["as it is", "debug"])
+@pytest.mark.parametrize("variables", [{}, {"HEADWAY_DEBUG": "1"}], ids=["as it is", "debug"])
 def test_an_address_that_others_reach_is_rejected_under_settings_for_this_machine_only(
     tmp_path: Path, host: str, variables: dict[str, str]
 ) -> None:
     done = run(["manage.py", "up", "--host", host, "--port", str(free_ports(1)[0])], tmp_path, variables)
     assert done.returncode == 1
     assert f"--host {host} admits other machines" in done.stderr
-    assert not (tmp_path / "switchyard.sqlite3").exists()
+    assert not (tmp_path / "headway.sqlite3").exists()
 
 
 def test_a_server_started_past_manage_py_rejects_too(tmp_path: Path) -> None:
     command = ["-m", "uvicorn", "controlplane.project.asgi:application", "--port", str(free_ports(1)[0])]
-    done = run(command, tmp_path, {"SWITCHYARD_PROCESSES": "2", **GIVEN})
+    done = run(command, tmp_path, {"HEADWAY_PROCESSES": "2", **GIVEN})
     assert done.returncode != 0
     assert "bus, Celery broker" in done.stderr
 
@@ -83,10 +83,10 @@ def test_sqlite_without_immediate_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "variables",
     [
-        {"SWITCHYARD_FLEET_SECRET": "abc"},
-        {"SWITCHYARD_FLEET_SECRET": SECRET[:31]},
-        {"SWITCHYARD_FLEET_SECRET": "ab" * 20},
-        {"SWITCHYARD_FLEET_SECRET": SECRET, "SWITCHYARD_FLEET_SECRET_ALSO": "abc"},
+        {"HEADWAY_FLEET_SECRET": "abc"},
+        {"HEADWAY_FLEET_SECRET": SECRET[:31]},
+        {"HEADWAY_FLEET_SECRET": "ab" * 20},
+        {"HEADWAY_FLEET_SECRET": SECRET, "HEADWAY_FLEET_SECRET_ALSO": "abc"},
     ],
 )
 def test_a_gateway_alone_rejects_a_weak_secret_on_loopback_too(tmp_path: Path, variables: dict[str, str]) -> None:
@@ -96,9 +96,9 @@ def test_a_gateway_alone_rejects_a_weak_secret_on_loopback_too(tmp_path: Path, v
     assert not any(secret in done.stderr for secret in variables.values())
 
 
-@pytest.mark.parametrize("missing", ["SWITCHYARD_FLEET_SECRET", "--redis"])
+@pytest.mark.parametrize("missing", ["HEADWAY_FLEET_SECRET", "--redis"])
 def test_a_gateway_alone_rejects_what_it_cannot_use(tmp_path: Path, missing: str) -> None:
-    variables = {"SWITCHYARD_FLEET_SECRET": SECRET} if missing == "--redis" else {}
+    variables = {"HEADWAY_FLEET_SECRET": SECRET} if missing == "--redis" else {}
     options = ["--redis", "localhost:6379"] if missing == "--redis" else []
     done = run(["-m", "gateway", "--state-dir", str(tmp_path), *options], tmp_path, variables)
     assert done.returncode == 2

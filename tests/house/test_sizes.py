@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web")
-ROOMS = (*CORE, "deploy", "switchyard_client", "bench", "tests")
+ROOMS = (*CORE, "deploy", "headway_client", "bench", "tests")
 SOURCES = [
     path
     for room in ROOMS

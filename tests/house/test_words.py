@@ -11,7 +11,7 @@ from bench.house.words import ENFORCED, broken_words
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     "kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web", "templates", "deploy", "examples",
-    "switchyard_client", "bench", "tests", "docs",
+    "headway_client", "bench", "tests", "docs",
 )  # fmt: skip
 HISTORY = (
     "docs/decisions/", "docs/papers.md", "docs/evidence.md", "bench/house/", "bench/evidence/", "tests/bench/",

@@ -17,7 +17,7 @@ PROMPTS = 4000
 BLOCK_BYTES = 64
 MAX_RATIO = 1.3
 SECRET = b"a secret that nobody guesses"
-GUESSES = [b"", b"switchyard", SECRET[:-1]]
+GUESSES = [b"", b"headway", SECRET[:-1]]
 
 KeyOf = Callable[[int, int], int]
 

@@ -1,4 +1,4 @@
-"""Switchyard beside real engines: `manage.py up`, the connect command, and a client that knows what was predicted."""
+"""Headway beside real engines: `manage.py up`, the connect command, and a client that knows what was predicted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Answer:
         return str(choice["text"] if "text" in choice else choice["message"]["content"])
 
 
-class Switchyard:
+class Headway:
     """A running `manage.py up`. Mutable: `key`, known once `connect` has printed it, and an admin's key."""
 
     def __init__(self, port: int, environment: dict[str, str]) -> None:
@@ -90,7 +90,7 @@ class Switchyard:
             if status != 429 or time.monotonic() > until_s:
                 break
             time.sleep(float(headers["Retry-After"]))
-        decision = headers.get("x-switchyard-decision", "")
+        decision = headers.get("x-headway-decision", "")
         told = self.call(f"/api/v1/explain/{decision}", key=key)[1].get("decision", {}) if decision else {}
         return Answer(status, answer, told.get("hit_tokens"), told.get("engine_id", ""))
 
@@ -140,7 +140,7 @@ class Switchyard:
         """Return once no more events arrive, so that the next prediction knows what engines have cached."""
         quiet, before = 0, -1.0
         while quiet < 3:
-            now = self.metric("switchyard_kv_events_total")
+            now = self.metric("headway_kv_events_total")
             quiet, before = (quiet + 1, now) if now == before else (0, now)
             time.sleep(0.1)
 
@@ -159,7 +159,7 @@ class Switchyard:
         """Return the condition of each engine."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        return dict(re.findall(r'^switchyard_engine_state\{engine="([^"]+)",state="([^"]+)"\} 1', text, re.MULTILINE))
+        return dict(re.findall(r'^headway_engine_state\{engine="([^"]+)",state="([^"]+)"\} 1', text, re.MULTILINE))
 
     def until_serving(self, count: int) -> None:
         """Return once so many engines serve; raises AssertionError in time."""
@@ -178,15 +178,15 @@ def _decoded(data: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def running_switchyard(state_dir: Path, *options: str, **variables: str) -> Iterator[Switchyard]:
+def running_headway(state_dir: Path, *options: str, **variables: str) -> Iterator[Headway]:
     """Run `manage.py up` on a free port, with these environment variables too, and end it afterwards."""
     port = free_ports(1)[0]
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir), **variables}
     command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_for(f"http://127.0.0.1:{port}/live")
-        yield Switchyard(port, environment)
+        yield Headway(port, environment)
     finally:
         end(process)
 

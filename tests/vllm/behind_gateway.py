@@ -87,7 +87,7 @@ class Fleet:
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 24, "temperature": 0}
         status, answer, headers = await self.gateway.post(CHAT, {**body, "ignore_eos": True, **fields})
         assert status == 200, answer
-        record = self.gateway.app.recent.get(headers["x-switchyard-decision"])
+        record = self.gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
         return answer, as_it_stands(record)
 

@@ -1,4 +1,4 @@
-"""Two real vLLM engines and a Switchyard that one command has attached to them. `make test-vllm` runs these tests."""
+"""Two real vLLM engines and a Headway that one command has attached to them. `make test-vllm` runs these tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.attached import Switchyard, running_switchyard
+from tests.vllm.attached import Headway, running_headway
 from tests.vllm.real_engine import RealEngine, while_running
 
 PYTHON = os.environ.get("VLLM_PYTHON", "")
@@ -52,13 +52,13 @@ def started(logs: Path) -> Iterator[StartEngines]:
 
 @pytest.fixture(scope="session")
 def transcript() -> list[str]:
-    """What the connect command of `switchyard` printed."""
+    """What the connect command of `headway` printed."""
     return []
 
 
 @pytest.fixture(scope="session")
-def switchyard(engines: list[RealEngine], logs: Path, transcript: list[str]) -> Iterator[Switchyard]:
+def headway(engines: list[RealEngine], logs: Path, transcript: list[str]) -> Iterator[Headway]:
     """`manage.py up`, and both engines connected by one command."""
-    with running_switchyard(logs / "var") as running:
+    with running_headway(logs / "var") as running:
         transcript.append(running.connect(*engines))
         yield running

@@ -46,7 +46,7 @@ class StoreProcess:
         self.directory = directory
         self.process: subprocess.Popen[bytes] | None = None
         self._sizes = ("--dram-mib", str(dram_mib), "--ssd-mib", str(ssd_mib), "--slot-kib", str(slot_kib), *options)
-        self._environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET, **variables}
+        self._environment = {**os.environ, "HEADWAY_KV_SECRET": SECRET, **variables}
         self._client = TransferClient(Keyring.of(SECRET.encode(), kind=KV), time.monotonic)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""An engine with Switchyard's KV connector and a node of its own."""
+"""An engine with Headway's KV connector and a node of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.vllm.stored_blocks import SECRET, StoreProcess
 def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngine:
     """Return an engine that keeps its blocks at a node and obeys each order to load; the tests start it."""
     transfer = {
-        "kv_connector": "SwitchyardConnector",
+        "kv_connector": "HeadwayConnector",
         "kv_connector_module_path": "kvstore.connector.vllm_connector",
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
@@ -28,4 +28,4 @@ def storing_engine(store: StoreProcess, log: Path, **settings: Any) -> RealEngin
         },
     }
     settings = {"flags": ("--kv-transfer-config", json.dumps(transfer)), "PYTHONPATH": str(ROOT), **settings}
-    return RealEngine(PYTHON, MODEL, log, SWITCHYARD_KV_SECRET=SECRET, **settings)
+    return RealEngine(PYTHON, MODEL, log, HEADWAY_KV_SECRET=SECRET, **settings)

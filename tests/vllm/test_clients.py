@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.vllm.attached import PATIENCE_S, Switchyard, words
+from tests.vllm.attached import PATIENCE_S, Headway, words
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL
 
 pytestmark = pytest.mark.vllm
@@ -18,32 +18,32 @@ RETRIES = 20
 
 
 @pytest.fixture(scope="module")
-def client(switchyard: Switchyard) -> Iterator[openai.OpenAI]:
+def client(headway: Headway) -> Iterator[openai.OpenAI]:
     options: dict[str, Any] = {"timeout": PATIENCE_S, "max_retries": RETRIES}
-    with openai.OpenAI(base_url=f"{switchyard.url}/v1", api_key=switchyard.key, **options) as client:
+    with openai.OpenAI(base_url=f"{headway.url}/v1", api_key=headway.key, **options) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def claude(switchyard: Switchyard) -> Iterator[anthropic.Anthropic]:
+def claude(headway: Headway) -> Iterator[anthropic.Anthropic]:
     options: dict[str, Any] = {"timeout": PATIENCE_S, "max_retries": RETRIES}
-    with anthropic.Anthropic(base_url=switchyard.url, api_key=switchyard.key, **options) as client:
+    with anthropic.Anthropic(base_url=headway.url, api_key=headway.key, **options) as client:
         yield client
 
 
-def _hits(switchyard: Switchyard, ask: Callable[[], Any], cached: Callable[[Any], int]) -> None:
+def _hits(headway: Headway, ask: Callable[[], Any], cached: Callable[[Any], int]) -> None:
     """Ask twice, and check that each answer's cached tokens are those that its decision predicted."""
     found = []
     for _ in range(2):
-        switchyard.settle()
+        headway.settle()
         raw = ask()
-        told = switchyard.call(f"/api/v1/explain/{raw.headers['x-switchyard-decision']}")[1]["decision"]
+        told = headway.call(f"/api/v1/explain/{raw.headers['x-headway-decision']}")[1]["decision"]
         found.append(cached(raw.parse()))
         assert told["hit_tokens"] == found[-1]
     assert found[0] < BLOCK_TOKENS * 2 < found[1]
 
 
-def test_chat_completions(client: openai.OpenAI, switchyard: Switchyard) -> None:
+def test_chat_completions(client: openai.OpenAI, headway: Headway) -> None:
     create = client.chat.completions.with_raw_response.create
     messages: Any = [{"role": "user", "content": words(200, "client chat")}]
 
@@ -51,7 +51,7 @@ def test_chat_completions(client: openai.OpenAI, switchyard: Switchyard) -> None
         details = answer.usage.prompt_tokens_details
         return int((details.cached_tokens if details else 0) or 0)
 
-    _hits(switchyard, lambda: create(model=MODEL, messages=messages, max_tokens=4), cached)
+    _hits(headway, lambda: create(model=MODEL, messages=messages, max_tokens=4), cached)
     stream = client.chat.completions.create(model=MODEL, messages=messages, max_tokens=6, stream=True)
     chunks = list(stream)
     assert sum(bool(chunk.choices) for chunk in chunks) > 1
@@ -66,11 +66,11 @@ def test_completions(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == whole.choices[0].text
 
 
-def test_responses(client: openai.OpenAI, switchyard: Switchyard) -> None:
+def test_responses(client: openai.OpenAI, headway: Headway) -> None:
     create = client.responses.with_raw_response.create
     asked: Any = {"model": MODEL, "input": words(200, "client response"), "instructions": "Be brief."}
     asked["max_output_tokens"] = 4
-    _hits(switchyard, lambda: create(**asked), lambda answer: answer.usage.input_tokens_details.cached_tokens)
+    _hits(headway, lambda: create(**asked), lambda answer: answer.usage.input_tokens_details.cached_tokens)
     with client.responses.stream(**asked) as stream:
         kinds = [event.type for event in stream]
     assert kinds[0] == "response.created"
@@ -78,22 +78,22 @@ def test_responses(client: openai.OpenAI, switchyard: Switchyard) -> None:
     assert kinds[-1] in ("response.completed", "response.incomplete")
 
 
-def test_messages(claude: anthropic.Anthropic, switchyard: Switchyard) -> None:
+def test_messages(claude: anthropic.Anthropic, headway: Headway) -> None:
     create = claude.messages.with_raw_response.create
     turns: Any = [{"role": "user", "content": words(200, "client message")}]
     asked: Any = {"model": MODEL, "system": "Be brief.", "messages": turns, "max_tokens": 4}
-    _hits(switchyard, lambda: create(**asked), lambda answer: answer.usage.cache_read_input_tokens or 0)
+    _hits(headway, lambda: create(**asked), lambda answer: answer.usage.cache_read_input_tokens or 0)
     with claude.messages.stream(**asked) as stream:
         assert "".join(stream.text_stream)
         assert stream.get_final_message().usage.output_tokens > 0
     assert claude.messages.count_tokens(model=MODEL, messages=turns).input_tokens > 200
 
 
-def test_tokens_and_models(client: openai.OpenAI, switchyard: Switchyard) -> None:
+def test_tokens_and_models(client: openai.OpenAI, headway: Headway) -> None:
     text = words(30, "client tokens")
-    status, told, _ = switchyard.call("/tokenize", {"model": MODEL, "prompt": text})
+    status, told, _ = headway.call("/tokenize", {"model": MODEL, "prompt": text})
     assert (status, told["count"]) == (200, len(told["tokens"]))
-    status, back, _ = switchyard.call("/detokenize", {"model": MODEL, "tokens": told["tokens"]})
+    status, back, _ = headway.call("/detokenize", {"model": MODEL, "tokens": told["tokens"]})
     assert (status, back["prompt"]) == (200, text)
     assert MODEL in [each.id for each in client.models.list()]
 

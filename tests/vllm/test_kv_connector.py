@@ -226,7 +226,7 @@ def test_a_corrupt_block_on_ssd_is_a_miss_and_computed(
     assert reply.cached == 3 * BLOCK_TOKENS
     assert reply.outcome is not None
     assert (reply.outcome.loaded_blocks, reply.outcome.reason) == (3, "missing")
-    assert stores[0].metric("switchyard_kv_corrupt_total") == 1
+    assert stores[0].metric("headway_kv_corrupt_total") == 1
 
 
 def test_a_load_that_waits_makes_no_other_request_wait(

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from bench.live.loopback_ports import free_ports
-from tests.vllm.attached import Switchyard, words
+from tests.vllm.attached import Headway, words
 from tests.vllm.conftest import MODEL as WEIGHTS
 from tests.vllm.conftest import StartEngines
 from tests.vllm.real_engine import RealEngine
@@ -25,32 +25,30 @@ EMBEDDING = ("--runner", "pooling", "--convert", "embed", "--enable-prefix-cachi
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"other={WEIGHTS / 'adapter'}")
 
 
-def _connected(switchyard: Switchyard, *engines: RealEngine) -> dict[str, str]:
+def _connected(headway: Headway, *engines: RealEngine) -> dict[str, str]:
     """Connect the engines and return their ids by URL."""
-    printed = switchyard.connect(*engines)
+    printed = headway.connect(*engines)
     assert printed.count("Routing exactly.") == len(engines), printed
-    return {engine.url: switchyard.engine_id(engine.url) for engine in engines}
+    return {engine.url: headway.engine_id(engine.url) for engine in engines}
 
 
-def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(switchyard: Switchyard, started: StartEngines) -> None:
+def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(headway: Headway, started: StartEngines) -> None:
     limited = {"name": LIMITED, "flags": ("--max-num-queued-reqs", str(LIMIT))}
     engines = started(limited, limited)
-    _connected(switchyard, *engines)
+    _connected(headway, *engines)
     stop, rejected = threading.Event(), []
 
-    def past_switchyard(number: int) -> None:
+    def past_headway(number: int) -> None:
         body = {"model": LIMITED, "prompt": words(60, f"past {number}"), "max_tokens": 60, "ignore_eos": True}
         while not stop.is_set():
             rejected.append(engines[0].post(COMPLETIONS, body)[0] == 503)
 
     with ThreadPoolExecutor(LIMIT + 4) as pool:
         for number in range(LIMIT + 1):
-            pool.submit(past_switchyard, number)
+            pool.submit(past_headway, number)
         try:
             asked = [
-                pool.submit(
-                    switchyard.send, COMPLETIONS, model=LIMITED, prompt=words(60, f"limit {turn}"), max_tokens=4
-                )
+                pool.submit(headway.send, COMPLETIONS, model=LIMITED, prompt=words(60, f"limit {turn}"), max_tokens=4)
                 for turn in range(24)
             ]
             answers = [each.result() for each in asked]
@@ -58,42 +56,42 @@ def test_an_engine_at_its_admission_limit_is_busy_and_not_broken(switchyard: Swi
             stop.set()
     assert any(rejected), "the engine was at its limit"
     assert {each.status for each in answers} == {200}
-    assert switchyard.metric("switchyard_retries_total", cause="throttled") > 0
-    assert switchyard.metric("switchyard_breaker_trips_total", cause="http_5xx") == 0
+    assert headway.metric("headway_retries_total", cause="throttled") > 0
+    assert headway.metric("headway_breaker_trips_total", cause="http_5xx") == 0
 
 
 def test_an_adapter_and_its_model_share_no_hit_and_each_is_predicted_exactly(
-    switchyard: Switchyard, started: StartEngines
+    headway: Headway, started: StartEngines
 ) -> None:
     (engine,) = started({"name": ADAPTED, "flags": LORA})
-    _connected(switchyard, engine)
+    _connected(headway, engine)
     prompt = words(200, "adapted")
     status, raw = engine.post(COMPLETIONS, {"model": "other", "prompt": prompt, "max_tokens": 2, "temperature": 0})
     assert status == 200, raw
-    first = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
-    second = switchyard.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
-    adapted = switchyard.ask(COMPLETIONS, model="other", prompt=prompt, max_tokens=2)
+    first = headway.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
+    second = headway.ask(COMPLETIONS, model=ADAPTED, prompt=prompt, max_tokens=2)
+    adapted = headway.ask(COMPLETIONS, model="other", prompt=prompt, max_tokens=2)
     assert (first.predicted, first.cached) == (0, 0)
     assert second.predicted == second.cached > 0
     assert adapted.predicted == adapted.cached > 0
-    cards = {card["id"]: card for card in switchyard.call("/v1/models")[1]["data"]}
+    cards = {card["id"]: card for card in headway.call("/v1/models")[1]["data"]}
     assert cards["other"]["parent"] == ADAPTED
 
 
 def test_embeddings_are_those_of_the_engine_and_their_hits_are_predicted(
-    switchyard: Switchyard, started: StartEngines
+    headway: Headway, started: StartEngines
 ) -> None:
     (engine,) = started({"name": EMBEDS, "flags": EMBEDDING})
-    _connected(switchyard, engine)
+    _connected(headway, engine)
     text, before = words(200, "embedded"), _cached(engine)
-    first = switchyard.ask(EMBEDDINGS, model=EMBEDS, input=text)
+    first = headway.ask(EMBEDDINGS, model=EMBEDS, input=text)
     assert (first.status, first.predicted, _cached(engine)) == (200, 0, before)
-    second = switchyard.ask(EMBEDDINGS, model=EMBEDS, input=text)
+    second = headway.ask(EMBEDDINGS, model=EMBEDS, input=text)
     assert second.predicted == _cached(engine) - before > 0
     alone = json.loads(engine.post(EMBEDDINGS, {"model": EMBEDS, "input": text})[1])
     for answer in (first, second):
         assert answer.body["data"][0]["embedding"] == pytest.approx(alone["data"][0]["embedding"], abs=0.02)
-    with openai.OpenAI(base_url=f"{switchyard.url}/v1", api_key=switchyard.key, max_retries=20) as client:
+    with openai.OpenAI(base_url=f"{headway.url}/v1", api_key=headway.key, max_retries=20) as client:
         several = client.embeddings.create(model=EMBEDS, input=[text, words(60, "another")])
     assert [len(each.embedding) for each in several.data] == [len(alone["data"][0]["embedding"])] * 2
 
@@ -107,18 +105,18 @@ def _cached(engine: RealEngine) -> float:
 
 
 def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
-    switchyard: Switchyard, started: StartEngines, engines: list[RealEngine]
+    headway: Headway, started: StartEngines, engines: list[RealEngine]
 ) -> None:
     """Each answer is the one that an engine gives alone. A hand-off that fails is followed by another try."""
     pair = started(*(_nixl(port) for port in free_ports(2)))
-    ids = _connected(switchyard, *pair)
+    ids = _connected(headway, *pair)
     for engine, role in zip(pair, ("prefill", "decode"), strict=True):
-        switchyard.change_engine(ids[engine.url], "", {"role": role}, method="PATCH")
+        headway.change_engine(ids[engine.url], "", {"role": role}, method="PATCH")
     prompts = [words(200, f"handed over {number}") for number in range(24)]
-    done = switchyard.metric("switchyard_handoffs_total", outcome="done")
+    done = headway.metric("headway_handoffs_total", outcome="done")
 
     def ask(prompt: str) -> Any:
-        return switchyard.send(COMPLETIONS, model=PAIRED, prompt=prompt, max_tokens=8)
+        return headway.send(COMPLETIONS, model=PAIRED, prompt=prompt, max_tokens=8)
 
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(ask, prompts))
@@ -127,7 +125,7 @@ def test_prompts_go_from_a_prefill_to_a_decode_engine_and_none_is_lost(
         body = {"model": "tiny", "prompt": prompt, "max_tokens": 8, "temperature": 0}
         alone = json.loads(engines[0].post(COMPLETIONS, body)[1])
         assert answer.text == alone["choices"][0]["text"]
-    assert switchyard.metric("switchyard_handoffs_total", outcome="done") - done > len(prompts) // 2
+    assert headway.metric("headway_handoffs_total", outcome="done") - done > len(prompts) // 2
 
 
 def _nixl(port: int) -> dict[str, Any]:

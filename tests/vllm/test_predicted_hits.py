@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.vllm.attached import Answer, Switchyard, words
+from tests.vllm.attached import Answer, Headway, words
 from tests.vllm.real_engine import BLOCK_TOKENS
 
 pytestmark = pytest.mark.vllm
@@ -22,14 +22,14 @@ TOOL = {
 }
 
 
-def test_one_command_attaches_both_engines(switchyard: Switchyard, transcript: list[str]) -> None:
+def test_one_command_attaches_both_engines(headway: Headway, transcript: list[str]) -> None:
     assert transcript[0].count("Routing exactly.") == 2, transcript[0]
-    assert switchyard.key.startswith("sy_")
-    switchyard.until_serving(2)
+    assert headway.key.startswith("hw_")
+    headway.until_serving(2)
 
 
-def _twice(switchyard: Switchyard, path: str, **body: Any) -> tuple[Answer, Answer]:
-    first, second = switchyard.ask(path, **body), switchyard.ask(path, **body)
+def _twice(headway: Headway, path: str, **body: Any) -> tuple[Answer, Answer]:
+    first, second = headway.ask(path, **body), headway.ask(path, **body)
     assert first.status == second.status == 200, (first.body, second.body)
     assert (first.predicted, second.predicted) == (first.cached, second.cached)
     return first, second
@@ -73,28 +73,26 @@ def _twice(switchyard: Switchyard, path: str, **body: Any) -> tuple[Answer, Answ
     ],
     ids=["chat", "text", "token-ids", "whole-blocks", "tools", "tool-choice", "parts", "stream"],
 )
-def test_the_second_time_a_prompt_is_cached_as_predicted(
-    switchyard: Switchyard, path: str, body: dict[str, Any]
-) -> None:
-    first, second = _twice(switchyard, path, max_tokens=4, **body)
+def test_the_second_time_a_prompt_is_cached_as_predicted(headway: Headway, path: str, body: dict[str, Any]) -> None:
+    first, second = _twice(headway, path, max_tokens=4, **body)
     assert second.cached > max(first.cached, 2 * BLOCK_TOKENS)
     assert second.engine == first.engine
 
 
-def test_of_several_answers_to_one_prompt_the_last_is_counted(switchyard: Switchyard) -> None:
+def test_of_several_answers_to_one_prompt_the_last_is_counted(headway: Headway) -> None:
     """vLLM computes the prompt for the first answer, reports what the last found, and does so after the first."""
     body = {"messages": [{"role": "user", "content": words(200, "several")}], "n": 2, "temperature": 1}
-    first, second = (switchyard.ask(CHAT, max_tokens=2, **body) for _ in range(2))
+    first, second = (headway.ask(CHAT, max_tokens=2, **body) for _ in range(2))
     assert first.predicted == 0
     assert second.predicted == second.cached == first.cached > 0
 
 
-def test_each_turn_of_a_conversation_finds_the_turns_before(switchyard: Switchyard) -> None:
+def test_each_turn_of_a_conversation_finds_the_turns_before(headway: Headway) -> None:
     messages: list[dict[str, str]] = [{"role": "system", "content": words(120, "turns")}]
     found = []
     for turn in range(5):
         messages.append({"role": "user", "content": words(50, f"turn {turn}")})
-        answer = switchyard.ask(CHAT, messages=messages, max_tokens=40)
+        answer = headway.ask(CHAT, messages=messages, max_tokens=40)
         assert answer.predicted == answer.cached
         found.append(answer.cached)
         messages.append({"role": "assistant", "content": answer.text})
@@ -102,19 +100,19 @@ def test_each_turn_of_a_conversation_finds_the_turns_before(switchyard: Switchya
     assert found[-1] > found[1] > 0
 
 
-def test_salts_set_the_same_prompt_apart_and_each_finds_its_own(switchyard: Switchyard) -> None:
+def test_salts_set_the_same_prompt_apart_and_each_finds_its_own(headway: Headway) -> None:
     prompt = words(200, "salted")
     for salt in ("one", "two", None):
         body = {"prompt": prompt, "max_tokens": 2, **({"cache_salt": salt} if salt else {})}
-        first, second = _twice(switchyard, COMPLETIONS, **body)
+        first, second = _twice(headway, COMPLETIONS, **body)
         assert (first.cached, second.cached >= 4 * BLOCK_TOKENS) == (0, True)
 
 
-def test_hits_stay_exact_while_a_small_cache_evicts(switchyard: Switchyard) -> None:
+def test_hits_stay_exact_while_a_small_cache_evicts(headway: Headway) -> None:
     prompts = [words(500, f"evicted {number}") for number in range(14)]
     wanted = random.Random(17).choices(prompts, k=40)
-    removed = switchyard.metric("switchyard_kv_events_total", type="BlockRemoved")
-    answers = [switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in wanted]
+    removed = headway.metric("headway_kv_events_total", type="BlockRemoved")
+    answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in wanted]
     assert [each.predicted for each in answers] == [each.cached for each in answers]
     assert sum(each.cached > 0 for each in answers) > 0
-    assert switchyard.metric("switchyard_kv_events_total", type="BlockRemoved") > removed
+    assert headway.metric("headway_kv_events_total", type="BlockRemoved") > removed

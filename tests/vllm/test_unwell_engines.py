@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.vllm.attached import PATIENCE_S, Answer, Switchyard, words
+from tests.vllm.attached import PATIENCE_S, Answer, Headway, words
 from tests.vllm.real_engine import RealEngine
 
 pytestmark = pytest.mark.vllm
@@ -20,7 +20,7 @@ COMPLETIONS = "/v1/completions"
 
 
 @contextmanager
-def traffic(switchyard: Switchyard, *, streams: int = 2) -> Iterator[list[Future[Answer]]]:
+def traffic(headway: Headway, *, streams: int = 2) -> Iterator[list[Future[Answer]]]:
     """Keep four clients asking until the block ends, `streams` of them for streams.
 
     Yields their requests, those that run among them.
@@ -37,7 +37,7 @@ def traffic(switchyard: Switchyard, *, streams: int = 2) -> Iterator[list[Future
             # Every other client always asks something new, so that each engine gets work.
             about = f"load {number} {turn if number % 2 else turn % 9}"
             try:
-                made.set_result(switchyard.send(COMPLETIONS, prompt=words(120, about), **body))
+                made.set_result(headway.send(COMPLETIONS, prompt=words(120, about), **body))
             except Exception as error:  # noqa: BLE001 - the test is told
                 made.set_exception(error)
 
@@ -51,10 +51,10 @@ def traffic(switchyard: Switchyard, *, streams: int = 2) -> Iterator[list[Future
         each.result()
 
 
-def _until(there: Callable[[], bool], switchyard: Switchyard, what: str = "it did not come about") -> None:
+def _until(there: Callable[[], bool], headway: Headway, what: str = "it did not come about") -> None:
     until_s = time.monotonic() + PATIENCE_S
     while not there():
-        assert time.monotonic() < until_s, (what, switchyard.states())
+        assert time.monotonic() < until_s, (what, headway.states())
         time.sleep(0.1)
 
 
@@ -67,121 +67,119 @@ def _statuses(asked: list[Future[Answer]]) -> set[int]:
     return {each.result().status if "error" not in each.result().body else 0 for each in asked}
 
 
-def _exact_again(switchyard: Switchyard, about: str) -> None:
+def _exact_again(headway: Headway, about: str) -> None:
     """Check that predictions agree with the engines on prompts that each of them may have seen."""
     prompts = [words(150, f"{about} {number}") for number in range(3)]
-    answers = [switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
+    answers = [headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2) for prompt in prompts * 3]
     assert [each.predicted for each in answers] == [each.cached for each in answers]
     assert answers[-1].cached > 0
 
 
 @pytest.mark.parametrize(("stop", "go"), [("/pause", "/resume"), ("/sleep?level=1", "/wake_up")])
 def test_a_paused_engine_gets_no_more_work_until_it_is_resumed(
-    engines: list[RealEngine], switchyard: Switchyard, stop: str, go: str
+    engines: list[RealEngine], headway: Headway, stop: str, go: str
 ) -> None:
-    switchyard.until_serving(2)
-    with traffic(switchyard) as asked:
-        _until(lambda: _answered(asked, 8), switchyard)
+    headway.until_serving(2)
+    with traffic(headway) as asked:
+        _until(lambda: _answered(asked, 8), headway)
         assert engines[0].post(stop)[0] == 200
-        switchyard.until_serving(1)
+        headway.until_serving(1)
         before = len(asked)
-        _until(lambda: _answered(asked, before + 12), switchyard)
+        _until(lambda: _answered(asked, before + 12), headway)
         assert engines[0].post(go)[0] == 200
-        switchyard.until_serving(2)
+        headway.until_serving(2)
     assert _statuses(asked) == {200}
 
 
 @pytest.mark.parametrize("streams", [4, 0], ids=["streams", "whole"])
 def test_an_engine_whose_core_makes_no_progress_gets_no_new_work_and_keeps_what_it_has(
-    engines: list[RealEngine], switchyard: Switchyard, streams: int
+    engines: list[RealEngine], headway: Headway, streams: int
 ) -> None:
-    switchyard.until_serving(2)
+    headway.until_serving(2)
     core = engines[1].core_pid()
-    with traffic(switchyard, streams=streams) as asked, ExitStack() as later:
-        _until(lambda: _answered(asked, 8), switchyard)
+    with traffic(headway, streams=streams) as asked, ExitStack() as later:
+        _until(lambda: _answered(asked, 8), headway)
         os.kill(core, signal.SIGSTOP)
         try:
             # The clients may all wait for what that engine has, so that the other one has nothing to show.
-            more = later.enter_context(traffic(switchyard, streams=streams))
-            switchyard.until_serving(1)
-            fresh = [switchyard.send(COMPLETIONS, prompt=words(120, f"new {each}"), max_tokens=8) for each in range(12)]
+            more = later.enter_context(traffic(headway, streams=streams))
+            headway.until_serving(1)
+            fresh = [headway.send(COMPLETIONS, prompt=words(120, f"new {each}"), max_tokens=8) for each in range(12)]
         finally:
             os.kill(core, signal.SIGCONT)
-        switchyard.until_serving(2)
+        headway.until_serving(2)
     assert {each.status for each in fresh} == {200}
     assert _statuses([*asked, *more]) == {200}
 
 
 def test_after_a_reset_the_index_is_right_from_the_engines_next_step_on(
-    engines: list[RealEngine], switchyard: Switchyard
+    engines: list[RealEngine], headway: Headway
 ) -> None:
     """An idle engine says nothing of its reset until it schedules again, so one request may find less than expected."""
-    switchyard.until_serving(2)
+    headway.until_serving(2)
     prompt = words(300, "reset")
-    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).status == 200
-    assert switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2).cached > 0
-    cleared = switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared")
+    assert headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2).status == 200
+    assert headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2).cached > 0
+    cleared = headway.metric("headway_kv_events_total", type="AllBlocksCleared")
     for engine in engines:
         assert b'"success":true' in engine.post("/reset_prefix_cache")[1].replace(b" ", b"")
-    served = switchyard.ask(COMPLETIONS, prompt=prompt, max_tokens=2)
+    served = headway.ask(COMPLETIONS, prompt=prompt, max_tokens=2)
     assert served.cached == 0
     # An event may come later than the answer of the step that sent it.
     _until(
-        lambda: switchyard.metric("switchyard_kv_events_total", type="AllBlocksCleared") > cleared,
-        switchyard,
+        lambda: headway.metric("headway_kv_events_total", type="AllBlocksCleared") > cleared,
+        headway,
         f"{served.engine} told of no reset",
     )
-    switchyard.settle()
-    _exact_again(switchyard, "after the reset")
+    headway.settle()
+    _exact_again(headway, "after the reset")
 
 
-def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(
-    engines: list[RealEngine], switchyard: Switchyard
-) -> None:
-    switchyard.until_serving(2)
-    engine_id = switchyard.engine_id(engines[0].url)
-    with traffic(switchyard) as asked:
-        _until(lambda: _answered(asked, 8), switchyard)
-        switchyard.change_engine(engine_id, "/state", {"state": "draining", "why": "test"})
-        _until(lambda: switchyard.states()[engine_id] == "draining", switchyard)
+def test_a_drained_engine_ends_what_it_has_and_gets_nothing_new(engines: list[RealEngine], headway: Headway) -> None:
+    headway.until_serving(2)
+    engine_id = headway.engine_id(engines[0].url)
+    with traffic(headway) as asked:
+        _until(lambda: _answered(asked, 8), headway)
+        headway.change_engine(engine_id, "/state", {"state": "draining", "why": "test"})
+        _until(lambda: headway.states()[engine_id] == "draining", headway)
         before = len(asked)
-        _until(lambda: _answered(asked, before + 12), switchyard)
-        switchyard.change_engine(engine_id, "/state", {"state": "ready", "why": "test"})
-        switchyard.until_serving(2)
+        _until(lambda: _answered(asked, before + 12), headway)
+        headway.change_engine(engine_id, "/state", {"state": "ready", "why": "test"})
+        headway.until_serving(2)
     assert _statuses(asked) == {200}
     assert engine_id not in {each.result().engine for each in asked[before + 4 : before + 12]}
 
 
 def test_no_request_is_lost_while_an_engine_ends_that_still_says_it_is_well(
-    engines: list[RealEngine], switchyard: Switchyard
+    engines: list[RealEngine], headway: Headway
 ) -> None:
     """vLLM rejects each new request with 500 from SIGTERM on while its /health is 200."""
-    switchyard.until_serving(2)
-    with traffic(switchyard) as asked:
-        _until(lambda: _answered(asked, 8), switchyard)
+    headway.until_serving(2)
+    with traffic(headway) as asked:
+        _until(lambda: _answered(asked, 8), headway)
         engines[0].terminate()
-        switchyard.until_serving(1)
+        headway.until_serving(1)
         before = len(asked)
-        _until(lambda: _answered(asked, before + 12), switchyard)
+        _until(lambda: _answered(asked, before + 12), headway)
     assert _statuses(asked) == {200}
     engines[0].restart()
-    switchyard.until_serving(2)
-    _exact_again(switchyard, "after its end")
+    headway.until_serving(2)
+    _exact_again(headway, "after its end")
 
 
 def test_a_killed_engine_is_out_at_once_and_comes_back_with_an_empty_cache(
-    engines: list[RealEngine], switchyard: Switchyard
+    engines: list[RealEngine], headway: Headway
 ) -> None:
-    switchyard.until_serving(2)
-    with traffic(switchyard) as asked:
-        _until(lambda: _answered(asked, 8), switchyard)
+    headway.until_serving(2)
+    with traffic(headway) as asked:
+        _until(lambda: _answered(asked, 8), headway)
         engines[1].kill()
-        switchyard.until_serving(1)
+        headway.until_serving(1)
         before = len(asked)
-        _until(lambda: _answered(asked, before + 12), switchyard)
+        _until(lambda: _answered(asked, before + 12), headway)
     ends = [each.result() for each in asked]
     assert {each.status for each in ends} == {200}
     assert sum("error" in each.body for each in ends) <= 2, "only streams that it had begun end with an error"
     engines[1].restart()
-    switchyard.until_serving(2)
-    _exact_again(switchyard, "after the kill")
+    headway.until_serving(2)
+    _exact_again(headway, "after the kill")

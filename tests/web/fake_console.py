@@ -1,6 +1,6 @@
 """Serves the real console over a fleet that does not exist: `python -m tests.web.fake_console --port 18500`.
 
-Its state lies where SWITCHYARD_STATE_DIR says; it makes the account op / op-password there.
+Its state lies where HEADWAY_STATE_DIR says; it makes the account op / op-password there.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", type=int, default=1000)
     engines = parser.parse_args().engines
-    os.environ["SWITCHYARD_STATE_DIR"] = tempfile.mkdtemp()
+    os.environ["HEADWAY_STATE_DIR"] = tempfile.mkdtemp()
     django.setup()
     from django.conf import settings
     from django.contrib.auth.models import User

@@ -81,7 +81,7 @@ def audit_download(request: HttpRequest) -> HttpResponse:
         "events": [exported(event) for event in events[:EXPORT_LIMIT]],
     }
     answer = JsonResponse(document)
-    answer["Content-Disposition"] = 'attachment; filename="switchyard-audit.json"'
+    answer["Content-Disposition"] = 'attachment; filename="headway-audit.json"'
     return answer
 
 

@@ -128,7 +128,7 @@ def _override(pool: Pool) -> AutomationQuestion:
         (
             (
                 "Engines",
-                f"{len(roles)} now; Switchyard starts or drains engines to reach the number, even in advise mode",
+                f"{len(roles)} now; Headway starts or drains engines to reach the number, even in advise mode",
             ),
             ("Cooldowns, budget", "ignored; the policy's bounds apply"),
             ("Undo", "end the override at any time"),

@@ -26,4 +26,4 @@ const advise = (input, { url, token }) => {
   input.addEventListener('input', call);
   return () => input.removeEventListener('input', call);
 };
-Object.assign(window, { switchyardAdvise: advise });
+Object.assign(window, { headwayAdvise: advise });

@@ -23,7 +23,7 @@ def judge_past(picture: PastPicture) -> Verdict:
     lead = f"{words(start)} to {words(stretch.end)}."
     known = [column for column in picture.columns if column is not None]
     if not known:
-        text = "Nothing was recorded: Switchyard was not running, or the history has expired."
+        text = "Nothing was recorded: Headway was not running, or the history has expired."
         return Verdict("quiet", lead, text, shape="unknown")
     shares = [
         (values[_ON_TIME], values[_REQUESTS] * stretch.range.column_s, column.index, pool_id)

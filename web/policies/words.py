@@ -24,7 +24,7 @@ from controlplane.policies.document.schema import (
 from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
 
-PROGRAM = "Switchyard"
+PROGRAM = "Headway"
 """The author of versions that the program itself made."""
 
 _LISTED_CHANGES = 3

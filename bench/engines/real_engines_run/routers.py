@@ -24,7 +24,7 @@ from routing.policy.policy_document import RoutingPolicy
 from tests.vllm.real_engine import BLOCK_TOKENS, MODEL, RealEngine
 
 VLLM_ROUTER = "vllm-router==0.1.17"
-OURS, UNQUEUED, APPROXIMATE = "switchyard", "switchyard_unqueued", "switchyard_approximate"
+OURS, UNQUEUED, APPROXIMATE = "headway", "headway_unqueued", "headway_approximate"
 OUR_WAYS = (OURS, UNQUEUED, APPROXIMATE)
 ROUND_ROBIN = "round_robin"
 RIVALS = (ROUND_ROBIN, "sglang_router", "vllm_router")

@@ -43,7 +43,7 @@ DASHES = {
 
 mpl.rcParams.update(
     {
-        "svg.hashsalt": "switchyard",
+        "svg.hashsalt": "headway",
         "svg.fonttype": "none",
         "font.family": "sans-serif",
         "font.size": 9,
@@ -114,4 +114,4 @@ def write(figure: Figure, name: str) -> None:
     """Write the picture; the document links it as images/evidence/NAME.svg."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.svg"
-    figure.savefig(path, metadata={"Date": None, "Creator": "Switchyard"})
+    figure.savefig(path, metadata={"Date": None, "Creator": "Headway"})

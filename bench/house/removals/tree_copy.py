@@ -90,7 +90,7 @@ class TreeCopy:
 
     def _run(self, command: Sequence[str], state_dir: Path, limit_s: float) -> tuple[int | None, str]:
         """Return the exit code (None: the limit passed) and what was said."""
-        environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir)}
+        environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
         with (self._directory / "output").open("w+b") as output:
             process = subprocess.Popen(
                 command, cwd=self.path, env=environment, stdout=output, stderr=output, start_new_session=True

@@ -16,7 +16,7 @@ from bench.live.loopback_ports import free_ports
 ROOT = Path(__file__).resolve().parents[3]
 WORKERS, GATEWAYS, ENGINES = 2, 2, 4
 MODEL = "loopback-8b"
-MARK = "SWITCHYARD_SOAK"
+MARK = "HEADWAY_SOAK"
 """Environment variable that all processes of one soak inherit, so that none can hide."""
 _PAGE = "/login"
 """What a balancer asks a web process, as in deploy/kubernetes/web.yaml: /ready answers before its pages are there."""
@@ -67,15 +67,15 @@ class Installation:
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
             "SECRET_KEY": _SECRET,
-            "SWITCHYARD_FLEET_SECRET": _SECRET[::-1],
-            "SWITCHYARD_WEBHOOK_SECRET": _SECRET,
+            "HEADWAY_FLEET_SECRET": _SECRET[::-1],
+            "HEADWAY_WEBHOOK_SECRET": _SECRET,
         }
         self._commands = self._all_commands(ports[:webs], ports[webs : webs + GATEWAYS])
 
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of all processes, to start more of them."""
-        return {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / "web-0")}
+        return {**self._environment, "HEADWAY_STATE_DIR": str(self._directory / "web-0")}
 
     def start_all(self, hook: str) -> str:
         """Start everything, register engines and the pool of `hook`; returns a client's API key."""
@@ -92,7 +92,7 @@ class Installation:
 
     def start(self, name: str) -> None:
         """Start a process that does not run."""
-        state = {"SWITCHYARD_STATE_DIR": str(self._directory / name)}
+        state = {"HEADWAY_STATE_DIR": str(self._directory / name)}
         with (self._directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 self._commands[name], cwd=ROOT, env={**self._environment, **state}, stdout=log, stderr=log

@@ -66,7 +66,7 @@ class NodeProcess:
         command = [sys.executable, "manage.py", "node", "--port", "0", "--name", self.name]
         command += ["--directory", str(self.directory), "--dram-mib", str(DRAM_MIB), "--ssd-mib", str(SSD_MIB)]
         command += ["--slot-kib", str(SLOT_BYTES >> 10), "--metrics-port", str(self._metrics_port)]
-        environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET}
+        environment = {**os.environ, "HEADWAY_KV_SECRET": SECRET}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         ends_at = time.monotonic() + _START_S
@@ -159,7 +159,7 @@ class NodeProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=timeout_s) as answer:
             lines = answer.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name.removeprefix("switchyard_kv_"): float(value) for name, value in pairs}
+        return {name.removeprefix("headway_kv_"): float(value) for name, value in pairs}
 
     def descriptors(self) -> int:
         """Return how many files and sockets the process has open."""

@@ -1,7 +1,7 @@
 """Asks a service of the operator's to start and stop engines, by signed HTTP calls.
 
 Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition)
-and `X-Switchyard-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
+and `X-Headway-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
 answer says `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200
 without a status is done, 202 is under way, and the call comes again until it is done. `cancel` says that the start
 under the key in the body is given up: what came of it may end.
@@ -125,7 +125,7 @@ class WebhookActuator(Actuator):
         return {
             "Content-Type": "application/json",
             "Idempotency-Key": key,
-            "X-Switchyard-Signature": f"t={at},v1={signature(secret, at, body)}",
+            "X-Headway-Signature": f"t={at},v1={signature(secret, at, body)}",
         }
 
 

@@ -143,7 +143,7 @@ class Engines(_Engines, Listed):
             "region": exact("pool__region__slug", "Slug of the region."),
             "desired_state": one_of("desired_state", DesiredState.values, "Desired state."),
             "role": one_of("role", EngineRole.values, "Role."),
-            "supervised": truth("supervised", "Whether Switchyard starts and stops its process."),
+            "supervised": truth("supervised", "Whether Headway starts and stops its process."),
             "name": contains("name", "Part of the name."),
             "url": contains("url", "Part of the address."),
         },

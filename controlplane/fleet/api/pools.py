@@ -110,7 +110,7 @@ class PoolChange(Change):
     block_bytes = WholeNumber(min_value=1, max_value=1 << 20, default=2048)
     isolated = Truth(
         required=False,
-        help_text="Isolate tenants' caches with a salt that Switchyard derives. Omitted: unchanged; new pools are "
+        help_text="Isolate tenants' caches with a salt that Headway derives. Omitted: unchanged; new pools are "
         "isolated once there are two tenants.",
     )
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
@@ -142,7 +142,7 @@ class PoolChange(Change):
         max_length=64,
         required=False,
         allow_blank=True,
-        help_text="Environment variable SWITCHYARD_ENGINE_KEY_… with its engines' key; empty: the installation's.",
+        help_text="Environment variable HEADWAY_ENGINE_KEY_… with its engines' key; empty: the installation's.",
     )
     production = Truth(default=True, help_text="Changing the live policy version requires typing a name.")
 

@@ -95,7 +95,7 @@ async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> Engi
         except (EngineUnreachableError, TimeoutError) as error:
             remedy = "Check that the engine listens on this address and that this host can reach it."
             if str(error) == UNTRUSTED:
-                remedy = f"Set {AUTHORITY} to a PEM file of its authority, for Switchyard and for this command."
+                remedy = f"Set {AUTHORITY} to a PEM file of its authority, for Headway and for this command."
             raise ConnectRejectedError(
                 f"Unreachable at {address.url}: {str(error) or 'no answer in time'}.", remedy
             ) from None
@@ -107,7 +107,7 @@ def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, st
     if error.status in (401, 403):
         return (
             "The engine requires another key.",
-            f"Set {variable} to its key, for Switchyard and for this command, then connect again.",
+            f"Set {variable} to its key, for Headway and for this command, then connect again.",
         )
     return (
         f"{url} does not answer as an engine: {error}.",
@@ -150,7 +150,7 @@ class _Engine(EngineUnderTest):
 
     async def _tokenizes(self) -> bool:
         try:
-            return bool(await self.tokenize("Switchyard"))
+            return bool(await self.tokenize("Headway"))
         except EngineAnswerError as error:
             if error.status in (401, 403):
                 raise

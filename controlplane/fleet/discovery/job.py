@@ -56,7 +56,7 @@ LOOKS: dict[str, Look] = {
 
 @shared_task(name="controlplane.discovery", ignore_result=True)
 def discovery() -> None:
-    """Run every five seconds: one look at each source of SWITCHYARD_DISCOVERY."""
+    """Run every five seconds: one look at each source of HEADWAY_DISCOVERY."""
     for shard, source in enumerate(settings.DISCOVERY):
         look_at(source, shard, LOOKS[source.kind])
 

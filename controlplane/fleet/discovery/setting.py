@@ -1,4 +1,4 @@
-"""SWITCHYARD_DISCOVERY: which pools are filled from where. Needs no Django."""
+"""HEADWAY_DISCOVERY: which pools are filled from where. Needs no Django."""
 
 from __future__ import annotations
 

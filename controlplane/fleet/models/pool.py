@@ -24,7 +24,7 @@ class KeySource(models.TextChoices):
 class PoolMode(models.TextChoices):
     """Who decides where a pool's requests go."""
 
-    ROUTE = "route", "Switchyard routes"
+    ROUTE = "route", "Headway routes"
     OBSERVE = "observe", "Observe only: another router routes and reports"
 
 
@@ -32,7 +32,7 @@ class ActuatorKind(models.TextChoices):
     """Who starts and stops a pool's engines."""
 
     MANUAL = "manual", "An operator, by hand"
-    PROCESS = "process", "Switchyard, as processes on this host"
+    PROCESS = "process", "Headway, as processes on this host"
     WEBHOOK = "webhook", "Your service, by signed webhooks"
     KUBERNETES = "kubernetes", "Kubernetes, by scaling StatefulSets"
 
@@ -82,7 +82,7 @@ class Pool(models.Model):
         max_length=64,
         blank=True,
         default="",
-        validators=[RegexValidator(OWN_KEY, "Use SWITCHYARD_ENGINE_KEY_ and A-Z, 0-9, _.")],
+        validators=[RegexValidator(OWN_KEY, "Use HEADWAY_ENGINE_KEY_ and A-Z, 0-9, _.")],
     )
     """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
     production = models.BooleanField(default=True)

@@ -331,7 +331,7 @@ class EnginePreflight:
             )
         if not heard.events:
             return PreflightFailedError(
-                "Its events are unreadable.", "Use an engine version whose KV events Switchyard supports."
+                "Its events are unreadable.", "Use an engine version whose KV events Headway supports."
             )
         return PreflightFailedError(
             "Same text gives different blocks: no event matches the tokens from /tokenize.",

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from controlplane.project.first_run.secrets import FILE_NAME as SECRETS
 
-DATABASE = "switchyard.sqlite3"
+DATABASE = "headway.sqlite3"
 
 
 class Command(BaseCommand):

@@ -155,7 +155,7 @@ _OTHER_SOCKET = "Have it name an address of its own in --kv-events-config, such 
 SERVED_S = 60.0
 """A snapshot reaches the gateway within a second, and its first probe follows at once; a busy machine takes longer."""
 _LOOK_S = 0.3
-_KEY = "$SWITCHYARD_API_KEY"
+_KEY = "$HEADWAY_API_KEY"
 
 
 def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bool:
@@ -167,7 +167,7 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> bo
     missing, rejecting = _missing(here, {engine.engine_id for engine in engines})
     out.write("")
     if missing is None:
-        out.write(f"Switchyard does not answer on port {port}. Start it with `make up`, or name its port with --port.")
+        out.write(f"Headway does not answer on port {port}. Start it with `make up`, or name its port with --port.")
     elif rejecting:
         out.write(f"✗ Engines reject the running gateway's key: {some_names(sorted(rejecting), 5)}.")
         first = next(engine for engine in engines if engine.engine_id in rejecting)
@@ -211,7 +211,7 @@ def _wait_until_known(here: Installation, key: str) -> None:
 
 
 def _serving(metrics: str) -> set[str]:
-    found = re.findall(r"^switchyard_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
+    found = re.findall(r"^headway_engine_state\{([^}]*)\} 1(?:\.0)?$", metrics, re.MULTILINE)
     return {name[1] for labels in found if 'state="serving"' in labels and (name := _ENGINE.search(labels))}
 
 
@@ -240,18 +240,18 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="allow the addresses without asking")
         parser.add_argument("--pool", default="", help="slug of the pool (default: the one that serves the model)")
         parser.add_argument("--region", default="", help="slug of the region of a new pool (default: the only one)")
-        parser.add_argument("--key-env", default="", help="variable with the engines' key, SWITCHYARD_ENGINE_KEY_…")
+        parser.add_argument("--key-env", default="", help="variable with the engines' key, HEADWAY_ENGINE_KEY_…")
         parser.add_argument(
             "--approximate", action="store_true", help="new pool: estimate hits from prompts, without KV events"
         )
-        parser.add_argument("--port", type=int, default=8000, help="port of Switchyard on this machine")
+        parser.add_argument("--port", type=int, default=8000, help="port of Headway on this machine")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Connect one engine after the other."""
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-            raise CommandError("The database is not prepared. Start Switchyard first: `make up`.")
+            raise CommandError("The database is not prepared. Start Headway first: `make up`.")
         connecting = Connecting(self.stdout, yes=options["yes"], options=options)
         failed = [url for url in dict.fromkeys(options["urls"]) if not self._connected(connecting, url)]
         if connecting.engines:

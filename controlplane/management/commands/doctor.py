@@ -55,5 +55,5 @@ def _as_text(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
             lines.append(f"{finding.state:>8}  {name:<15}  {finding.says}")
             if finding.do:
                 lines.append(f"{'':>8}  {'':<15}  → {finding.do}")
-    last = "Switchyard can serve." if healthy else "Switchyard cannot serve; see above."
+    last = "Headway can serve." if healthy else "Headway cannot serve; see above."
     return "\n".join([*lines, "", last])

@@ -27,7 +27,7 @@ class Command(BaseCommand):
     """Explains one decision: why it went there, what happened, what it cost, what to do."""
 
     help = (
-        "Explain one recorded decision: manage.py explain ID (the header x-switchyard-decision of an answer, or the "
+        "Explain one recorded decision: manage.py explain ID (the header x-headway-decision of an answer, or the "
         "X-Request-Id of a request)."
     )
     requires_system_checks = ()

@@ -159,7 +159,7 @@ def _is_rotated(path: Path, file: BinaryIO) -> bool:
 
 
 class Command(BaseCommand):
-    """Reads the log and posts to /api/v1/observe. The API key comes from SWITCHYARD_API_KEY, never as an argument."""
+    """Reads the log and posts to /api/v1/observe. The API key comes from HEADWAY_API_KEY, never as an argument."""
 
     help = "Report requests that a proxy routed to an observe-only pool, from the proxy's access log (docs/observe.md)."
     requires_system_checks = ()
@@ -176,9 +176,9 @@ class Command(BaseCommand):
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Read and tell until the log ends."""
-        key = os.environ.get("SWITCHYARD_API_KEY", "")
+        key = os.environ.get("HEADWAY_API_KEY", "")
         if not key:
-            raise CommandError("Set SWITCHYARD_API_KEY to an API key with the scope route.")
+            raise CommandError("Set HEADWAY_API_KEY to an API key with the scope route.")
         tally = None
         try:
             for tally in observe_log(

@@ -61,7 +61,7 @@ class Command(BaseCommand):
         self.stdout.write("Gateways that are away take it when they reach the bus. The jobs store it in the database.")
 
 
-_REMEDY = "Check REDIS_URL and SWITCHYARD_FLEET_SECRET, or run it on the machine where `manage.py up` runs."
+_REMEDY = "Check REDIS_URL and HEADWAY_FLEET_SECRET, or run it on the machine where `manage.py up` runs."
 
 
 def _bus() -> Bus:

@@ -62,7 +62,7 @@ class Command(BaseCommand):
     """Supervises gateway, web and jobs; with --demo also a fleet of simulated engines under replayed traffic."""
 
     requires_system_checks = OURS
-    help = "Run Switchyard: console, decision API, proxy and jobs; with --demo also a demo fleet."
+    help = "Run Headway: console, decision API, proxy and jobs; with --demo also a demo fleet."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
@@ -125,7 +125,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         connection.close()
         log_dir = settings.STATE_DIR / "log"
-        logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
+        logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "headway.log"))
         supervisor = Supervisor(log_dir)
         engines = SupervisedEngines(
             supervisor, lambda: supervised_children(demo=options["demo"], kv_environment=kv_environment)
@@ -149,7 +149,7 @@ class Command(BaseCommand):
         if not served:
             sys.exit(1)
         if end.status:
-            raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
+            raise CommandError(f"Headway stopped because {end.why}; see {log_dir / 'headway.log'}.")
 
     def _greet(
         self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path, children: Sequence[ChildSpec]
@@ -172,8 +172,8 @@ def _reject_exposed(host: str) -> None:
     """Reject an address that others reach under settings that are safe on this machine only."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
-            f"--host {host} admits other machines, but SWITCHYARD_ALLOWED_HOSTS names only this machine, which allows "
-            "cookies without TLS, debug pages and weak secrets. Set SWITCHYARD_ALLOWED_HOSTS to its public "
+            f"--host {host} admits other machines, but HEADWAY_ALLOWED_HOSTS names only this machine, which allows "
+            "cookies without TLS, debug pages and weak secrets. Set HEADWAY_ALLOWED_HOSTS to its public "
             "names (and put TLS in front), or omit --host."
         )
 

@@ -87,7 +87,7 @@ def _framework_problem(error: exceptions.APIException) -> ProblemError:
         return ProblemError(400, _WRONG_FIELDS, _flattened(error.detail, ""), headers=headers)
     detail = str(error.detail)
     if isinstance(error, exceptions.NotAuthenticated):
-        detail = "Sign in, or send 'Authorization: Bearer sy_…' with an API key that has the scope manage."
+        detail = "Sign in, or send 'Authorization: Bearer hw_…' with an API key that has the scope manage."
     return ProblemError(error.status_code, detail, headers=headers)
 
 

@@ -17,7 +17,7 @@ MAX_KEY_LENGTH = 512
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer sy_…`; the key is looked up by its hash, and its text goes nowhere else."""
+    """`Authorization: Bearer hw_…`; the key is looked up by its hash, and its text goes nowhere else."""
 
     @override
     def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:
@@ -28,7 +28,7 @@ class KeyAuthentication(BaseAuthentication):
         scheme, _, text = header.partition(" ")
         text = text.strip()
         if scheme.lower() != "bearer" or not text.startswith(KEY_START) or len(text) > MAX_KEY_LENGTH:
-            raise AuthenticationFailed("The Authorization header must be 'Bearer sy_…' with one of our API keys.")
+            raise AuthenticationFailed("The Authorization header must be 'Bearer hw_…' with one of our API keys.")
         key = ApiKey.objects.select_related("tenant").filter(sha256=hash_api_key(text), revoked_at=None).first()
         if key is None or bus_revocations().revokes(key.sha256):
             raise AuthenticationFailed("This API key is unknown or revoked; create one under Access.")
@@ -41,4 +41,4 @@ class KeyAuthentication(BaseAuthentication):
     @override
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge of a 401."""
-        return 'Bearer realm="switchyard"'
+        return 'Bearer realm="headway"'

@@ -23,7 +23,7 @@ def _document() -> dict[str, Any]:
 
 
 class OpenApiDocument(ApiView):
-    """The description of all of Switchyard's HTTP addresses but the pages."""
+    """The description of all of Headway's HTTP addresses but the pages."""
 
     schema = None
 

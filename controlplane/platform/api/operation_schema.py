@@ -41,7 +41,7 @@ class KeyScheme(OpenApiAuthenticationExtension):
     @override
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
         """Return the scheme."""
-        return {"type": "http", "scheme": "bearer", "description": "An API key, sy_…"}
+        return {"type": "http", "scheme": "bearer", "description": "An API key, hw_…"}
 
 
 class FieldProblemShape(serializers.Serializer):

@@ -53,7 +53,7 @@ class ProblemError(Exception):
     def body(self, request_id: str) -> dict[str, Any]:
         """Return the members of the problem."""
         return {
-            "type": f"urn:switchyard:problem:{_TYPES.get(self.status, 'error')}",
+            "type": f"urn:headway:problem:{_TYPES.get(self.status, 'error')}",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
@@ -63,7 +63,7 @@ class ProblemError(Exception):
         }
 
 
-PROBLEM = "switchyard_problem"
+PROBLEM = "headway_problem"
 """Attribute of responses that carry a problem."""
 
 

@@ -10,7 +10,7 @@ from gateway.contracts.fleet_sample import PoolRole
 LONG_S = 10.0
 """An election takes two seconds; gateways that disagree for longer have another reason."""
 _NAMED = 4
-REMEDY = "Let the gateways reach each other's SWITCHYARD_PEER_LISTEN, and Redis."
+REMEDY = "Let the gateways reach each other's HEADWAY_PEER_LISTEN, and Redis."
 
 
 def deciding_alone(roles: Iterable[PoolRole], now: float) -> list[PoolRole]:

@@ -17,7 +17,7 @@ SCOPES = ("infer", "route", "manage")
 USUAL_SCOPES = ("infer",)
 """What a key opens unless somebody says more."""
 
-KEY_START = "sy_"
+KEY_START = "hw_"
 """How the text of every key begins."""
 
 SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"

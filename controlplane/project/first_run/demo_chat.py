@@ -45,7 +45,7 @@ def seed_demo_chat(secrets: FirstRunSecrets, *, ports_from: int) -> str:
 
 
 def chat_children(origin: str, secrets: FirstRunSecrets, url: str) -> list[ChildSpec]:
-    """Return how the chat's process starts, where it has an address; it asks Switchyard at `url`."""
+    """Return how the chat's process starts, where it has an address; it asks Headway at `url`."""
     argv = [
         *python(child_program.__name__),
         child_program.EXAMPLE_CHAT,

@@ -5,5 +5,5 @@ from __future__ import annotations
 TENANT = "demo"
 POOL = "demo"
 SERVED_MODEL = "demo-8b"
-API_KEY_VARIABLE = "SWITCHYARD_API_KEY"
+API_KEY_VARIABLE = "HEADWAY_API_KEY"
 """Environment variable from which simulator.replay takes its key."""

@@ -44,9 +44,9 @@ class RegionPorts:
         """Return the settings of a region's gateway."""
         others = (f"{other}=127.0.0.1:{self.links[region, other]}" for other in self.public if other != region)
         return {
-            "SWITCHYARD_REGION": region,
-            "SWITCHYARD_PEER_LISTEN": f"127.0.0.1:{self.peers[region]}",
-            "SWITCHYARD_REGION_PEERS": ",".join(others),
+            "HEADWAY_REGION": region,
+            "HEADWAY_PEER_LISTEN": f"127.0.0.1:{self.peers[region]}",
+            "HEADWAY_REGION_PEERS": ",".join(others),
         }
 
 

@@ -110,7 +110,7 @@ def new_secret() -> str:
 
 def new_api_key() -> str:
     """Make up an API key."""
-    return "sy_" + secrets.token_urlsafe(32)
+    return "hw_" + secrets.token_urlsafe(32)
 
 
 def read_secrets(path: Path) -> FirstRunSecrets:

@@ -21,7 +21,7 @@ def welcome(
     The password is empty where it no longer opens the console, the key and the address of the example chat are
     empty where there is none.
     """
-    lines = ["", "  Switchyard is running", "", f"    Console   {url}"]
+    lines = ["", "  Headway is running", "", f"    Console   {url}"]
     if show_secrets:
         lines += [
             f"    Login     {_login(user, password)}",

@@ -18,11 +18,11 @@ def socket_path(state_dir: Path, name: str) -> Path:
     if len(os.fsencode(path)) <= _LONGEST:
         return path
     digest = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"switchyard-{os.getuid()}-{digest}" / name
+    return Path(tempfile.gettempdir()) / f"headway-{os.getuid()}-{digest}" / name
 
 
 def make_private(path: Path) -> None:
     """Make the socket's directory, for this user only; raises PermissionError where it is somebody else's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path.parent} belongs to another user; set SWITCHYARD_STATE_DIR to a shorter path.")
+        raise PermissionError(f"{path.parent} belongs to another user; set HEADWAY_STATE_DIR to a shorter path.")

@@ -112,7 +112,7 @@ class Decisions(Listed):
         {"at": ("at_ms", "pk")},
         "-at",
         {
-            "id": exact("decision_id", "Id of the decision, as in the answer's header x-switchyard-decision."),
+            "id": exact("decision_id", "Id of the decision, as in the answer's header x-headway-decision."),
             "pool": exact("pool", "Slug of the pool."),
             "engine": exact("engine", "Id of the engine it went to."),
             "tenant": exact("tenant", "Slug of the tenant."),

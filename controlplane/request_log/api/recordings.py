@@ -195,5 +195,5 @@ class RecordingTrace(ApiView):
 
 def packed_trace(recording: Recording, content: bytes) -> HttpResponse:
     """Return the answer that saves a recording's file."""
-    name = f"switchyard-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
+    name = f"headway-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
     return HttpResponse(content, content_type=PACKED, headers={"Content-Disposition": f'attachment; filename="{name}"'})

@@ -31,9 +31,7 @@ def advice(stored: StoredDecision) -> str:
             return "Nothing. It was on time, and no other engine was faster as far as known."
         return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
     if regret.cause == GATEWAY:
-        return (
-            "The gateway was slow, not an engine. Check switchyard_loop_lag_seconds, and give the gateway its own core."
-        )
+        return "The gateway was slow, not an engine. Check headway_loop_lag_seconds, and give the gateway its own core."
     return _by_cause(stored, regret.cause)
 
 
@@ -59,7 +57,7 @@ def _by_cause(stored: StoredDecision, cause: str) -> str:
         return "Admission deferred it while an engine had capacity. Lower defer_s or raise the threshold in the policy."
     return (
         f"The work ahead of it on {name} took longer than estimated. If that is common there, use learned costs "
-        "(cost: fitted) and look for traffic that bypasses Switchyard."
+        "(cost: fitted) and look for traffic that bypasses Headway."
     )
 
 

@@ -11,8 +11,8 @@ from controlplane.request_log.models.recording import Recording
 class Retention(models.TextChoices):
     """How long records are kept, and so what a segment holds."""
 
-    DECISIONS = "decisions", "Decisions in full, within SWITCHYARD_DECISION_BYTES"
-    TRAFFIC = "traffic", "Shapes of all requests, within SWITCHYARD_RECORDING_BYTES and _HOURS"
+    DECISIONS = "decisions", "Decisions in full, within HEADWAY_DECISION_BYTES"
+    TRAFFIC = "traffic", "Shapes of all requests, within HEADWAY_RECORDING_BYTES and _HOURS"
     KEPT = "kept", "Part of the trace of a recording, until that is deleted"
 
 

@@ -86,7 +86,7 @@ def delete_recording(recording: Recording, *, actor: Actor, why: str = "") -> No
 def recorded_words() -> str:
     """Say in a sentence from when to when there is traffic."""
     if not settings.RECORDING_BYTES:
-        return "Recording is off (SWITCHYARD_RECORDING_BYTES=0)."
+        return "Recording is off (HEADWAY_RECORDING_BYTES=0)."
     span = recorded_span()
     if span is None:
         return "Nothing is recorded yet; requests appear here seconds after they end."
@@ -99,7 +99,7 @@ def _written(rows: Iterable[RecordedRow], path: str) -> Written:
     if taken["count"] >= MAX_RECORDINGS or (taken["size"] or 0) >= settings.KEPT_RECORDING_BYTES:
         raise NoRoomError(
             f"{count(taken['count'], 'recording')} of {(taken['size'] or 0) >> 20} MiB are kept, and there is no room "
-            "for more. Delete some, or raise SWITCHYARD_KEPT_RECORDING_BYTES."
+            "for more. Delete some, or raise HEADWAY_KEPT_RECORDING_BYTES."
         )
     try:
         return written(rows)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from kvstore.keys.block_keys import TOKEN_BYTES, pack_tokens
 from kvstore.keys.payload_key import PayloadFormat, PayloadKeys
 
-_ROOT = hashlib.sha256(b"switchyard simulated KV 1").digest()
+_ROOT = hashlib.sha256(b"headway simulated KV 1").digest()
 
 
 def chain_hashes(tokens: array[int], block_tokens: int, blocks: int) -> list[bytes]:
@@ -33,7 +33,7 @@ class Payloads:
     def __init__(self, model: str, block_tokens: int, bytes_per_token: int) -> None:
         self._model, self.block_tokens, self._bytes_per_token = model, block_tokens, bytes_per_token
         self.block_bytes = max(len(_ROOT), block_tokens * bytes_per_token)
-        self._pad = hashlib.shake_128(b"switchyard simulated KV pad").digest(self.block_bytes)
+        self._pad = hashlib.shake_128(b"headway simulated KV pad").digest(self.block_bytes)
         self.keys = lru_cache(maxsize=1024)(self._keys)
 
     def payload(self, chain_hash: bytes) -> memoryview:

@@ -73,8 +73,8 @@ def test_the_rate_counts_at_which_the_best_rival_is_nearest_to_nine_in_ten() -> 
     }
     told, lead = verdict(found)
     assert told["rate_that_counts"] == 1.0
-    assert lead == told["switchyard_1_lead"] == pytest.approx(0.08)
-    assert told["switchyard_2_lead_least"] == pytest.approx(0.0)
+    assert lead == told["headway_1_lead"] == pytest.approx(0.08)
+    assert told["headway_2_lead_least"] == pytest.approx(0.0)
 
 
 def test_repeats_of_several_sittings_come_together_and_those_of_another_commit_do_not(tmp_path: Path) -> None:

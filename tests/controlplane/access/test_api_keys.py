@@ -30,7 +30,7 @@ def test_a_key_is_random_and_known_only_by_its_hash(tenant: Tenant, bus: Bus) ->
     key, text = create_api_key(tenant, "ci", actor=ACTOR)
     _, other = create_api_key(tenant, "ci", actor=ACTOR)
     assert text != other
-    assert text.startswith("sy_")
+    assert text.startswith("hw_")
     assert len(text) == 46
     assert text.startswith(key.prefix)
     assert key.sha256 == hashlib.sha256(text.encode()).hexdigest()

@@ -136,7 +136,7 @@ def test_disk_space(here: Installation) -> None:
     assert [found(free).state for free in (2560, 2559, 200, 199)] == limits
     assert [found(free, 1000).state for free in (100, 99, 20, 19)] == limits
     assert "The state directory’s disk is nearly full: 199 MiB of 2.00 GiB free." in plain(found(199, 2048).says)
-    assert "SWITCHYARD_STATE_DIR" in found(199, 2048).do
+    assert "HEADWAY_STATE_DIR" in found(199, 2048).do
     assert only(host.disk_space(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
     assert only(host.disk_space(here)).says
 
@@ -322,7 +322,7 @@ def test_the_port(here: Installation) -> None:
         assert "--port" in taken.do
     assert only(host.port(at(here, port=free))).state is State.OK
     with answering(200, b'{"live":true}') as ours:
-        assert "Switchyard listens" in only(host.port(at(here, port=ours))).says
+        assert "Headway listens" in only(host.port(at(here, port=ours))).says
     with answering(200, b"<html>") as stranger:
         assert only(host.port(at(here, port=stranger))).state is State.PROBLEM
 
@@ -351,22 +351,22 @@ def test_engines(here: Installation, pool: Pool) -> None:
 
 
 def test_engines_that_reject_the_running_gateways_key_are_named(here: Installation, pool: Pool) -> None:
-    told = b'switchyard_engine_rejects_key{engine="e"} 1.0\nswitchyard_engine_rejects_key{engine="gone"} 1.0\n'
+    told = b'headway_engine_rejects_key{engine="e"} 1.0\nheadway_engine_rejects_key{engine="gone"} 1.0\n'
     with answering(200) as engine, answering(200, told) as gateway:
         address = f"http://127.0.0.1:{engine}"
         Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
-        Pool.objects.update(engine_api_key_env="SWITCHYARD_ENGINE_KEY_A")
+        Pool.objects.update(engine_api_key_env="HEADWAY_ENGINE_KEY_A")
         assert only(fleet.engines(here)).state is State.OK
         sound, wrong = fleet.engines(at(here, port=gateway))
     assert (sound.state, wrong.state) == (State.OK, State.PROBLEM)
-    assert wrong.says == "1 engine rejects the gateway's key: e (SWITCHYARD_ENGINE_KEY_A)."
-    assert "Set SWITCHYARD_ENGINE_KEY_A of the gateways" in wrong.do
+    assert wrong.says == "1 engine rejects the gateway's key: e (HEADWAY_ENGINE_KEY_A)."
+    assert "Set HEADWAY_ENGINE_KEY_A of the gateways" in wrong.do
 
 
 async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Path) -> None:
     async with tls_engine(certificates(tmp_path)) as url:
         why = await asyncio.to_thread(fleet._why_not, url)
-    assert why == "certificate not trusted; SWITCHYARD_ENGINE_CA names further authorities"
+    assert why == "certificate not trusted; HEADWAY_ENGINE_CA names further authorities"
 
 
 def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
@@ -442,7 +442,7 @@ def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
 
 @pytest.mark.parametrize(("age", "state"), [(b"0.7", State.OK), (b"3600.0", State.PROBLEM)])
 def test_jobs_that_nobody_wakes_are_a_problem(here: Installation, age: bytes, state: State) -> None:
-    with answering(200, b"# TYPE x gauge\nswitchyard_jobs_wake_up_age_seconds " + age + b"\n") as taken:
+    with answering(200, b"# TYPE x gauge\nheadway_jobs_wake_up_age_seconds " + age + b"\n") as taken:
         assert only(fleet.wake_up(at(here, port=taken))).state is state
 
 

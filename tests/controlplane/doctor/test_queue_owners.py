@@ -40,7 +40,7 @@ def test_one_that_decides_alone_for_long_is_named_with_its_reason() -> None:
     (found,) = judged(samples, NOW)
     assert found.state == State.WARNING
     assert "b (the owner is silent)" in found.says
-    assert "SWITCHYARD_PEER_LISTEN" in found.do
+    assert "HEADWAY_PEER_LISTEN" in found.do
 
 
 def test_an_election_is_no_finding_and_different_owners_are() -> None:

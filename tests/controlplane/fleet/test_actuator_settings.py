@@ -28,7 +28,7 @@ def test_settings_are_stored_complete() -> None:
     hook = checked_settings("webhook", {"url": "https://fleet.example/hook"})
     assert hook == {
         "url": "https://fleet.example/hook",
-        "secret_variable": "SWITCHYARD_WEBHOOK_SECRET",
+        "secret_variable": "HEADWAY_WEBHOOK_SECRET",
         "timeout_s": 5.0,
     }
 

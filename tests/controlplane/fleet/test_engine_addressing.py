@@ -70,9 +70,9 @@ def test_the_fleet_s_key_stays_within_the_pool_s_networks(pool: Pool, bus: Bus) 
 
 def test_a_pool_may_name_a_key_of_its_own_and_no_other_secret(pool: Pool, bus: Bus) -> None:
     engine = register_engine(pool, "a", "http://10.3.0.4:8000", actor=ACTOR)
-    change_pool(pool, {"engine_api_key_env": "SWITCHYARD_ENGINE_KEY_CHAT"}, actor=ACTOR)
-    assert variable(engine) == "SWITCHYARD_ENGINE_KEY_CHAT"
-    for name in ("SECRET_KEY", "SWITCHYARD_FLEET_SECRET", "SWITCHYARD_ENGINE_KEY_", "SWITCHYARD_ENGINE_KEY_a"):
+    change_pool(pool, {"engine_api_key_env": "HEADWAY_ENGINE_KEY_CHAT"}, actor=ACTOR)
+    assert variable(engine) == "HEADWAY_ENGINE_KEY_CHAT"
+    for name in ("SECRET_KEY", "HEADWAY_FLEET_SECRET", "HEADWAY_ENGINE_KEY_", "HEADWAY_ENGINE_KEY_a"):
         with pytest.raises(InvalidFieldsError):
             change_pool(pool, {"engine_api_key_env": name}, actor=ACTOR)
 

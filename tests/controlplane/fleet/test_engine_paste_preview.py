@@ -42,8 +42,8 @@ def test_a_preview_of_good_lines_stores_nothing(pool: Pool, bus: Bus) -> None:
         ("taken http://10.0.0.3", "chat", "Pool chat already has an engine taken."),
         ("c http://10.0.0.9:8000/", "chat", "An engine with this URL is already registered."),
         ("c http://169.254.169.254", "chat", "metadata"),
-        ("c http://8.8.8.8", "chat", "outside SWITCHYARD_ENGINE_NETWORKS"),
-        ("c http://10.0.0.3 tcp://8.8.8.8:5557", "chat", "outside SWITCHYARD_ENGINE_NETWORKS"),
+        ("c http://8.8.8.8", "chat", "outside HEADWAY_ENGINE_NETWORKS"),
+        ("c http://10.0.0.3 tcp://8.8.8.8:5557", "chat", "outside HEADWAY_ENGINE_NETWORKS"),
     ],
 )
 def test_a_line_that_could_not_be_registered_says_why(

@@ -151,7 +151,7 @@ def test_no_network_admits_an_ipv6_address_that_stands_for_an_ipv4_one(host: str
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.8.9.1", "http://[::1]:8000", "http://me.example"])
 def test_loopback_needs_permission(url: str) -> None:
-    with pytest.raises(RejectedUrlError, match="SWITCHYARD_ALLOW_LOOPBACK_ENGINES"):
+    with pytest.raises(RejectedUrlError, match="HEADWAY_ALLOW_LOOPBACK_ENGINES"):
         check_engine_url(url, RULES, resolver)
     assert check_engine_url(url, DEMO_RULES, resolver).address in {"127.0.0.1", "127.8.9.1", "::1"}
 

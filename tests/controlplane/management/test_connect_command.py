@@ -58,8 +58,8 @@ def test_two_engines_are_routed_exactly_and_the_first_request_is_printed(start: 
     assert said.count("new pool m-8b") == 1
     pool = Pool.objects.get()
     assert (pool.block_tokens, {engine.desired_state for engine in Engine.objects.all()}) == (32, {"ready"})
-    assert "Switchyard does not answer" in said
-    key = re.search(r"API key \(shown once\): (sy_\S+)", said)
+    assert "Headway does not answer" in said
+    key = re.search(r"API key \(shown once\): (hw_\S+)", said)
     assert key is not None
     assert ApiKey.objects.filter(sha256=hash_api_key(key[1])).exists()
     assert f"Authorization: Bearer {key[1]}" in said
@@ -77,7 +77,7 @@ def test_an_engine_of_another_block_size_is_rejected_with_the_flag_and_the_other
 def test_an_engine_that_wants_a_key_names_the_variable(start: Start, settings: Settings) -> None:
     engine = start(extra=("--api-key", "engine-secret"))
     status, said = connect(engine.url)
-    assert (status, "Set SWITCHYARD_ENGINE_API_KEY to its key" in said) == (1, True)
+    assert (status, "Set HEADWAY_ENGINE_API_KEY to its key" in said) == (1, True)
     settings.ENGINE_API_KEY = "engine-secret"
     status, said = connect(engine.url)
     assert (status, "engine-secret" in said) == (0, False)
@@ -125,14 +125,14 @@ def test_it_tests_the_key_of_the_running_gateway_and_not_its_own(start: Start, s
 
     def answer(_method: str, _path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         (name,) = Engine.objects.values_list("engine_id", flat=True)
-        states = f'switchyard_engine_state{{engine="{name}",state="degraded"}} 1.0\n'
-        return 200, (states + f'switchyard_engine_rejects_key{{engine="{name}"}} 1.0\n').encode()
+        states = f'headway_engine_state{{engine="{name}",state="degraded"}} 1.0\n'
+        return 200, (states + f'headway_engine_rejects_key{{engine="{name}"}} 1.0\n').encode()
 
     with http_server(answer) as (url, _):
         status, said = connect(engine.url, port=int(url.rsplit(":", 1)[1]))
     assert status == 1
     assert "reject the running gateway's key" in said
-    assert "→ Set SWITCHYARD_ENGINE_API_KEY of the gateways" in said
+    assert "→ Set HEADWAY_ENGINE_API_KEY of the gateways" in said
     assert "Ask:" not in said
 
 
@@ -144,7 +144,7 @@ def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> 
     def answer(_method: str, path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         if path == "/metrics":
             ids = Engine.objects.values_list("engine_id", flat=True)
-            lines = [f'switchyard_engine_state{{engine="{each}",state="serving"}} 1.0' for each in ids]
+            lines = [f'headway_engine_state{{engine="{each}",state="serving"}} 1.0' for each in ids]
             return 200, "\n".join(lines).encode()
         keys.append(headers.get("authorization", ""))
         return (refusals.pop(), b"") if refusals else (200, b"{}")
@@ -152,6 +152,6 @@ def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> 
     with http_server(answer) as (url, _):
         said = StringIO()
         call_command("connect", engine.url, stdout=said, port=int(url.rsplit(":", 1)[1]))
-    key = re.search(r"API key \(shown once\): (sy_\S+)", said.getvalue())
+    key = re.search(r"API key \(shown once\): (hw_\S+)", said.getvalue())
     assert key is not None
     assert keys == [f"Bearer {key[1]}"] * 3

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def doctor(state_dir: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state_dir), **variables}
     return subprocess.run(
         [sys.executable, "manage.py", "doctor", "--port", "1", *options],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False,
@@ -26,10 +26,10 @@ def doctor(state_dir: Path, *options: str, **variables: str) -> subprocess.Compl
 
 @pytest.fixture
 def migrated(tmp_path: Path) -> Path:
-    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "manage.py", "migrate", "-v", "0"], cwd=ROOT, env=env, check=True)
     tmp_path.chmod(0o700)
-    (tmp_path / "switchyard.sqlite3").chmod(0o600)
+    (tmp_path / "headway.sqlite3").chmod(0o600)
     return tmp_path
 
 
@@ -52,7 +52,7 @@ def test_a_sound_installation_ends_with_0_and_every_question_is_answered(migrate
 
 def test_a_broken_one_ends_with_1_says_what_to_do_and_keeps_its_secrets(tmp_path: Path) -> None:
     urls = {
-        "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/switchyard",
+        "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/headway",
         "REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
     }
     done = doctor(tmp_path, **urls)

@@ -44,8 +44,8 @@ def run(state_dir: Path, script: str, *arguments: str, **variables: str) -> subp
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")},
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
-        "SWITCHYARD_STATE_DIR": str(state_dir),
-        "SWITCHYARD_DRAIN_S": "0",
+        "HEADWAY_STATE_DIR": str(state_dir),
+        "HEADWAY_DRAIN_S": "0",
         **variables,
     }
     return run_to_end(["-c", script, *arguments], environment)

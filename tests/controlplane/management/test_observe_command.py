@@ -40,7 +40,7 @@ class Receiver(BaseHTTPRequestHandler):
         if Receiver.away > 0:
             Receiver.away -= 1
             status, answer = 503, {"error": {"message": "No topology."}}  # type: ignore[dict-item]
-        elif self.headers["authorization"] != "Bearer sy_key":
+        elif self.headers["authorization"] != "Bearer hw_key":
             status, answer = 401, {"error": {"message": "Send a valid API key."}}  # type: ignore[dict-item]
         elif len(bad) == len(lines):
             status, answer = 400, {"error": {"message": "No line was accepted. Line 1: No pool."}}  # type: ignore[dict-item]
@@ -60,7 +60,7 @@ class Receiver(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(observe_command, "_PAUSE_S", 0.01)
-    monkeypatch.setenv("SWITCHYARD_API_KEY", "sy_key")
+    monkeypatch.setenv("HEADWAY_API_KEY", "hw_key")
     Receiver.heard, Receiver.away, Receiver.most, Receiver.retry_after = [], 0, 1000, "0"
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -116,17 +116,17 @@ def test_lines_that_the_gateway_did_not_read_are_sent_again_after_its_pause(
 def test_what_is_wrong_is_said(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="cannot be read: No such file"):
         run(url, tmp_path / "none.log")
-    monkeypatch.setenv("SWITCHYARD_API_KEY", "sy_other")
+    monkeypatch.setenv("HEADWAY_API_KEY", "hw_other")
     with pytest.raises(CommandError, match="answered 401: Send a valid API key"):
         run(url, log(tmp_path / "access.log", 1))
-    monkeypatch.delenv("SWITCHYARD_API_KEY")
-    with pytest.raises(CommandError, match="Set SWITCHYARD_API_KEY"):
+    monkeypatch.delenv("HEADWAY_API_KEY")
+    with pytest.raises(CommandError, match="Set HEADWAY_API_KEY"):
         run(url, tmp_path / "access.log")
 
 
 def test_a_growing_log_is_followed_through_its_rotation(url: str, tmp_path: Path) -> None:
     path = log(tmp_path / "access.log", 2)
-    followed = observe_command.observe_log(path, url, "sy_key", "m", follow=True)
+    followed = observe_command.observe_log(path, url, "hw_key", "m", follow=True)
     assert next(followed).accepted == 2
     log(path, 1)
     assert next(followed).accepted == 3

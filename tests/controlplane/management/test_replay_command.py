@@ -18,12 +18,12 @@ from simulator.workloads.trace import read_trace
 from tests.controlplane.trials.whatif.installation import keep, recorded
 
 ROOT = Path(__file__).resolve().parents[3]
-VARIABLE = "SWITCHYARD_API_KEY"
+VARIABLE = "HEADWAY_API_KEY"
 
 
 @pytest.fixture
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("SWITCHYARD_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("HEADWAY_STATE_DIR", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")  # so that the test's end takes away what is lent
     return secrets_of(tmp_path).api_key
 
@@ -47,14 +47,14 @@ def test_another_machine_gets_neither(key: str, target: str) -> None:
 
 
 def test_what_the_caller_gives_is_kept(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "sy_mine")
+    monkeypatch.setenv(VARIABLE, "hw_mine")
     lend_key([])
-    assert os.environ[VARIABLE] == "sy_mine"
+    assert os.environ[VARIABLE] == "hw_mine"
     assert with_model(["--model=m"]) == ["--model=m"]
 
 
 def test_a_key_on_the_command_line_needs_no_secrets_file(key: str) -> None:
-    lend_key(["--api-key", "sy_other"])
+    lend_key(["--api-key", "hw_other"])
     assert os.environ[VARIABLE] == ""
 
 

@@ -20,11 +20,11 @@ from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, Snapshot, encode_snapshot
 
 MODULE = import_module("controlplane.management.commands.revoke-key")
-TEXT = "sy_abcdefghIJKLmnopQRSTuvwxYZ0123456789abcdefg"
+TEXT = "hw_abcdefghIJKLmnopQRSTuvwxYZ0123456789abcdefg"
 KEYS = (
-    ApiKeyEntry(key_id="key-1", sha256=hash_api_key(TEXT), prefix="sy_abcdefgh", tenant_id="acme"),
-    ApiKeyEntry(key_id="key-2", sha256="a" * 64, prefix="sy_twice000", tenant_id="acme"),
-    ApiKeyEntry(key_id="key-3", sha256="b" * 64, prefix="sy_twice000", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-1", sha256=hash_api_key(TEXT), prefix="hw_abcdefgh", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-2", sha256="a" * 64, prefix="hw_twice000", tenant_id="acme"),
+    ApiKeyEntry(key_id="key-3", sha256="b" * 64, prefix="hw_twice000", tenant_id="acme"),
     ApiKeyEntry(key_id="key-4", sha256="c" * 64, tenant_id="older release"),
 )
 SNAPSHOT = Snapshot(version=1, published_at=0.0, api_keys=KEYS)
@@ -49,7 +49,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["key-1", "sy_abcdefgh", "-", TEXT])
+@pytest.mark.parametrize("name", ["key-1", "hw_abcdefgh", "-", TEXT])
 def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
     bus: Bus, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,8 +63,8 @@ def test_a_key_is_named_by_its_id_its_first_characters_or_as_a_whole(
 
 
 def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
-    said = run("sy_" + "z" * 43)
-    assert [each.sha256 for each in revoked(bus)] == [hash_api_key("sy_" + "z" * 43)]
+    said = run("hw_" + "z" * 43)
+    assert [each.sha256 for each in revoked(bus)] == [hash_api_key("hw_" + "z" * 43)]
     assert "which no published snapshot has" in said
 
 
@@ -72,9 +72,9 @@ def test_a_whole_key_that_no_snapshot_has_is_revoked_too(bus: Bus) -> None:
     ("name", "sentence"),
     [
         ("key-9", "No published key"),
-        ("sy_", "No published key"),
+        ("hw_", "No published key"),
         ("", "No published key"),
-        ("sy_twice000", "key-2, key-3"),
+        ("hw_twice000", "key-2, key-3"),
     ],
 )
 def test_what_names_no_one_key_revokes_none(bus: Bus, name: str, sentence: str) -> None:

@@ -36,7 +36,7 @@ GIVEN = "the fleet secret of an environment", "the other fleet secret of an envi
 def own_process(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.STATE_DIR, settings.REDIS_URL = tmp_path, ""
     monkeypatch.delenv(LOCAL_BUS, raising=False)
-    for name in ("SWITCHYARD_KV_SECRET", "SWITCHYARD_KV_SECRET_FILE"):
+    for name in ("HEADWAY_KV_SECRET", "HEADWAY_KV_SECRET_FILE"):
         monkeypatch.delenv(name, raising=False)
     forget()
     yield
@@ -195,7 +195,7 @@ def test_the_state_is_shown_to_people_and_to_machines(
     settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
     shown = run()
     old, new = (Keyring.of(each.encode()).used.fingerprint for each in (used.fleet_secret, GIVEN[1]))
-    assert f"SWITCHYARD_FLEET_SECRET: uses {old}, also accepts {new}" in shown
+    assert f"HEADWAY_FLEET_SECRET: uses {old}, also accepts {new}" in shown
     assert f"- Do not accept {new} yet: web vm:1." in shown
     told = json.loads(run("--json"))
     fleet, sessions = told["secrets"][:2]
@@ -213,11 +213,11 @@ def test_secrets_of_the_environment_are_never_written_and_the_steps_are_said(
     settings.SECRETS_GIVEN = True
     settings.FLEET_SECRET, settings.FLEET_SECRET_ALSO = GIVEN[0].encode(), b""
     settings.SECRET_KEY_FALLBACKS = []
-    assert "set SWITCHYARD_FLEET_SECRET_ALSO to it for every process" in run("next")
+    assert "set HEADWAY_FLEET_SECRET_ALSO to it for every process" in run("next")
     with pytest.raises(CommandError, match="no rotation is under way"):
         run("finish")
     settings.FLEET_SECRET_ALSO = GIVEN[1].encode()
-    assert "exchange SWITCHYARD_FLEET_SECRET and SWITCHYARD_FLEET_SECRET_ALSO everywhere" in run("next")
-    assert "Remove SWITCHYARD_FLEET_SECRET_ALSO everywhere" in run("finish")
+    assert "exchange HEADWAY_FLEET_SECRET and HEADWAY_FLEET_SECRET_ALSO everywhere" in run("next")
+    assert "Remove HEADWAY_FLEET_SECRET_ALSO everywhere" in run("finish")
     assert not list(tmp_path.iterdir())
     assert not AuditEvent.objects.exists()

@@ -66,8 +66,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def environment(state_dir: Path) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
-        "SWITCHYARD_STATE_DIR": str(state_dir),
-        "SWITCHYARD_DEMO_PORTS_FROM": "18450",
+        "HEADWAY_STATE_DIR": str(state_dir),
+        "HEADWAY_DEMO_PORTS_FROM": "18450",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
     }
 
@@ -155,7 +155,7 @@ def command_line(pid: int) -> list[str]:
 
 def completed(program: Program) -> float:
     found = re.search(
-        r'^switchyard_requests_total\{outcome="completed",pool="demo"\} (\S+)$',
+        r'^headway_requests_total\{outcome="completed",pool="demo"\} (\S+)$',
         program.get("/metrics")[1],
         re.MULTILINE,
     )
@@ -164,7 +164,7 @@ def completed(program: Program) -> float:
 
 def count(state_dir: Path, *tables: str) -> dict[str, int]:
     """Return how many rows each of these tables holds."""
-    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+    with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         found = {
             table: database.execute(f"SELECT count(*) FROM controlplane_{table}").fetchone()[0]  # noqa: S608 - ours
             for table in tables
@@ -187,7 +187,7 @@ def test_a_start_without_options_runs_no_demo(program: Program) -> None:
 def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
     program.banner()
     assert stat.S_IMODE(program.state_dir.stat().st_mode) == 0o700
-    for name in ("first_run.json", "switchyard.sqlite3"):
+    for name in ("first_run.json", "headway.sqlite3"):
         assert stat.S_IMODE((program.state_dir / name).stat().st_mode) == 0o600
 
 
@@ -231,7 +231,7 @@ def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_t
     made = manage(program, "create_api_key", "--name", "test", "--tenant", "acme")
     assert made.returncode == 0
     key = made.stdout.strip()
-    assert key.startswith("sy_")
+    assert key.startswith("hw_")
     eventually(lambda: program.get("/v1/models", key)[0] == 200)
     refused = manage(program, "create_api_key", "--tenant", "nobody")
     assert refused.returncode == 1
@@ -248,7 +248,7 @@ def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program
     assert program.get("/live")[0] == 200
     assert program.get("/login")[0] == 200
     assert program.get("/")[0] == 302
-    assert program.get("/v1/models", "sy_wrong")[0] == 401
+    assert program.get("/v1/models", "hw_wrong")[0] == 401
     # The last of those that share the program.
     program.process.send_signal(signal.SIGINT)
     assert program.process.wait(START_S) == 0
@@ -298,7 +298,7 @@ def test_the_demos_node_managers_register_and_keep_blocks(demo: Program) -> None
 
 def ask_for(state_dir: Path, *, engines: int) -> None:
     """Override the demo pool's number of engines, as an operator does in the console."""
-    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+    with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         database.execute(
             "INSERT INTO controlplane_steering (pool_id, frozen, override_engines, override_until, changed_by, why,"
             " revision) SELECT id, 0, ?, '2100-01-01 00:00:00', '', '', 1 FROM controlplane_pool",
@@ -308,7 +308,7 @@ def ask_for(state_dir: Path, *, engines: int) -> None:
 
 
 def states_of_orders(state_dir: Path) -> list[str]:
-    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+    with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         rows = database.execute("SELECT state FROM controlplane_engineorder ORDER BY id").fetchall()
     database.close()
     return [state for (state,) in rows]

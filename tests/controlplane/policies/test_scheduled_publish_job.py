@@ -99,7 +99,7 @@ def test_a_worker_killed_in_between_leaves_it_to_the_next(due: ScheduledPublish)
         **os.environ,
         "DATABASE_URL": f"sqlite:///{name}",
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
-        "SWITCHYARD_STATE_DIR": str(settings.STATE_DIR),
+        "HEADWAY_STATE_DIR": str(settings.STATE_DIR),
     }
     told = {"env": environment, "cwd": settings.BASE_DIR, "timeout": 60}
     died = subprocess.run([sys.executable, "-c", KILLED], check=False, **told)

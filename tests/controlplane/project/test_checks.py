@@ -22,7 +22,7 @@ GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
 
 def found(**values: Any) -> set[str]:
     with override_settings(**values):
-        return {str(message.id) for message in run_checks() if str(message.id).startswith("switchyard.")}
+        return {str(message.id) for message in run_checks() if str(message.id).startswith("headway.")}
 
 
 def test_the_defaults_are_safe() -> None:
@@ -32,20 +32,20 @@ def test_the_defaults_are_safe() -> None:
 @pytest.mark.parametrize(
     ("values", "check"),
     [
-        ({"PROCESSES": 2}, "switchyard.E001"),
-        ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "memory://"}, "switchyard.E001"),
-        ({"REDIS_URL": "localhost:6379"}, "switchyard.E002"),
-        ({"REDIS_URL": "http://r"}, "switchyard.E002"),
-        ({"REDIS_URL": "redis://"}, "switchyard.E002"),
-        ({"PROCESSES": 2, "REDIS_URL": "redis://r", "SECRETS_GIVEN": False}, "switchyard.E006"),
-        ({"DEBUG": True, "LOOPBACK_ONLY": False, "SECRET_KEY": GOOD}, "switchyard.E003"),
-        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "django-insecure-" + GOOD}, "switchyard.E004"),
-        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "changeme"}, "switchyard.E004"),
-        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET": b"x" * 64}, "switchyard.E004"),
-        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET_ALSO": b"changeme"}, "switchyard.E004"),
-        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "SECRET_KEY_FALLBACKS": ["changeme"]}, "switchyard.E004"),
-        ({"DATABASES": {"default": SQLITE}}, "switchyard.E005"),
-        ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {"transaction_mode": "DEFERRED"}}}}, "switchyard.E005"),
+        ({"PROCESSES": 2}, "headway.E001"),
+        ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "memory://"}, "headway.E001"),
+        ({"REDIS_URL": "localhost:6379"}, "headway.E002"),
+        ({"REDIS_URL": "http://r"}, "headway.E002"),
+        ({"REDIS_URL": "redis://"}, "headway.E002"),
+        ({"PROCESSES": 2, "REDIS_URL": "redis://r", "SECRETS_GIVEN": False}, "headway.E006"),
+        ({"DEBUG": True, "LOOPBACK_ONLY": False, "SECRET_KEY": GOOD}, "headway.E003"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "django-insecure-" + GOOD}, "headway.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "changeme"}, "headway.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET": b"x" * 64}, "headway.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET_ALSO": b"changeme"}, "headway.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "SECRET_KEY_FALLBACKS": ["changeme"]}, "headway.E004"),
+        ({"DATABASES": {"default": SQLITE}}, "headway.E005"),
+        ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {"transaction_mode": "DEFERRED"}}}}, "headway.E005"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
@@ -54,7 +54,7 @@ def test_an_unsafe_mix_is_rejected(values: dict[str, Any], check: str) -> None:
 
 
 def test_strong_secrets_pass_outside_loopback() -> None:
-    assert "switchyard.E004" not in found(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
+    assert "headway.E004" not in found(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock"])
@@ -64,7 +64,7 @@ def test_several_processes_pass_once_they_share_everything(url: str) -> None:
 
 def test_each_part_that_is_left_in_memory_is_named() -> None:
     with override_settings(**{**SHARED, "CELERY_BROKER_URL": "memory://"}):
-        sentences = [message.msg for message in run_checks() if message.id == "switchyard.E001"]
+        sentences = [message.msg for message in run_checks() if message.id == "headway.E001"]
     assert sentences == ["4 processes would each have their own Celery broker and could not communicate."]
 
 
@@ -75,5 +75,5 @@ def test_a_server_started_past_manage_py_is_rejected_with_every_reason() -> None
         pytest.raises(UnsafeSettingsError) as refused,
     ):
         reject_unsafe()
-    for part in ("bus, Celery broker", "SWITCHYARD_DEBUG", "Set REDIS_URL", "SWITCHYARD_FLEET_SECRET"):
+    for part in ("bus, Celery broker", "HEADWAY_DEBUG", "Set REDIS_URL", "HEADWAY_FLEET_SECRET"):
         assert part in str(refused.value)

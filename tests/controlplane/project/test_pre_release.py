@@ -21,7 +21,7 @@ PORT = "18510"
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    path = tmp_path / "switchyard.sqlite3"
+    path = tmp_path / "headway.sqlite3"
     with closing(sqlite3.connect(path)) as made, made:
         made.execute("CREATE TABLE django_migrations (id INTEGER PRIMARY KEY, app TEXT, name TEXT, applied TEXT)")
         made.execute("INSERT INTO django_migrations VALUES (1, 'controlplane', ?, '2026-11-20 00:00:00')", [LAST])
@@ -29,7 +29,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir)}
+    env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state_dir)}
     return run_to_end(command, env)
 
 
@@ -37,7 +37,7 @@ def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_commands_that_would_migrate_it_say_which_file_to_move(database: Path, command: tuple[str, ...]) -> None:
     refused = run(database.parent, "manage.py", *command)
     assert refused.returncode == 1
-    assert f"of Switchyard created the database. Move {database} away" in refused.stderr
+    assert f"of Headway created the database. Move {database} away" in refused.stderr
     assert "Traceback" not in refused.stderr
     with closing(sqlite3.connect(database)) as made:
         assert made.execute("SELECT name FROM sqlite_master WHERE name LIKE 'controlplane%'").fetchall() == []

@@ -37,7 +37,7 @@ def read_settings(state_dir: Path, **variables: str) -> subprocess.CompletedProc
         f"shown = {{name: getattr(s, name) for name in {SHOWN!r}}};"
         "print(json.dumps(shown | {'db': s.DATABASES['default']}))"
     )
-    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state_dir), **variables}
     return subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
     )
@@ -47,14 +47,14 @@ def test_without_any_variable_one_machine_works(tmp_path: Path) -> None:
     shown = json.loads(read_settings(tmp_path).stdout)
     assert shown["db"]["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in shown["db"]["OPTIONS"]["init_command"]
-    assert shown["db"]["NAME"] == str(tmp_path / "switchyard.sqlite3")
+    assert shown["db"]["NAME"] == str(tmp_path / "headway.sqlite3")
     assert shown["CELERY_BROKER_URL"] == "memory://localhost/"
     assert (shown["DEBUG"], shown["LOOPBACK_ONLY"], shown["SESSION_COOKIE_SECURE"]) == (False, True, False)
     assert len(shown["SECRET_KEY"]) >= 50
 
 
 def test_cookies_are_secure_as_soon_as_others_can_reach_us(tmp_path: Path) -> None:
-    shown = json.loads(read_settings(tmp_path, SWITCHYARD_ALLOWED_HOSTS="127.0.0.1,console.example").stdout)
+    shown = json.loads(read_settings(tmp_path, HEADWAY_ALLOWED_HOSTS="127.0.0.1,console.example").stdout)
     assert shown["SESSION_COOKIE_SECURE"]
     assert shown["CSRF_COOKIE_SECURE"]
     assert shown["SECURE_HSTS_SECONDS"] > 0
@@ -63,7 +63,7 @@ def test_cookies_are_secure_as_soon_as_others_can_reach_us(tmp_path: Path) -> No
 def test_secrets_of_the_environment_keep_the_state_file_away(tmp_path: Path) -> None:
     given = tmp_path / "key.txt"
     given.write_text("k" * 50 + "\n")
-    result = read_settings(tmp_path / "var", SECRET_KEY_FILE=str(given), SWITCHYARD_FLEET_SECRET="f" * 40)
+    result = read_settings(tmp_path / "var", SECRET_KEY_FILE=str(given), HEADWAY_FLEET_SECRET="f" * 40)
     assert json.loads(result.stdout)["SECRET_KEY"] == "k" * 50
     assert not (tmp_path / "var" / "first_run.json").exists()
 
@@ -77,22 +77,22 @@ def test_a_postgres_url_brings_no_sqlite_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("SWITCHYARD_DEBUG", "maybe"),
-        ("SWITCHYARD_BEHIND_TLS_PROXY", "2"),
-        ("SWITCHYARD_PROCESSES", "many"),
-        ("SWITCHYARD_PROCESSES", "0"),
+        ("HEADWAY_DEBUG", "maybe"),
+        ("HEADWAY_BEHIND_TLS_PROXY", "2"),
+        ("HEADWAY_PROCESSES", "many"),
+        ("HEADWAY_PROCESSES", "0"),
         ("WEB_CONCURRENCY", "-1"),
-        ("SWITCHYARD_MAX_BODY_BYTES", "1"),
-        ("SWITCHYARD_PROXY_BODY_BYTES", "268435457"),
-        ("SWITCHYARD_CLIENT_IDLE_S", "0"),
-        ("SWITCHYARD_CORS_ORIGINS", "app.example.com"),
-        ("SWITCHYARD_ENGINE_CA", "/nowhere.pem"),
-        ("SWITCHYARD_ENGINE_CERTIFICATE", "/nowhere.pem"),
-        ("SWITCHYARD_LOG_LEVEL", "LOUD"),
-        ("SWITCHYARD_ENGINE_NETWORKS", "10.0.0.0/99"),
+        ("HEADWAY_MAX_BODY_BYTES", "1"),
+        ("HEADWAY_PROXY_BODY_BYTES", "268435457"),
+        ("HEADWAY_CLIENT_IDLE_S", "0"),
+        ("HEADWAY_CORS_ORIGINS", "app.example.com"),
+        ("HEADWAY_ENGINE_CA", "/nowhere.pem"),
+        ("HEADWAY_ENGINE_CERTIFICATE", "/nowhere.pem"),
+        ("HEADWAY_LOG_LEVEL", "LOUD"),
+        ("HEADWAY_ENGINE_NETWORKS", "10.0.0.0/99"),
         ("DATABASE_URL", "nonsense"),
         ("SECRET_KEY_FILE", "/nonexistent"),
-        ("SWITCHYARD_DEMO_PORTS_FROM", "80"),
+        ("HEADWAY_DEMO_PORTS_FROM", "80"),
     ],
 )
 def test_a_wrong_value_stops_the_program_and_names_its_variable(tmp_path: Path, name: str, value: str) -> None:
@@ -124,7 +124,7 @@ def variables_read() -> set[str]:
             ):
                 names.add(node.args[0].value)
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                names |= set(re.findall(r"^SWITCHYARD_[A-Z_]+$", node.value))
+                names |= set(re.findall(r"^HEADWAY_[A-Z_]+$", node.value))
     return names
 
 
@@ -167,7 +167,7 @@ def test_jobs_are_never_run_inside_requests_and_carry_json_only() -> None:
 
 def test_no_network_is_allowed_to_engines_by_default(tmp_path: Path) -> None:
     program = "from controlplane.project import settings as s; print(s.ENGINE_NETWORKS)"
-    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    env = {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(tmp_path)}
     told = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )

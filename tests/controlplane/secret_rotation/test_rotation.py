@@ -28,7 +28,7 @@ def fleet(own: Holder, *others: Holder, silent: tuple[str, ...] = ()) -> Rotatio
 def test_before_a_rotation_nothing_is_under_way() -> None:
     found = fleet(held("", "old"), held("gateway", "old"), held("web", "old"))
     assert (found.used, found.also, found.not_installed, found.still_needed) == ("old", "", (), ())
-    assert found.variable == "SWITCHYARD_FLEET_SECRET"
+    assert found.variable == "HEADWAY_FLEET_SECRET"
 
 
 def test_the_new_secret_is_not_used_before_every_process_accepts_it() -> None:

@@ -38,11 +38,11 @@ from tests.program import end
 FILE = DEPLOY / "compose" / "compose.yaml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-HOST = "switchyard.example"
+HOST = "headway.example"
 SECRETS = {
     name: f"kJ3d8fTq0vW7xY2zAbCdEfGhIjKlMn{number}OpQrStUv"
     for number, name in enumerate(
-        ("SECRET_KEY", "SWITCHYARD_FLEET_SECRET", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "SWITCHYARD_SCRAPE_TOKEN")
+        ("SECRET_KEY", "HEADWAY_FLEET_SECRET", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "HEADWAY_SCRAPE_TOKEN")
     )
 }
 LIMIT_S = 240.0
@@ -112,7 +112,7 @@ class Host:
         self._database = database
         self._redis = f"@127.0.0.1:{redis_port}"
         self.http = http
-        self._given = {**SECRETS, "SWITCHYARD_HOST": HOST, "SWITCHYARD_ENGINE_NETWORKS": "127.0.0.0/8"}
+        self._given = {**SECRETS, "HEADWAY_HOST": HOST, "HEADWAY_ENGINE_NETWORKS": "127.0.0.0/8"}
 
     def environment(self, name: str) -> dict[str, str]:
         """Return what Compose would set for a service, with this machine's addresses."""
@@ -120,7 +120,7 @@ class Host:
             key: filled(str(value), self._given) for key, value in SERVICES[name].get("environment", {}).items()
         }
         if "DATABASE_URL" in environment:
-            assert environment["DATABASE_URL"].endswith("@postgres:5432/switchyard")
+            assert environment["DATABASE_URL"].endswith("@postgres:5432/headway")
             environment["DATABASE_URL"] = self._database
         if "REDIS_URL" in environment:
             environment["REDIS_URL"] = environment["REDIS_URL"].replace("@redis:6379", self._redis)
@@ -128,14 +128,14 @@ class Host:
             assert environment[LISTEN] == f"{name}:7946", "the name under which Compose's network knows it"
             environment[LISTEN] = "127.0.0.1:0"
         # A container has loopback for itself; here the engines are on it.
-        allowed = {"SWITCHYARD_ALLOW_LOOPBACK_ENGINES": "true"} if "SECRET_KEY" in environment else {}
+        allowed = {"HEADWAY_ALLOW_LOOPBACK_ENGINES": "true"} if "SECRET_KEY" in environment else {}
         state = self.folder / name
-        return {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state), **environment, **allowed}
+        return {"PATH": os.environ["PATH"], "HEADWAY_STATE_DIR": str(state), **environment, **allowed}
 
     def command(self, words: list[str], name: str) -> list[str]:
         """Return a command with this machine's interpreter, ports and folders."""
         swap = {
-            "/var/lib/switchyard": str(self.folder / name),
+            "/var/lib/headway": str(self.folder / name),
             "0.0.0.0": "127.0.0.1",  # noqa: S104 - what is replaced
             "8000": str(self.http.get(name)),
         }

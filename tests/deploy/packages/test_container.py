@@ -59,7 +59,7 @@ def test_the_image_runs_as_an_account_of_its_own_in_exec_form() -> None:
     assert instruction("USER") == "10001:10001"
     assert instruction("CMD").startswith('["python", ')
     assert "/ready" in instruction("HEALTHCHECK")
-    assert instruction("VOLUME") == environment()["SWITCHYARD_STATE_DIR"]
+    assert instruction("VOLUME") == environment()["HEADWAY_STATE_DIR"]
 
 
 def test_the_image_gets_every_room_of_the_program_and_no_test() -> None:
@@ -115,7 +115,7 @@ def image() -> Iterator[Image]:
     if os.geteuid() != 0:
         pytest.skip("only root may make a Debian root")
     # Not below pytest's own directory, which the image's account may not enter.
-    root = Path(mkdtemp(prefix="switchyard-image-"))
+    root = Path(mkdtemp(prefix="headway-image-"))
     root.chmod(0o755)
     made = ["sh", debootstrap, "--variant=minbase", "--include=ca-certificates", "trixie", str(root), MIRROR]
     try:

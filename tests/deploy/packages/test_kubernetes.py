@@ -20,7 +20,7 @@ VERSION = "1.37"
 ACCOUNT = 10001
 EXAMPLE = (DEPLOY.parent / ".env.example").read_text()
 SETTINGS = set(re.findall(r"^([A-Z_]+)=", EXAMPLE, re.MULTILINE))
-OWN = {"SWITCHYARD_HOST", "POD_IP", "POD_NAME"}
+OWN = {"HEADWAY_HOST", "POD_IP", "POD_NAME"}
 """What the manifests use among themselves."""
 
 
@@ -36,7 +36,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def deployment(name: str) -> dict[str, Any]:
-    return next(each for each in of_kind("Deployment") if each["metadata"]["name"] == f"switchyard-{name}")["spec"]
+    return next(each for each in of_kind("Deployment") if each["metadata"]["name"] == f"headway-{name}")["spec"]
 
 
 def pods() -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_selectors_find_the_pods() -> None:
         for each in of_kind("NetworkPolicy")
         for expression in each["spec"]["podSelector"].get("matchExpressions", ())
     ]
-    assert matched == [["switchyard-web", "switchyard-gateway"]] * 2
+    assert matched == [["headway-web", "headway-gateway"]] * 2
 
 
 def test_there_are_two_gateways_that_go_one_by_one_and_drain() -> None:
@@ -94,7 +94,7 @@ def test_gateways_and_web_s_own_one_reach_each_other_and_nobody_else_does() -> N
         (listens,) = [each["value"] for each in container["env"] if each["name"] == LISTEN]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "peers"]
         assert listens == f"$(POD_IP):{port}"
-    (policy,) = [each["spec"] for each in of_kind("NetworkPolicy") if each["metadata"]["name"] == "switchyard-peers"]
+    (policy,) = [each["spec"] for each in of_kind("NetworkPolicy") if each["metadata"]["name"] == "headway-peers"]
     (rule,) = policy["ingress"]
     assert rule == {"from": [{"podSelector": policy["podSelector"]}], "ports": [{"protocol": "TCP", "port": "peers"}]}
     # The services are for clients.
@@ -105,7 +105,7 @@ def test_variables_are_settings_of_the_program_and_secrets_are_no_settings() -> 
     (settings,) = of_kind("ConfigMap")
     named = set(settings["data"]) | {each["name"] for container in containers() for each in container.get("env", ())}
     assert named <= SETTINGS | OWN
-    assert int(settings["data"]["SWITCHYARD_DRAIN_S"]) == DRAIN_S
+    assert int(settings["data"]["HEADWAY_DRAIN_S"]) == DRAIN_S
     assert not [each for each in settings["data"] if re.search("SECRET|TOKEN|URL|KEY", each)]
     assert not of_kind("Secret")
 
@@ -128,7 +128,7 @@ def test_nothing_runs_as_root_or_may_become_it() -> None:
 def test_only_workers_speak_to_kubernetes_and_only_as_far_as_they_must(name: str) -> None:
     assert deployment(name)["template"]["spec"]["automountServiceAccountToken"] is False
     worker = deployment("worker")["template"]["spec"]
-    assert worker["serviceAccountName"] == "switchyard-worker"
+    assert worker["serviceAccountName"] == "headway-worker"
     rights = {
         (kind, verb)
         for role in of_kind("Role")

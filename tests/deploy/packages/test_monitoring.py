@@ -22,12 +22,12 @@ from gateway.contracts.fleet_sample import STATES
 from kvstore.keys.keyring import Keyring
 from tests.deploy.packages.package_tools import DEPLOY, tool
 
-DASHBOARD = json.loads((DEPLOY / "grafana" / "switchyard.json").read_text())
-RULES = yaml.safe_load((DEPLOY / "prometheus" / "switchyard.rules.yml").read_text())
+DASHBOARD = json.loads((DEPLOY / "grafana" / "headway.json").read_text())
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "headway.rules.yml").read_text())
 SCRAPES = {"instance", "job"}
 """Labels that Prometheus adds."""
 KNOWN_VALUES = {"state": set(STATES), "outcome": {"completed", "failed", "refused", "cancelled"}}
-_METRIC = re.compile(r"\b(switchyard_\w+)(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"\b(headway_\w+)(?:\{([^}]*)\})?")
 _BY = re.compile(r"\bby \(([^)]*)\)")
 _LABEL = re.compile(r"(\w+)(=~|=|!=|!~)\"([^\"]*)\"")
 _SUFFIXES = {CounterFamily: [""], GaugeFamily: [""], HistogramFamily: ["_bucket", "_count", "_sum"]}
@@ -85,16 +85,16 @@ def test_metrics_and_labels_exist(name: str, expression: str) -> None:
 def test_the_dashboard_shows_what_an_operator_asks_first() -> None:
     shown = {metric for _, expression in expressions() for metric, _ in _METRIC.findall(expression)}
     for metric in (
-        "switchyard_requests_total",
-        "switchyard_ttft_seconds_bucket",
-        "switchyard_decision_seconds_bucket",
-        "switchyard_cached_tokens_total",
-        "switchyard_queue_tickets",
-        "switchyard_load_cv",
-        "switchyard_engine_state",
-        "switchyard_gateway_late",
-        "switchyard_index_trust",
-        "switchyard_kv_event_gaps_total",
+        "headway_requests_total",
+        "headway_ttft_seconds_bucket",
+        "headway_decision_seconds_bucket",
+        "headway_cached_tokens_total",
+        "headway_queue_tickets",
+        "headway_load_cv",
+        "headway_engine_state",
+        "headway_gateway_late",
+        "headway_index_trust",
+        "headway_kv_event_gaps_total",
     ):
         assert metric in shown
     assert len({panel["id"] for panel in panels()}) == len(panels())
@@ -122,7 +122,7 @@ def test_each_alert_is_explained_in_the_docs() -> None:
 
 def test_prometheus_reads_the_configuration_and_the_rules() -> None:
     promtool = tool("promtool")
-    for check, file in (("config", "prometheus.yml"), ("rules", "switchyard.rules.yml")):
+    for check, file in (("config", "prometheus.yml"), ("rules", "headway.rules.yml")):
         command = [promtool, "check", check, *(["--syntax-only"] if check == "config" else []), file]
         done = subprocess.run(command, cwd=DEPLOY / "prometheus", check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -14,10 +14,10 @@ from gateway.process.shutdown import DRAIN_S
 from tests.deploy.packages.package_tools import DEPLOY, tool
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-INTERPRETER = "/usr/local/lib/switchyard/.venv/bin/python"
+INTERPRETER = "/usr/local/lib/headway/.venv/bin/python"
 EXPOSURE = 2.0
 """systemd's score from 0 (none) to 10; most units of a Debian server are above 9."""
-SHUTS_AT_ONCE = {"switchyard-worker"}
+SHUTS_AT_ONCE = {"headway-worker"}
 
 
 def read(unit: Path) -> configparser.ConfigParser:
@@ -29,7 +29,7 @@ def read(unit: Path) -> configparser.ConfigParser:
 
 def test_there_is_a_unit_for_each_process() -> None:
     names = {each.stem for each in UNITS}
-    assert names == {"switchyard", "switchyard-gateway@", "switchyard-web", "switchyard-worker"}
+    assert names == {"headway", "headway-gateway@", "headway-web", "headway-worker"}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.stem)

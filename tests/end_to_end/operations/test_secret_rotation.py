@@ -49,7 +49,7 @@ class Node:
         self.stop()
         command = [sys.executable, "manage.py", "node", "--port", str(self._port), "--dram-mib", "1", "--ssd-mib", "1"]
         command += ["--slot-kib", "4", "--directory", str(self._directory), "--drain-s", "5"]
-        environment = {**os.environ, "SWITCHYARD_KV_SECRET": secret, "SWITCHYARD_KV_SECRET_ALSO": also}
+        environment = {**os.environ, "HEADWAY_KV_SECRET": secret, "HEADWAY_KV_SECRET_ALSO": also}
         self._process = subprocess.Popen(command, cwd=ROOT, env=environment)
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Rolling:
     async def replace(self, old: str, new: str, secret: str, also: str) -> None:
         """Start a gateway with these secrets in the place of one, which drains."""
         gateways = self.gateways
-        gateways.start(new, SWITCHYARD_FLEET_SECRET=secret, SWITCHYARD_FLEET_SECRET_ALSO=also)
+        gateways.start(new, HEADWAY_FLEET_SECRET=secret, HEADWAY_FLEET_SECRET_ALSO=also)
         await gateways.ready(new)
         self.serving = [new if each == old else each for each in self.serving]
         gateways.signal(old, signal.SIGTERM)

@@ -9,7 +9,7 @@ import pytest
 from gateway.access.authentication import UnauthenticatedError, authenticate
 from gateway.contracts.snapshot import ApiKeyEntry
 
-KEY = b"sy_0123456789"
+KEY = b"hw_0123456789"
 
 
 class Directory:
@@ -36,7 +36,7 @@ def test_a_known_key_names_its_tenant(header: bytes) -> None:
         (b"Basic abc", "invalid_authorization"),
         (b"Bearer " + KEY + b"x", "invalid_api_key"),
         (b"Bearer sk-other", "invalid_api_key"),
-        (b"Bearer sy_" + b"x" * 10_000, "invalid_api_key"),
+        (b"Bearer hw_" + b"x" * 10_000, "invalid_api_key"),
         (b"Bearer \xff\xfe", "invalid_api_key"),
     ],
 )

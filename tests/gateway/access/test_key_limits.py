@@ -51,7 +51,7 @@ async def test_each_scope_opens_its_own_paths(tmp_path: Path) -> None:
         assert (await gateway.get("/v1/models"))[0] == 403
         limit(gateway, scopes=())
         assert (await gateway.post("/api/v1/route", ROUTE))[0] == 403
-        assert 'switchyard_rejected_input_total{cause="missing_scope"}' in await gateway.metrics()
+        assert 'headway_rejected_input_total{cause="missing_scope"}' in await gateway.metrics()
 
 
 async def test_the_rate_holds_over_all_doors(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ async def test_the_rate_holds_over_all_doors(tmp_path: Path) -> None:
         status, answer, headers = await gateway.post("/api/v1/route", ROUTE)
         assert (status, answer["error"]["code"]) == (429, "key_rate_limit")
         assert 1 <= int(headers["retry-after"]) <= 15
-        assert (await gateway.post("/api/v1/route", ROUTE, key="sy_test_key_of_tenant_b"))[0] == 200
-        assert 'switchyard_key_limited_total{reason="rate"} 1.0' in await gateway.metrics()
+        assert (await gateway.post("/api/v1/route", ROUTE, key="hw_test_key_of_tenant_b"))[0] == 200
+        assert 'headway_key_limited_total{reason="rate"} 1.0' in await gateway.metrics()
 
 
 async def test_a_batch_over_the_rate_is_rejected_whole(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_uses_reach_the_bus_and_rejected_keys_do_not(tmp_path: Path) -> No
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(decode_uses(value).at))
         begin = time.time()
         await gateway.post("/api/v1/route", ROUTE)
-        await gateway.post("/api/v1/route", ROUTE, key="sy_nobody")
+        await gateway.post("/api/v1/route", ROUTE, key="hw_nobody")
         await until(lambda: heard)
         assert list(heard[0]) == ["ka"]
         assert begin - 1 <= heard[0]["ka"] <= time.time() + 1
@@ -161,7 +161,7 @@ async def test_a_key_over_its_limit_learns_it_in_openais_shape(tmp_path: Path, p
 
 async def test_no_key_is_logged_or_counted_by_its_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    canary = "sy_canary_of_a_key_9f31"
+    canary = "hw_canary_of_a_key_9f31"
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         limit(gateway, rate_per_min=1, scopes=("route",))
         answers = [await gateway.post("/api/v1/route", ROUTE, key=key) for key in (KEY, KEY, canary)]

@@ -77,7 +77,7 @@ async def _proxied(gateway: ServedGateway, key: str, count: int = 30, **fields: 
         assert (await gateway.post("/v1/completions", body, key=key))[0] == 200
 
 
-THIRD_KEY = "sy_test_key_of_tenant_c"
+THIRD_KEY = "hw_test_key_of_tenant_c"
 
 
 async def _with_a_third_tenant(gateway: ServedGateway, **fields: Any) -> None:
@@ -215,7 +215,7 @@ async def test_a_caller_has_no_say_in_what_the_gateway_forwards(tmp_path: Path) 
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, **POOL) as gateway:
         engine.pause_s = 0.5
         async with gateway.client.post(gateway.url + "/v1/completions", json=body, headers=headers) as response:
-            name = response.headers["x-switchyard-decision"]
+            name = response.headers["x-headway-decision"]
             assert gateway.app.recent.get(name).outcome == ""  # type: ignore[union-attr]
             status, told, _ = await gateway.post(f"/api/v1/requests/{name}/fail", {}, key=OTHER_KEY)
             await response.read()

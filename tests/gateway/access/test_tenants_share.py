@@ -57,7 +57,7 @@ async def test_decisions_that_nobody_tells_of_hardly_delay_another_tenant(tmp_pa
 @pytest.mark.parametrize("tokens", [8000, 200])
 async def test_a_tenant_with_three_keys_holds_what_two_keys_may(tmp_path: Path, tokens: int) -> None:
     """Whoever can make API keys cannot hold more engines by making one more."""
-    keys = [OTHER_KEY, "sy_second_key_of_tenant_b", "sy_third_key_of_tenant_b"]
+    keys = [OTHER_KEY, "hw_second_key_of_tenant_b", "hw_third_key_of_tenant_b"]
     async with ScriptedEngine() as a, ScriptedEngine() as b, served([a.url, b.url], tmp_path) as gateway:
         made = snapshot([a.url, b.url])
         more = tuple(

@@ -29,7 +29,7 @@ async def ask(fleet: Fleet, agent: str, workflow: str = "run-1", prompt: str = "
     headers = {"x-agent": agent, "x-workflow-id": workflow}
     status, answer, told = await fleet.gateway.post(CHAT, body(**fields), headers=headers)
     assert status == 200, answer
-    record = fleet.gateway.app.recent.get(told["x-switchyard-decision"])
+    record = fleet.gateway.app.recent.get(told["x-headway-decision"])
     assert record is not None
     return as_it_stands(record)
 

@@ -64,7 +64,7 @@ def test_no_file_holds_a_token(tmp_path: Path) -> None:
         running.stop()
         written = running.written()
     assert set(statuses) >= {202, 400, 401, 403}
-    assert {Path(name).name for name in written} >= {"switchyard.log", "gateway.log", "web.log", "jobs.log"}
+    assert {Path(name).name for name in written} >= {"headway.log", "gateway.log", "web.log", "jobs.log"}
     assert any(data for name, data in written.items() if name.endswith("gateway.log"))
     for token in tokens:
         _, _, signature = token.partition(".")

@@ -22,7 +22,7 @@ PROBES = 24
 POOL: dict[str, Any] = {"key_source": "approximate", "block_bytes": 64}
 WIDE = RoutingPolicy(grant_tokens=1_000_000)
 """Nothing waits for a prefill: how long a request waits for one tells what is cached, and always will."""
-CHANGING = ("date", "x-request-id", "x-switchyard-decision")
+CHANGING = ("date", "x-request-id", "x-headway-decision")
 """Headers that differ in every answer, and are no figures of a cache."""
 
 

@@ -100,7 +100,7 @@ async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> 
         assert abs(records[0].decided_at - time.time()) < 10
         assert len(gateway.pool.router.reservations) == 0
         text = await gateway.metrics()
-        assert 'switchyard_observed_requests_total{pool="pool",result="accepted"} 5.0' in text
+        assert 'headway_observed_requests_total{pool="pool",result="accepted"} 5.0' in text
 
 
 async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ async def test_a_tenant_that_fills_its_share_keeps_no_other_out(
         assert (status, answer["error"]["code"]) == (429, "too_many")
         _, answer, _ = await gateway.post(OBSERVE, lines(*[told()] * 6), key=OTHER_KEY)
         assert answer["accepted"] == 2
-        assert 'switchyard_observed_requests_total{pool="pool",result="too_many"} 3.0' in await gateway.metrics()
+        assert 'headway_observed_requests_total{pool="pool",result="too_many"} 3.0' in await gateway.metrics()
 
 
 async def test_a_tenants_keys_have_a_share_of_bytes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ async def test_what_is_played_back_keeps_to_the_share_and_frees_it_at_its_end(
         assert (await gateway.post(OBSERVE, lines(long, assumed, assumed)))[1]["accepted"] == 3
         await until(lambda: gateway.app.observations.held("tenant-a") == (1, PLAYED_BYTES))
         assert await outcomes(gateway, 1) == ["completed"]
-        assert 'switchyard_observed_requests_total{pool="pool",result="too_many"} 1.0' in await gateway.metrics()
+        assert 'headway_observed_requests_total{pool="pool",result="too_many"} 1.0' in await gateway.metrics()
         assert (await gateway.post(OBSERVE, lines(assumed)))[1]["accepted"] == 1
         assert await outcomes(gateway, 2) == ["completed"] * 2
 

@@ -52,7 +52,7 @@ async def test_every_form_of_prompt_gets_an_engine(
     assert (answer["key_source"], answer["prompt_tokens"]) == (source, tokens)
     engine = gateway.pool.engines[answer["engine"]["id"]].entry
     assert answer["engine"] == {"id": engine.engine_id, "name": engine.name, "url": engine.url}
-    assert headers["x-switchyard-decision"] == answer["decision_id"]
+    assert headers["x-headway-decision"] == answer["decision_id"]
     assert answer["candidates"][0]["engine_id"] == engine.engine_id
     assert answer["placement"] == "least_cost"
     assert answer["body"] == {}
@@ -184,7 +184,7 @@ async def test_bad_input_gets_its_status_is_counted_and_disturbs_nothing(gateway
     got, answer, _ = await gateway.post(ROUTE, body)
     assert (got, answer["error"]["code"]) == (status, code)
     assert set(answer["error"]) == {"message", "type", "code", "param"}
-    assert f'switchyard_rejected_input_total{{cause="{code}"}} 1.0' in await gateway.metrics()
+    assert f'headway_rejected_input_total{{cause="{code}"}} 1.0' in await gateway.metrics()
     assert (await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": False}))[0] == 200
 
 
@@ -247,7 +247,7 @@ async def test_what_has_to_wait_too_long_or_stand_in_too_long_a_line_gets_429(tm
     assert sorted(answer["error"]["code"] for _, answer, _ in results) == ["queue_full", "wait_expired", "wait_expired"]
     assert {status for status, _, _ in results} == {429}
     assert all(int(headers["retry-after"]) >= 1 for _, _, headers in results)
-    assert 'switchyard_requests_total{outcome="refused",pool="pool"} 3.0' in text
+    assert 'headway_requests_total{outcome="refused",pool="pool"} 3.0' in text
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -271,7 +271,7 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_pat
         await asyncio.sleep(0.05)
         assert len(gateway.pool.router.waiting) == 0
         assert len(gateway.pool.router.reservations) == 1
-        assert 'switchyard_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
+        assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 
 async def test_a_batch_is_answered_entry_by_entry(gateway: ServedGateway) -> None:

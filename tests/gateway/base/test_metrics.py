@@ -5,17 +5,17 @@ from __future__ import annotations
 from gateway.base.metrics import GatewayMetrics
 
 CONTRACT = {
-    "switchyard_decisions_total": ("pool", "placement", "reason"),
-    "switchyard_requests_total": ("pool", "outcome"),
-    "switchyard_prompt_tokens_total": ("pool",),
-    "switchyard_cached_tokens_total": ("pool",),
-    "switchyard_ttft_seconds": ("pool",),
-    "switchyard_decision_seconds": ("pool",),
-    "switchyard_outstanding_tokens": ("engine",),
-    "switchyard_queue_tickets": ("pool",),
-    "switchyard_load_cv": ("pool",),
-    "switchyard_engine_state": ("engine", "state"),
-    "switchyard_rejected_input_total": ("cause",),
+    "headway_decisions_total": ("pool", "placement", "reason"),
+    "headway_requests_total": ("pool", "outcome"),
+    "headway_prompt_tokens_total": ("pool",),
+    "headway_cached_tokens_total": ("pool",),
+    "headway_ttft_seconds": ("pool",),
+    "headway_decision_seconds": ("pool",),
+    "headway_outstanding_tokens": ("engine",),
+    "headway_queue_tickets": ("pool",),
+    "headway_load_cv": ("pool",),
+    "headway_engine_state": ("engine", "state"),
+    "headway_rejected_input_total": ("cause",),
 }
 
 
@@ -28,6 +28,6 @@ def test_every_name_of_the_contract_is_exported_from_the_start() -> None:
 def test_two_gateways_in_one_process_count_apart() -> None:
     one, other = GatewayMetrics(), GatewayMetrics()
     one.decisions.inc("pool", "least_cost", "least_cost")
-    line = 'switchyard_decisions_total{placement="least_cost",pool="pool",reason="least_cost"} 1.0'
+    line = 'headway_decisions_total{placement="least_cost",pool="pool",reason="least_cost"} 1.0'
     assert line in one.render().decode()
     assert line not in other.render().decode()

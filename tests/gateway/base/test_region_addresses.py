@@ -24,7 +24,7 @@ def test_a_region_may_have_several_gateways() -> None:
         ("us=http://10.0.0.1:7", "eu", "write region=host:port"),
         ("us=10.0.0.1:70000", "eu", "write region=host:port"),
         ("eu=10.0.0.1:7", "eu", "own region"),
-        ("us=10.0.0.1:7", "", "SWITCHYARD_REGION"),
+        ("us=10.0.0.1:7", "", "HEADWAY_REGION"),
         (",".join(f"us=10.0.0.1:{port}" for port in range(1, MAX_GATEWAYS + 2)), "eu", "at most"),
     ],
 )
@@ -34,10 +34,8 @@ def test_what_is_wrong_is_rejected_with_its_reason(text: str, region: str, said:
 
 
 def test_a_gateway_with_regions_on_other_machines_listens_beyond_loopback() -> None:
-    environment = {"SWITCHYARD_REGION": "eu", "SWITCHYARD_REGION_PEERS": "us=10.0.0.1:7"}
-    with pytest.raises(PeerSettingsError, match=r"10\.0\.0\.1:7.*set SWITCHYARD_PEER_LISTEN"):
+    environment = {"HEADWAY_REGION": "eu", "HEADWAY_REGION_PEERS": "us=10.0.0.1:7"}
+    with pytest.raises(PeerSettingsError, match=r"10\.0\.0\.1:7.*set HEADWAY_PEER_LISTEN"):
         peer_settings(environment)
-    assert peer_settings({**environment, "SWITCHYARD_PEER_LISTEN": "10.0.0.2:7"}).regions == {"us": ("10.0.0.1:7",)}
-    assert peer_settings({**environment, "SWITCHYARD_REGION_PEERS": "us=127.0.0.1:7"}).regions == {
-        "us": ("127.0.0.1:7",)
-    }
+    assert peer_settings({**environment, "HEADWAY_PEER_LISTEN": "10.0.0.2:7"}).regions == {"us": ("10.0.0.1:7",)}
+    assert peer_settings({**environment, "HEADWAY_REGION_PEERS": "us=127.0.0.1:7"}).regions == {"us": ("127.0.0.1:7",)}

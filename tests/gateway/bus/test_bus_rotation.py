@@ -171,7 +171,7 @@ def test_after_a_flush_in_the_middle_all_meet_again_wherever_they_start(
 
 
 @of_redis
-@pytest.mark.parametrize("held", [b"", b"nonsense", b"switchyard:12", b"switchyard:" + b"g" * 24])
+@pytest.mark.parametrize("held", [b"", b"nonsense", b"headway:12", b"headway:" + b"g" * 24])
 def test_what_is_no_prefix_is_replaced(
     made: Made, server: PrivateRedis, keyring: Callable[[int], Keyring], held: bytes
 ) -> None:

@@ -98,7 +98,7 @@ async def ask(gateway: ServedGateway, text: str, sent: dict[str, int]) -> tuple[
     body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
     status, answer, headers = await gateway.post("/v1/chat/completions", body)
     assert status == 200, answer
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     engine = told["decision"]["engine_id"]
     sent[engine] += answer["usage"]["prompt_tokens"]
     return engine, told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -116,7 +116,7 @@ async def test_requests_and_answers_of_the_decision_api_name_the_rank(tmp_path: 
         # A client's own wish for a rank does not get through.
         status, _, headers = await gateway.post("/v1/chat/completions", body, headers={"x-data-parallel-rank": "7"})
         assert status == 200
-        _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+        _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
         chosen = told["decision"]["engine_id"].removeprefix("engine-")
         assert engine.headers[-1]["x-data-parallel-rank"] == chosen
 

@@ -91,7 +91,7 @@ async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(t
             got, answer, headers = await gateway.post(CHAT, BODY)
             if status in (401, 403):
                 assert (got, answer["error"]["code"]) == (502, "engine_rejects_key")
-                assert "SWITCHYARD_ENGINE_API_KEY" in answer["error"]["message"]
+                assert "HEADWAY_ENGINE_API_KEY" in answer["error"]["message"]
             else:
                 assert (got, answer["error"]["message"], headers["retry-after"]) == (status, "engine says no", "7")
         assert breaker(gateway, 0).accepts
@@ -113,9 +113,9 @@ async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after
             await until(lambda: engines["engine-1"].key_rejected)
             assert state("engine-0") == ("serving", "")
             assert state("engine-1")[0] == "degraded"
-            assert "Set SWITCHYARD_ENGINE_API_KEY of the gateways" in state("engine-1")[1]
+            assert "Set HEADWAY_ENGINE_API_KEY of the gateways" in state("engine-1")[1]
             gateway.gateway._sampler.publish()
-            assert 'switchyard_engine_rejects_key{engine="engine-1"} 1' in await gateway.metrics()
+            assert 'headway_engine_rejects_key{engine="engine-1"} 1' in await gateway.metrics()
 
             bad.models_status = 200
             good.models_status = good.status = bad.status = 401
@@ -128,7 +128,7 @@ async def test_an_engine_that_rejects_the_gateways_key_is_named_before_and_after
                 engine.doubt_models()
             await until(lambda: not any(engine.key_rejected for engine in engines.values()))
             gateway.gateway._sampler.publish()
-            assert "switchyard_engine_rejects_key{" not in await gateway.metrics()
+            assert "headway_engine_rejects_key{" not in await gateway.metrics()
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -1,4 +1,4 @@
-"""Fields that name engines' caches, sessions, and routes are Switchyard's: left out, replaced, or rejected by name."""
+"""Fields that name engines' caches, sessions, and routes are Headway's: left out, replaced, or rejected by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gateway.formats.owned_fields import OWNED, REMOVED, is_comparable, reject_owned
 from gateway.http.json_body import BadBodyError
-from switchyard_client.decisions import OWNED_FIELDS
+from headway_client.decisions import OWNED_FIELDS
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, served
 
@@ -22,7 +22,7 @@ BODY = {"model": MODEL, "prompt": "hello", "max_tokens": 2}
 @pytest.mark.parametrize("name", REJECTED)
 def test_a_field_that_changes_the_answer_is_rejected_with_what_to_send(name: str) -> None:
     with pytest.raises(
-        BadBodyError, match=f"Only Switchyard sets {name}, which .*{re.escape(OWNED[name].remedy)}"
+        BadBodyError, match=f"Only Headway sets {name}, which .*{re.escape(OWNED[name].remedy)}"
     ) as error:
         reject_owned({**BODY, name: "x"})
     assert error.value.param == name
@@ -91,8 +91,8 @@ def test_the_proxies_in_front_take_out_the_same_fields() -> None:
     """HAProxy rejects a body with such a name anywhere, so two words that tools often use are left out there."""
     ours = set(OWNED) - {"cache_hint"}
     assert ours == OWNED_FIELDS
-    nginx = re.search(r'const OWNED = /"\(\?:(.*)\)"/;', (ROOT / "deploy/nginx/switchyard.js").read_text())
-    haproxy = re.search(r"local OWNED = \{(.*?)\}", (ROOT / "deploy/haproxy/switchyard.lua").read_text(), re.DOTALL)
+    nginx = re.search(r'const OWNED = /"\(\?:(.*)\)"/;', (ROOT / "deploy/nginx/headway.js").read_text())
+    haproxy = re.search(r"local OWNED = \{(.*?)\}", (ROOT / "deploy/haproxy/headway.lua").read_text(), re.DOTALL)
     assert nginx is not None
     assert haproxy is not None
     matched = re.compile(f'"(?:{nginx[1]})"')

@@ -68,7 +68,7 @@ async def test_answers_carry_the_headers_and_so_do_errors(gateway: ServedGateway
     for path, sent in (("/v1/chat/completions", body), ("/api/v1/route", route)):
         answered, _, headers = await gateway.post(path, sent, headers={"origin": PAGE})
         assert (answered, ALLOW in headers) == (200, True)
-        assert "x-switchyard-decision" in headers["access-control-expose-headers"]
+        assert "x-headway-decision" in headers["access-control-expose-headers"]
 
 
 async def test_another_origin_is_told_the_setting(tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ async def test_an_answer_names_its_decision_once_it_has_one() -> None:
     exchange, sent = _exchange()
     exchange.decision_id = "id-1"
     await exchange.answer(200, b"{}")
-    assert dict(sent[0]["headers"])[b"x-switchyard-decision"] == b"id-1"
+    assert dict(sent[0]["headers"])[b"x-headway-decision"] == b"id-1"
     assert dict(sent[0]["headers"])[b"content-length"] == b"2"
     assert exchange.started
     plain, sent = _exchange()
     await plain.answer(200, b"{}")
-    assert b"x-switchyard-decision" not in dict(sent[0]["headers"])
+    assert b"x-headway-decision" not in dict(sent[0]["headers"])
 
 
 async def test_a_server_that_says_the_client_is_gone_is_believed() -> None:

@@ -189,7 +189,7 @@ async def test_a_question_in_two_parts_is_answered(gateway: ServedGateway, cut: 
     await connection.send(request[cut:])
     status, headers, body = await connection.answer()
     assert status == 200
-    assert headers["x-switchyard-decision"] == json.loads(body)["decision_id"] == headers["x-request-id"]
+    assert headers["x-headway-decision"] == json.loads(body)["decision_id"] == headers["x-request-id"]
     await connection.close()
 
 
@@ -222,7 +222,7 @@ async def test_connection_close_is_honoured(gateway: ServedGateway) -> None:
     ("headers", "host", "status"),
     [
         ((), "127.0.0.1", 401),
-        (("Authorization: Bearer sy_wrong",), "127.0.0.1", 401),
+        (("Authorization: Bearer hw_wrong",), "127.0.0.1", 401),
         ((AUTHORIZED,), "evil.example", 400),
         ((AUTHORIZED, "Content-Encoding: br"), "127.0.0.1", 415),
         ((AUTHORIZED, "X-Request-Id: mine"), "127.0.0.1", 200),
@@ -293,7 +293,7 @@ async def test_a_head_that_is_known_is_not_parsed_again(gateway: ServedGateway, 
         await connection.send(question)
         status, headers, body = await connection.answer()
         assert status == 200
-        assert headers["x-switchyard-decision"] == headers["x-request-id"] == json.loads(body)["decision_id"]
+        assert headers["x-headway-decision"] == headers["x-request-id"] == json.loads(body)["decision_id"]
         ids.add(headers["x-request-id"])
     assert len(ids) == 3
     assert parsed == [question]
@@ -365,7 +365,7 @@ async def test_a_body_that_looks_like_a_known_request_is_still_a_body(gateway: S
     outer = post("/api/v1/route", question, AUTHORIZED)
     assert await ask(connection, outer[: -len(question)], question) == 400
     after = await decisions()
-    count = "switchyard_decisions_total"
+    count = "headway_decisions_total"
     assert [line for line in before.splitlines() if line.startswith(count)] == [
         line for line in after.splitlines() if line.startswith(count)
     ]
@@ -400,7 +400,7 @@ async def test_fields_that_were_admitted_are_read_once_and_end_with_their_key(
     assert len(admitted) == 1
     assert await ask(connection, post("/api/v1/route?wait=false", QUESTION, AUTHORIZED)) == 200
     assert (
-        await ask(connection, post("/api/v1/route?wait=false", QUESTION + b" ", "Authorization: Bearer sy_no")) == 401
+        await ask(connection, post("/api/v1/route?wait=false", QUESTION + b" ", "Authorization: Bearer hw_no")) == 401
     )
     assert len(admitted) == 3
     in_force = gateway.gateway.snapshot

@@ -192,8 +192,8 @@ async def test_an_answer_is_relayed_while_it_comes(relayed: Relayed) -> None:
 async def test_the_clients_address_is_the_gateways_word_and_nobody_elses(relayed: Relayed) -> None:
     connection = await RawConnection.open(relayed.url)
     await connection.send(
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Switchyard-Client: 10.0.0.1 1\r\nx-switchyard-client: 10.0.0.2 2\r\n"
-        b"Connection: x-switchyard-client, close\r\n\r\n"
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Headway-Client: 10.0.0.1 1\r\nx-headway-client: 10.0.0.2 2\r\n"
+        b"Connection: x-headway-client, close\r\n\r\n"
     )
     await connection.closed()
     await connection.close()

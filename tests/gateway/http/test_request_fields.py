@@ -48,13 +48,13 @@ async def status_of(url: str, request: bytes) -> int:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_key_in_a_trailer_opens_nothing(gateway: ServedGateway, way: str) -> None:
     assert await status_of(gateway.url, chunked(way, WAYS[way], (AUTHORIZED,))) == 401
-    wrong = b"Authorization: Bearer sy_wrong"
+    wrong = b"Authorization: Bearer hw_wrong"
     assert await status_of(gateway.url, chunked(way, WAYS[way], (AUTHORIZED,), wrong)) == 401
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_trailers_change_nothing_about_the_request(gateway: ServedGateway, way: str) -> None:
-    trailers = (b"Authorization: Bearer sy_wrong", b"Host: evil.example", b"Content-Encoding: gzip", b"X-Checksum: 1")
+    trailers = (b"Authorization: Bearer hw_wrong", b"Host: evil.example", b"Content-Encoding: gzip", b"X-Checksum: 1")
     assert await status_of(gateway.url, chunked(way, WAYS[way], trailers, AUTHORIZED)) == 200
 
 

@@ -81,13 +81,13 @@ async def test_a_node_counts_once_it_is_known_in_full() -> None:
     await follower.tells(1, 2)
     await until(lambda: len(nodes.holdings) == 2)
     assert nodes.names(1, 2) == []
-    assert b'switchyard_kv_node_followed{node="a"} 0.0' in nodes.metrics.render()
+    assert b'headway_kv_node_followed{node="a"} 0.0' in nodes.metrics.render()
     await follower.completes(2)
     await until(lambda: nodes.names(1, 2) == ["a"])
-    assert b'switchyard_kv_node_followed{node="a"} 1.0' in nodes.metrics.render()
-    assert b'switchyard_kv_node_blocks{node="a"} 2.0' in nodes.metrics.render()
+    assert b'headway_kv_node_followed{node="a"} 1.0' in nodes.metrics.render()
+    assert b'headway_kv_node_blocks{node="a"} 2.0' in nodes.metrics.render()
     await follower.tells(2, stored=False)
-    await until(lambda: b'switchyard_kv_node_blocks{node="a"} 1.0' in nodes.metrics.render())
+    await until(lambda: b'headway_kv_node_blocks{node="a"} 1.0' in nodes.metrics.render())
     nodes.holdings.check()
     await nodes.stop()
     assert follower.over

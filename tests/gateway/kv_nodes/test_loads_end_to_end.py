@@ -81,7 +81,7 @@ class Fleet:
         """Return the answer and the record of one request."""
         status, answer, headers = await self.gateway.post(CHAT, body(**fields))
         assert status == 200, answer
-        record = self.gateway.app.recent.get(headers["x-switchyard-decision"])
+        record = self.gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
         return answer, as_it_stands(record)
 
@@ -152,8 +152,8 @@ async def test_what_one_engine_computed_another_one_loads(tmp_path: Path, placem
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 16 * BLOCKS
             assert fleet.loads("whole") == 1
             metrics = await fleet.gateway.metrics()
-            assert f'switchyard_kv_loaded_bytes_total{{pool="pool"}} {float(BLOCKS * BLOCK_BYTES)}' in metrics
-            assert f'switchyard_kv_saved_tokens_total{{pool="pool"}} {float(16 * BLOCKS)}' in metrics
+            assert f'headway_kv_loaded_bytes_total{{pool="pool"}} {float(BLOCKS * BLOCK_BYTES)}' in metrics
+            assert f'headway_kv_saved_tokens_total{{pool="pool"}} {float(16 * BLOCKS)}' in metrics
             ((home, holder, rate),) = fleet.gateway.pool.loads.learned.links()
             assert (home, holder, rate.loads) == ("b", "a", 1)
             assert fleet.gateway.pool.loads.learned.block_bytes == BLOCK_BYTES
@@ -181,7 +181,7 @@ async def test_a_stream_s_client_hears_nothing_of_the_load(tmp_path: Path) -> No
             sent = body(stream=True, stream_options={"include_usage": True})
             async with fleet.gateway.client.post(fleet.gateway.url + CHAT, json=sent, headers=headers) as response:
                 text = await response.text()
-            assert "switchyard" not in text
+            assert "headway" not in text
             events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
             assert events[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 16 * BLOCKS
             await until(lambda: fleet.loads("whole") == 1)
@@ -201,7 +201,7 @@ async def test_nothing_is_counted_on_a_node_that_is_gone(tmp_path: Path) -> None
             assert before.load is not None
             assert manager.stop()
             await until(lambda: not fleet.holding("a"))
-            assert 'switchyard_kv_node_followed{node="a"} 0.0' in await fleet.gateway.metrics()
+            assert 'headway_kv_node_followed{node="a"} 0.0' in await fleet.gateway.metrics()
             _, after = await fleet.ask()
             assert (after.outcome, after.load, after.decision.fetch) == ("completed", None, None)
 
@@ -232,7 +232,7 @@ async def test_another_tenant_s_keys_are_others_where_caches_are_separated(tmp_p
             await until(lambda: fleet.blocks("a") + fleet.blocks("b") >= BLOCKS)
             status, _, headers = await fleet.gateway.post(CHAT, body(), key=OTHER_KEY)
             assert status == 200
-            record = fleet.gateway.app.recent.get(headers["x-switchyard-decision"])
+            record = fleet.gateway.app.recent.get(headers["x-headway-decision"])
             assert record is not None
             assert record.decision.fetch is None
             tenants = {order.tenant for engine in fleet.engines.values() for order in engine.orders}
@@ -246,7 +246,7 @@ async def test_engines_are_told_what_the_caller_says_of_its_prompt(tmp_path: Pat
             for engine in fleet.engines.values():
                 engine.node = ""
             await fleet.ask(cache_hint=hint)
-            headers = {"x-switchyard-cache-hint": hint}
+            headers = {"x-headway-cache-hint": hint}
             assert (await fleet.gateway.post(CHAT, body(cache_hint="default"), headers=headers))[0] == 200
             orders = [order for engine in fleet.engines.values() for order in engine.orders]
             pinned_s = 3600.0 if hint == "context_cache" else 0.0
@@ -260,14 +260,14 @@ async def test_a_hint_that_is_none_is_rejected(tmp_path: Path) -> None:
             for said in ("forever", 3, None, ["ephemeral"]):
                 status, answer, _ = await fleet.gateway.post(CHAT, body(cache_hint=said))
                 assert (status, answer["error"]["param"]) == (400, "cache_hint")
-            status, answer, _ = await fleet.gateway.post(CHAT, body(), headers={"x-switchyard-cache-hint": "no"})
-            assert (status, answer["error"]["param"]) == (400, "x-switchyard-cache-hint")
+            status, answer, _ = await fleet.gateway.post(CHAT, body(), headers={"x-headway-cache-hint": "no"})
+            assert (status, answer["error"]["param"]) == (400, "x-headway-cache-hint")
 
 
 async def test_a_client_s_own_order_reaches_no_engine(tmp_path: Path) -> None:
     with a_node("a") as (_, one), a_node("b") as (_, other):
         async with serving(tmp_path, {"a": one, "b": other}) as fleet:
-            own = {"switchyard": {"load_blocks": 3, "holders": ["198.51.100.7:1"]}}
+            own = {"headway": {"load_blocks": 3, "holders": ["198.51.100.7:1"]}}
             await fleet.ask(kv_transfer_params=own)
             orders = [order for engine in fleet.engines.values() for order in engine.orders]
             assert [(order.load_blocks, order.holders) for order in orders] == [(0, [])]
@@ -302,8 +302,8 @@ async def test_a_prompt_is_loaded_by_the_engine_that_prefills_and_handed_over(tm
             sent = body(stream=streams)
             async with fleet.gateway.client.post(fleet.gateway.url + CHAT, json=sent, headers=headers) as response:
                 assert response.status == 200
-                assert "switchyard" not in await response.text()
-                decision_id = response.headers["x-switchyard-decision"]
+                assert "headway" not in await response.text()
+                decision_id = response.headers["x-headway-decision"]
             assert [order.load_blocks for order in first.orders] == [0, BLOCKS]
             assert [order.load_blocks for order in second.orders] == [0, 0]
             assert all(len(order.routing_keys()) == BLOCKS for order in second.orders)

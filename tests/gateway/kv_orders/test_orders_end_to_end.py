@@ -92,9 +92,9 @@ async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile
             assert (row.loads, row.saved_tokens, row.pool_id) == (1, 16 * BLOCKS, "pool")
             assert row.seconds > 0
             metrics = await fleet.gateway.metrics()
-            assert 'switchyard_kv_orders_total{outcome="moved",planner="prefetch"} 1.0' in metrics
+            assert 'headway_kv_orders_total{outcome="moved",planner="prefetch"} 1.0' in metrics
             saved = float(16 * BLOCKS)
-            assert f'switchyard_kv_order_saved_tokens_total{{planner="prefetch"}} {saved}' in metrics
+            assert f'headway_kv_order_saved_tokens_total{{planner="prefetch"}} {saved}' in metrics
             fleet.gateway.gateway.kv_orders.book.check()
 
 
@@ -147,7 +147,7 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             assert record.load is not None
             assert (record.load.node, record.load.blocks) == ("a", BLOCKS)
             await until(lambda: told.rows[row.order_id].worth == "useless")
-            assert 'switchyard_kv_orders_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
+            assert 'headway_kv_orders_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
 
 
 async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:

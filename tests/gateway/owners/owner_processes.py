@@ -34,7 +34,7 @@ from tests.patience import PATIENCE_S, until
 from tests.private_hub import private_hub
 
 SECRET = "a secret of gateways that share a pool"
-KEY = "sy_key_of_gateways_that_share_a_pool"
+KEY = "hw_key_of_gateways_that_share_a_pool"
 MODEL = "tiny"
 STAYS = "stays"
 
@@ -90,7 +90,7 @@ class Gateways:
         """Start a gateway with these variables in its environment."""
         port = free_port()
         self._urls[name] = f"http://127.0.0.1:{port}"
-        environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url, **variables}
+        environment = {**os.environ, "HEADWAY_FLEET_SECRET": SECRET, "REDIS_URL": self._hub_url, **variables}
         command = [sys.executable, "-m", "gateway", "--name", name, "--port", str(port)]
         command += ["--state-dir", str(self._directory / name)]
         with self._log(name).open("ab") as log:
@@ -190,7 +190,7 @@ class Gateways:
                         break
                 await asyncio.sleep(0.2)
         assert (answer.status, "Hello" in said) == (200, True), said
-        decision_id = answer.headers["x-switchyard-decision"]
+        decision_id = answer.headers["x-headway-decision"]
         self.answered.append(decision_id)
         return decision_id
 

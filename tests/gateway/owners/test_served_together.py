@@ -50,7 +50,7 @@ async def test_a_request_through_the_other_gateway_is_relayed_there_and_accounte
     asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
     status, answer, headers = await other.post("/v1/chat/completions", asked)
     assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello")
-    record = other.app.recent.get(headers["x-switchyard-decision"])
+    record = other.app.recent.get(headers["x-headway-decision"])
     assert record is not None
     assert (record.outcome, record.decision.decided_by) == (
         "completed",

@@ -82,6 +82,6 @@ async def test_the_sample_names_the_owner_whose_figures_count_for_all(two: list[
         assert (role.owner, role.gateway, role.epoch) == (*names, 1)
         seen[role.role] = sum(each.outstanding_tokens for each in sample.engines)
     assert seen == {"owner": 5000, "asks": 0}
-    assert b'switchyard_load_cv{pool="pool"}' in owner.metrics.render()
-    assert b'switchyard_load_cv{pool="pool"}' not in other.metrics.render()
-    assert b'switchyard_pool_owner_epoch{pool="pool"} 1.0' in other.metrics.render()
+    assert b'headway_load_cv{pool="pool"}' in owner.metrics.render()
+    assert b'headway_load_cv{pool="pool"}' not in other.metrics.render()
+    assert b'headway_pool_owner_epoch{pool="pool"} 1.0' in other.metrics.render()

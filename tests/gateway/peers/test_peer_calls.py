@@ -75,7 +75,7 @@ async def test_feedback_reaches_the_gateway_that_decided(two: Two) -> None:
     name = (await decided(one))["decision_id"]
     for verb, body in (("first_token", {}), ("complete", {"output_tokens": 7})):
         status, answer, headers = await other.post(f"/api/v1/requests/{name}/{verb}", body)
-        assert (status, answer["decision_id"], headers["x-switchyard-decision"]) == (200, name, name)
+        assert (status, answer["decision_id"], headers["x-headway-decision"]) == (200, name, name)
     record = one.app.recent.get(name)
     assert record is not None
     assert (record.outcome, record.output_tokens) == ("completed", 7)

@@ -167,7 +167,7 @@ class Thief:
 
     async def _connected(self, request: web.Request) -> web.StreamResponse:
         """Pass the connection on to the living gateway, there and back, and add a message where it tampers."""
-        sent = {name: value for name, value in request.headers.items() if name.lower().startswith("x-switchyard")}
+        sent = {name: value for name, value in request.headers.items() if name.lower().startswith("x-headway")}
         async with aiohttp.ClientSession() as session:
             if not sent:
                 async with session.get(self._url) as answer:

@@ -51,7 +51,7 @@ class HybridPrompts:
         body = {"model": MODEL, "prompt": prompt, "max_tokens": 1, "temperature": 0}
         status, answer, headers = await self._gateway.post(COMPLETIONS, body)
         assert status == 200, answer
-        record = self._gateway.app.recent.get(headers["x-switchyard-decision"])
+        record = self._gateway.app.recent.get(headers["x-headway-decision"])
         assert record is not None
         hits = record.decision.hit_tokens, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         assert [each % self._size for each in hits] == [0, 0]

@@ -29,7 +29,7 @@ CARDS = [
     {"id": "sql", "created": 13, **BASE, "root": "/adapters/sql", "parent": MODEL, "max_model_len": None},
     {"id": "another", "created": 14, **BASE, "root": "/models/another"},
 ]
-LIMITED = "sy_test_key_of_models"
+LIMITED = "hw_test_key_of_models"
 
 
 def chat(model: str, text: str = "hello") -> dict[str, Any]:
@@ -65,7 +65,7 @@ async def test_models_are_listed_as_their_engines_list_them(
     status, listing = await gateway.get("/v1/models")
     assert status == 200
     length = gateway.pool.entry.max_prompt_tokens
-    shared = {"object": "model", "owned_by": "switchyard", "max_model_len": length}
+    shared = {"object": "model", "owned_by": "headway", "max_model_len": length}
     assert listing["data"] == [
         {"id": "nick", "created": 12, "root": "/models/tiny", "parent": None, **shared},
         {"id": "sql", "created": 13, "root": "/adapters/sql", "parent": MODEL, **shared},
@@ -89,7 +89,7 @@ async def test_only_engines_that_serve_the_name_get_its_requests(
         assert status == 200
     assert not plain.bodies
     assert [body["model"] for body in able.bodies] == [name] * 6
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert told["model"] == name
     for question in ({"block_hashes": [1, 2], "wait": False}, {"block_hashes": [1, 2]}, chat(name)):
         status, answer, _ = await gateway.post("/api/v1/route", {"model": name, **question})
@@ -241,5 +241,5 @@ async def hits(gateway: ServedGateway, model: str) -> tuple[int, int]:
     """Return the cached tokens of one and the same prompt, as predicted and as reported."""
     status, answer, headers = await gateway.post(CHAT, {**chat(model, "The same text. " * 20), "max_tokens": 2})
     assert status == 200, answer
-    _, told = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, told = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     return told["decision"]["hit_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]

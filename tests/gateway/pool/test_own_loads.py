@@ -71,7 +71,7 @@ async def asked(gateway: ServedGateway, text: str, model: str = MODEL) -> tuple[
         assert answer.status == 200
         lines = (await answer.read()).decode().split("\n\n")
     usage = next(json.loads(line.removeprefix("data: "))["usage"] for line in reversed(lines) if '"usage":{' in line)
-    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
     return explained["decision"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
@@ -120,8 +120,8 @@ async def test_a_prefix_in_an_engines_cpu_memory_draws_its_requests_and_is_predi
     assert shown.tiers[0].blocks == len(tiers)
     assert shown.tiers[0].token_s is not None
     text_of_metrics = await gateway.metrics()
-    assert f'switchyard_index_tier_blocks{{engine="{holder}",tier="cpu"}}' in text_of_metrics
-    assert f'switchyard_engine_load_seconds{{engine="{holder}",what="cpu"}}' in text_of_metrics
+    assert f'headway_index_tier_blocks{{engine="{holder}",tier="cpu"}}' in text_of_metrics
+    assert f'headway_engine_load_seconds{{engine="{holder}",what="cpu"}}' in text_of_metrics
     assert gateway.pool.engines[holder].trust.grade == "exact"
 
 

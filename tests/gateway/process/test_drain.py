@@ -86,7 +86,7 @@ async def test_a_stream_under_way_goes_on_to_its_end(gateway: ServedGateway, eng
         gateway.app.drain.begin()
         rest = await response.content.read()
     assert rest.endswith(b"data: [DONE]\n\n")
-    record = gateway.app.recent.get(response.headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(response.headers["x-headway-decision"])
     assert record is not None
     assert (record.outcome, record.error) == ("completed", "")
     assert gateway.app.drain.under_way == 0
@@ -102,7 +102,7 @@ async def test_a_stream_that_is_cut_off_ends_with_an_error_event_and_its_own_out
         rest = await response.content.read()
     error = json.loads(rest.rpartition(b"data: ")[2])["error"]
     assert error["code"] == "shutdown"
-    record = gateway.app.recent.get(response.headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(response.headers["x-headway-decision"])
     assert record is not None
     assert (record.outcome, record.error) == ("failed", "shutdown")
     assert gateway.pool.progress.engine("engine-0").failures_in_row == 0
@@ -148,6 +148,6 @@ async def test_a_client_that_left_before_is_not_counted_as_cut_off(
             await response.content.readany()
     await engine.disconnected.wait()
     gateway.app.drain.cut_off()
-    record = gateway.app.recent.get(response.headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(response.headers["x-headway-decision"])
     assert record is not None
     assert (record.outcome, record.error) == ("cancelled", "client_gone")

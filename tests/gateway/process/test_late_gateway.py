@@ -108,8 +108,8 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
         await gateway.gateway.requests.flush()
         assert gateway.gateway.metrics.traffic_rows.value("recorded") == 0
         text = await gateway.metrics()
-        assert 'switchyard_refusals_total{code="gateway_late",pool="pool"} 3.0' in text
-        assert "switchyard_gateway_late 1.0" in text
+        assert 'headway_refusals_total{code="gateway_late",pool="pool"} 3.0' in text
+        assert "headway_gateway_late 1.0" in text
         assert gateway.pool.engines["engine-0"].breaker.trips == 0
         await until(lambda: not gateway.gateway.lag.late)
         assert (await gateway.post(ROUTE, QUESTION))[0] == 200
@@ -147,8 +147,8 @@ async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path:
         assert 2.0 < told.away_s < 4.0
         assert abs(told.since - (time.time() - 3.0)) < 30.0
         text = live.gateway.metrics.render().decode()
-        assert "switchyard_gateway_late 1.0" in text
-        assert 'switchyard_loop_lag_seconds_bucket{le="+Inf"}' in text
+        assert "headway_gateway_late 1.0" in text
+        assert 'headway_loop_lag_seconds_bucket{le="+Inf"}' in text
 
 
 async def test_the_record_tells_the_gateway_s_own_time_from_the_engine_s(tmp_path: Path) -> None:

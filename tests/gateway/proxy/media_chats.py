@@ -19,7 +19,7 @@ async def ask(gateway: ServedGateway, messages: list[Any], key: str = KEY) -> tu
     body = {"model": MODEL, "messages": messages, "max_tokens": 1}
     status, answer, headers = await gateway.post(CHAT, body, key=key)
     assert status == 200, answer
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert record is not None
     assert record.cached_tokens is not None
     decision = record.decision

@@ -69,11 +69,11 @@ async def test_an_engine_gets_the_form_as_it_came(gateway: ServedGateway, engine
     assert (status, answer) == (200, WHOLE)
     assert engine.raw_bodies == [body]
     assert engine.headers[0]["content-type"] == TYPE
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert record is not None
     assert record.decision.prompt_tokens == 1 + len(SOUND) // AUDIO_BYTES_PER_TOKEN > 448
     assert (record.key_source, record.outcome) == ("unmatched", "completed")
-    assert 'switchyard_proxied_requests_total{path="/v1/audio/transcriptions",pool="pool"} 1' in await gateway.metrics()
+    assert 'headway_proxied_requests_total{path="/v1/audio/transcriptions",pool="pool"} 1' in await gateway.metrics()
 
 
 async def test_a_stream_is_one(gateway: ServedGateway, engine: ScriptedEngine) -> None:
@@ -81,7 +81,7 @@ async def test_a_stream_is_one(gateway: ServedGateway, engine: ScriptedEngine) -
     status, answer, headers = await post(gateway, form(stream="true"))
     assert (status, answer) == (200, b"".join(CHUNKS))
     assert headers["content-type"].startswith("text/event-stream")
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert record is not None and record.first_token_s is not None
 
 

@@ -64,7 +64,7 @@ async def test_two_simulated_engines_serve_a_request_together(tmp_path: Path, st
             async with gateway.client.post(gateway.url + CHAT, json=body, headers=sent) as response:
                 text = await response.text()
                 assert response.status == 200, text
-                name = response.headers["x-switchyard-decision"]
+                name = response.headers["x-headway-decision"]
             events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
             usage = (events[-1] if streamed else json.loads(text))["usage"]
             assert usage["completion_tokens"] == 9
@@ -153,7 +153,7 @@ async def test_an_error_of_the_client_is_told_as_the_prefill_engine_says_it(tmp_
         first.status = second.status = 400
         status, answer, headers = await gateway.post(CHAT, BODY)
         assert (status, answer["error"]["message"]) == (400, "engine says no")
-        explained = (await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}"))[1]
+        explained = (await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}"))[1]
         assert explained["outcome"]["state"] == "client_error"
         assert len(first.bodies) == 1
         assert is_idle(gateway)

@@ -94,7 +94,7 @@ async def stream(gateway: ServedGateway, path: str, key: str = KEY) -> tuple[byt
         gateway.url + path, json=body, headers={"authorization": f"Bearer {key}"}
     ) as response:
         assert response.status == 200, await response.read()
-        return await response.read(), response.headers["x-switchyard-decision"]
+        return await response.read(), response.headers["x-headway-decision"]
 
 
 async def explained(gateway: ServedGateway, decision_id: str) -> Any:
@@ -117,8 +117,8 @@ async def test_unknown_fields_go_on_byte_for_byte(gateway: ServedGateway, engine
     raw = ('{ "of_tomorrow" : {"a":[1.50, "\\u00e9"]}, ' + known).encode()
     status, _, headers = await gateway.post(path, raw)
     assert (status, engine.raw_bodies) == (200, [raw])
-    assert ("x-switchyard-decision" in headers) == (path in ROUTED)
-    assert f'switchyard_proxied_requests_total{{path="{path}",pool="pool"}} 1.0' in await gateway.metrics()
+    assert ("x-headway-decision" in headers) == (path in ROUTED)
+    assert f'headway_proxied_requests_total{{path="{path}",pool="pool"}} 1.0' in await gateway.metrics()
     assert is_idle(gateway)
 
 
@@ -130,7 +130,7 @@ async def test_a_callers_salt_counts_inside_its_tenant_and_is_not_passed_on(
     status, _, headers = await gateway.post(path, body)
     assert status == 200
     assert engine.bodies[0]["cache_salt"] == cache_salt(KEYRING.used.derive(SALTS), "tenant-a", "guess")
-    assert gateway.app.recent.get(headers["x-switchyard-decision"]).salted
+    assert gateway.app.recent.get(headers["x-headway-decision"]).salted
 
 
 @pytest.mark.parametrize("path", UNPLACED)
@@ -179,7 +179,7 @@ async def test_a_whole_answers_usage_is_read(gateway: ServedGateway, engine: Scr
     engine.scripts[path] = json.dumps(WHOLE[path]).encode()
     _, answer, headers = await gateway.post(path, {"model": MODEL, **BODIES[path]})
     assert answer == WHOLE[path]
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert (record.cached_tokens, record.output_tokens, record.engine_prompt_tokens) == (64, 7, 100)
 
 
@@ -304,7 +304,7 @@ async def test_several_answers_are_several_decodes(
 async def test_rankings_are_routed_by_load_with_what_they_read(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     body = {"model": MODEL, "query": "q" * 400, "documents": ["d" * 400] * 3}
     _, _, headers = await gateway.post("/rerank", body)
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert (record.key_source, record.decision.prompt_tokens) == ("unmatched", 600)
     assert engine.tokenize_calls == 0
 
@@ -322,7 +322,7 @@ async def test_an_image_is_a_key_of_its_own_and_never_too_long(engine: ScriptedE
         for image in ("a" * 100_000, "a" * 100_000, "b" * 100_000):
             status, _, headers = await ours.post("/v1/chat/completions", ask(image))
             assert status == 200
-            record = ours.app.recent.get(headers["x-switchyard-decision"])
+            record = ours.app.recent.get(headers["x-headway-decision"])
             assert record.decision.prompt_tokens < 1000
             keys.append(record.decision.hit_tokens)
     image = engine.bodies[0]["messages"][0]["content"][1]

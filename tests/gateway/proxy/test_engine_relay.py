@@ -70,10 +70,10 @@ async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
             ) as response:
                 assert response.status == 200
                 assert b"Hel" in await response.read()
-                decision_id = response.headers["x-switchyard-decision"]
+                decision_id = response.headers["x-headway-decision"]
         assert len(good.bodies) == 4
         assert 1 <= len(bad.bodies) <= 4
-        assert "switchyard_retries_total" in await gateway.metrics()
+        assert "headway_retries_total" in await gateway.metrics()
         _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
         assert explained["decision"]["engine_id"] == explained["attempts"][-1] == "engine-1"
         assert _idle(gateway)
@@ -110,7 +110,7 @@ async def test_a_stream_whose_engine_dies_ends_with_an_error_within_a_second(
     events = [json.loads(event[6:]) for event in b"".join(chunks).split(b"\n\n") if event]
     assert [event["choices"][0]["delta"]["content"] for event in events[:-1]] == ["a", "b"]
     assert events[-1]["error"]["code"] == "broken_stream"
-    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert (explained["outcome"]["state"], explained["outcome"]["error"]) == ("failed", "broken_stream")
     assert _idle(gateway)
 

@@ -41,8 +41,8 @@ FAULTS = {
     "429": Expected(429, REASON, "client_error", "http_429", blamed="open"),
     "503": Expected(503, REASON, "client_error", "http_503", blamed="open"),
     "error_in_200_503": Expected(503, REASON, "client_error", "http_503", blamed="open"),
-    "401": Expected(502, "SWITCHYARD_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
-    "403": Expected(502, "SWITCHYARD_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
+    "401": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
+    "403": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
     "500": Expected(500, REASON, "failed", "http_500", blamed=HTTP_5XX),
     "error_in_200_500": Expected(500, REASON, "failed", "http_500", blamed=HTTP_5XX),
     "html": Expected(502, "could not be read", "failed", "engine_error", blamed=HTTP_5XX),
@@ -94,7 +94,7 @@ async def ask(gateway: ServedGateway, engines: list[FaultyEngine], path: str, *,
             text += chunk
             for engine in engines:
                 engine.waits.set()
-    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
     return answer.status, text.decode(), explained["outcome"]
 
 
@@ -128,7 +128,7 @@ async def test_a_fault_of_one_engine(tmp_path: Path, path: str, stream: bool) ->
             if expected.blamed or not expected.retried:
                 assert blamed_for(gateway, 0) == expected.blamed
             assert blamed_for(gateway, 1) == ""
-            counted = f'switchyard_requests_total{{outcome="{outcome["state"]}",pool="pool"}}'
+            counted = f'headway_requests_total{{outcome="{outcome["state"]}",pool="pool"}}'
             assert counted in await gateway.metrics()
             assert len(gateway.pool.router.reservations) == 0
 
@@ -146,7 +146,7 @@ async def test_a_fault_of_all_engines(tmp_path: Path, path: str, stream: bool) -
             assert text.count(REASON) == (expected.text == REASON)
             if not expected.retried:
                 assert one.calls + two.calls == 1
-            elif expected.text in (REASON, "SWITCHYARD_ENGINE_API_KEY"):
+            elif expected.text in (REASON, "HEADWAY_ENGINE_API_KEY"):
                 assert (one.calls, two.calls) == (1, 1)
                 for number in (0, 1):
                     assert blamed_for(gateway, number) == ""

@@ -80,7 +80,7 @@ def test_a_loose_number_goes_on_in_plain_form(given: Any, sent: str) -> None:
 
 
 def test_credentials_stay_here() -> None:
-    headers = _forward(BODY, authorization=b"Bearer sy_secret", cookie=b"a", traceparent=b"00-1-2-3").headers
+    headers = _forward(BODY, authorization=b"Bearer hw_secret", cookie=b"a", traceparent=b"00-1-2-3").headers
     assert "authorization" not in headers
     assert headers["traceparent"] == "00-1-2-3"
     assert headers["accept-encoding"] == "identity"

@@ -41,7 +41,7 @@ class Fleet:
         return len(router.reservations) + len(router.waiting) + len(router.pairs.legs) == 0
 
     async def explain(self, headers: dict[str, str]) -> Any:
-        return (await self.gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}"))[1]
+        return (await self.gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}"))[1]
 
     async def stream(self, body: dict[str, Any] = STREAM) -> tuple[str, dict[str, str]]:
         sent = {"authorization": f"Bearer {KEY}"}
@@ -82,7 +82,7 @@ async def test_one_engine_prefills_and_another_answers(fleet: Fleet) -> None:
     assert first["kv_transfer_params"]["do_remote_decode"] is True
     names = {engine.headers[0]["x-request-id"] for engine in fleet.prefill + fleet.decode if engine.headers}
     assert len(names) == 1, "both legs of an attempt have one name"
-    assert names.pop().startswith(headers["x-switchyard-decision"] + "-")
+    assert names.pop().startswith(headers["x-headway-decision"] + "-")
     assert (second["max_tokens"], second["stream"]) == (9, True)
     assert second["kv_transfer_params"]["remote_url"] in [engine.url for engine in fleet.prefill]
     explained = await fleet.explain(headers)
@@ -94,7 +94,7 @@ async def test_one_engine_prefills_and_another_answers(fleet: Fleet) -> None:
     assert outcome["cached_tokens"] == 64, "those of the prefill"
     assert 0 < outcome["handed_over_after_s"] <= outcome["first_token_after_s"]
     assert fleet.handoffs("done") == 1
-    assert 'switchyard_handoff_seconds_count{pool="pool"} 1.0' in await fleet.gateway.metrics()
+    assert 'headway_handoff_seconds_count{pool="pool"} 1.0' in await fleet.gateway.metrics()
     assert fleet.is_idle()
 
 

@@ -91,7 +91,7 @@ async def test_a_conversation_that_begins_with_an_image_stays_on_its_engine(
                 talks[number] += [{"role": "assistant", "content": "ok " * 30}, user(f"And turn {turn}? " * 5)]
         assert {engine for engine, _ in last.values()} == set(ENGINES)
         metrics = await gateway.metrics()
-        assert 'switchyard_key_sources_total{pool="pool",source="media"} 16' in metrics
+        assert 'headway_key_sources_total{pool="pool",source="media"} 16' in metrics
         await until(lambda: gateway.pool.traffic.summary(0.0).approximate_share == 1.0)
         grades = {each.index_trust(by_dispatches=False).grade for each in gateway.pool.engines.values()}
         assert grades == {"exact"}

@@ -70,11 +70,11 @@ async def test_a_whole_answer_comes_through_as_the_engine_wrote_it(
     assert status == 200
     assert answer["choices"][0]["message"]["content"] == "Hello"
     assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 64}
-    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert explained["outcome"]["state"] == "completed"
     assert explained["outcome"]["cached_tokens"] == 64
     assert explained["key_source"] == "tokenized"
-    assert engine.headers[0]["x-request-id"] == headers["x-switchyard-decision"]
+    assert engine.headers[0]["x-request-id"] == headers["x-headway-decision"]
     assert _idle(gateway)
 
 
@@ -90,7 +90,7 @@ async def test_chunks_arrive_one_by_one(gateway: ServedGateway, engine: Scripted
     chunks, headers = await _stream(gateway)
     assert len(chunks) >= 4
     assert "".join(json.loads(c[6:])["choices"][0]["delta"]["content"] for c in chunks[:4]) == "abcd"
-    assert len(headers["x-switchyard-decision"]) == 36
+    assert len(headers["x-headway-decision"]) == 36
     assert headers["content-type"].startswith("text/event-stream")
 
 
@@ -101,12 +101,12 @@ async def test_usage_asked_for_by_the_gateway_is_read_and_stripped(
     assert engine.bodies[0]["stream_options"] == {"include_usage": True}
     assert b"usage" not in b"".join(chunks)
     assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
-    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert explained["outcome"]["cached_tokens"] == 64
     assert explained["outcome"]["first_token_after_s"] > 0
     text = await gateway.metrics()
-    assert 'switchyard_cached_tokens_total{pool="pool"} 64.0' in text
-    assert 'switchyard_ttft_seconds_count{pool="pool"} 1.0' in text
+    assert 'headway_cached_tokens_total{pool="pool"} 64.0' in text
+    assert 'headway_ttft_seconds_count{pool="pool"} 1.0' in text
 
 
 LOOSE: dict[str, Any] = {"stream": 1, "max_tokens": "16", "n": 1.0, "stream_options": {"include_usage": "yes"}}
@@ -121,9 +121,9 @@ async def test_loose_json_goes_on_in_plain_form_and_counts_as_strict_json_does(
     expected = {**BODY, **STRICT, "stream_options": fields["stream_options"]}
     assert repr(engine.bodies[0]) == repr(expected)
     assert b'"cached_tokens": 64' in b"".join(chunks)
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert (record.output_tokens, record.cached_tokens) == (2, 64)
-    assert 'switchyard_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
 
 
 async def test_usage_asked_for_by_the_client_stays(gateway: ServedGateway, engine: ScriptedEngine) -> None:
@@ -163,7 +163,7 @@ async def test_what_is_ours_to_set_never_comes_from_the_client(gateway: ServedGa
     sent = engine.headers[0]
     assert not {"authorization", "cookie", "x-data-parallel-rank", "x-forwarded-for"} & set(sent)
     assert sent["traceparent"] == "00-abc-def-01"
-    assert sent["x-request-id"] == answered["x-switchyard-decision"] != "mine"
+    assert sent["x-request-id"] == answered["x-headway-decision"] != "mine"
     assert answered["x-request-id"] == "mine"
 
 
@@ -205,7 +205,7 @@ async def test_bad_requests_never_reach_an_engine(
     async with served([engine.url], tmp_path, max_prompt_tokens=400) as gateway:
         got, answer, _ = await gateway.post(CHAT, body)
         assert (got, answer["error"]["code"]) == (status, code)
-        assert f'switchyard_rejected_input_total{{cause="{code}"}} 1.0' in await gateway.metrics()
+        assert f'headway_rejected_input_total{{cause="{code}"}} 1.0' in await gateway.metrics()
         assert _idle(gateway)
     assert engine.bodies == []
 
@@ -229,7 +229,7 @@ async def test_a_prompt_that_nobody_can_tokenize_is_served_with_an_estimate(
 ) -> None:
     engine.tokenizer_status = 404
     _, _, headers = await gateway.post(CHAT, BODY)
-    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert explained["key_source"] == "none"
     assert explained["decision"]["prompt_tokens"] > 0
 
@@ -263,7 +263,7 @@ async def test_a_client_that_leaves_cancels_its_request_at_the_engine(
         await connection.close()
         await engine.disconnected.wait()
     assert _idle(gateway)
-    assert 'switchyard_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
+    assert 'headway_requests_total{outcome="cancelled",pool="pool"} 1.0' in await gateway.metrics()
 
 
 async def test_a_client_that_leaves_the_queue_gives_its_place_up(tmp_path: Path) -> None:
@@ -304,13 +304,13 @@ async def test_a_hundred_streams_at_once_leave_no_trace(tmp_path: Path) -> None:
     ):
         results = await asyncio.gather(*(_stream(gateway) for _ in range(100)))
         assert all(b"".join(chunks).endswith(b"[DONE]\n\n") for chunks, _ in results)
-        assert len({headers["x-switchyard-decision"] for _, headers in results}) == 100
+        assert len({headers["x-headway-decision"] for _, headers in results}) == 100
         assert one.tokenize_calls + two.tokenize_calls == 1
         assert _idle(gateway)
 
 
 async def test_the_proxy_needs_a_key(gateway: ServedGateway) -> None:
-    status, answer, headers = await gateway.post(CHAT, BODY, key="sy_wrong")
+    status, answer, headers = await gateway.post(CHAT, BODY, key="hw_wrong")
     assert (status, answer["error"]["type"]) == (401, "authentication_error")
     assert headers["www-authenticate"] == "Bearer"
 

@@ -48,7 +48,7 @@ async def comments_then(gateway: ServedGateway, path: str, engines: list[FaultyE
                 for engine in engines:
                     engine.waits.set()
         assert answer.headers["content-type"].startswith("text/event-stream")
-    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
     return answer.status, text, explained["outcome"]
 
 
@@ -123,6 +123,6 @@ async def test_a_client_that_leaves_during_the_comments_ends_its_request(tmp_pat
         async with gateway.client.post(gateway.url + CHAT, json=body, headers=SENT) as answer:
             assert (await answer.content.readany()).startswith(OURS)
         await until(lambda: len(gateway.pool.router.reservations) == 0)
-        _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-switchyard-decision']}")
+        _, explained = await gateway.get(f"/api/v1/explain/{answer.headers['x-headway-decision']}")
         assert explained["outcome"]["state"] == "cancelled"
         assert slow.calls == 1

@@ -87,7 +87,7 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
         body = {**BODY, "stream": True}
         async with gateway.client.post(gateway.url + "/v1/chat/completions", json=body, headers=headers) as response:
             await response.read()
-            decision_id = response.headers["x-switchyard-decision"]
+            decision_id = response.headers["x-headway-decision"]
         root, decision, attempt = await receiver.spans()
     assert receiver.services == {SERVICE}
     assert {span.trace_id.hex() for span in (root, decision, attempt)} == {TRACE}
@@ -109,10 +109,10 @@ async def test_a_request_is_a_trace_of_its_decision_and_its_attempt(receiver: Re
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.cache_read.input_tokens": 64,
         "gen_ai.usage.output_tokens": 2,
-        "switchyard.pool.id": "pool",
-        "switchyard.decision.id": decision_id,
+        "headway.pool.id": "pool",
+        "headway.decision.id": decision_id,
     }
-    assert told(decision)["switchyard.engine.id"] == "engine-0"
+    assert told(decision)["headway.engine.id"] == "engine-0"
     assert told(attempt)["server.address"] == "127.0.0.1"
     assert [event.name for event in attempt.events] == ["first_token"]
     assert root.start_time_unix_nano <= decision.end_time_unix_nano <= attempt.start_time_unix_nano

@@ -42,7 +42,7 @@ class OwnedRegion:
                 status, answer, headers = await gateway.post("/v1/chat/completions", body, key=KEY)
                 if status != 429:
                     assert status == 200, answer
-                    return headers["x-switchyard-decision"]
+                    return headers["x-headway-decision"]
                 await asyncio.sleep(0.1)
 
 

@@ -67,7 +67,7 @@ def read(headers: dict[bytes, bytes]) -> GatewayRequest:
 def test_every_header_that_is_acted_upon_is_passed_on() -> None:
     noting = Noting({})
     read(noting)
-    assert {b"x-agent", b"x-workflow-id", b"x-session-id", b"x-switchyard-slo-class"} <= noting.read
+    assert {b"x-agent", b"x-workflow-id", b"x-session-id", b"x-headway-slo-class"} <= noting.read
     sent = passed_on(dict.fromkeys(noting.read, b"1"))
     assert {name.decode() for name in noting.read} <= sent.keys()
 
@@ -76,9 +76,9 @@ def test_the_other_region_reads_the_same_request() -> None:
     headers = {
         b"x-agent": b"planner",
         b"x-workflow-id": b"w7",
-        b"x-switchyard-ttft-slo-ms": b"900",
+        b"x-headway-ttft-slo-ms": b"900",
         b"x-llm-d-slo-tpot-ms": b"40",
-        b"x-switchyard-slo-class": b"batch",
+        b"x-headway-slo-class": b"batch",
     }
     there = {name.encode(): value.encode() for name, value in passed_on(headers).items()}
     asked = read(there)
@@ -88,7 +88,7 @@ def test_the_other_region_reads_the_same_request() -> None:
 
 
 def test_credentials_and_what_gateways_say_to_each_other_stay() -> None:
-    names = (b"authorization", b"x-api-key", b"cookie", b"x-forwarded-for", b"x-switchyard-peer-proof")
+    names = (b"authorization", b"x-api-key", b"cookie", b"x-forwarded-for", b"x-headway-peer-proof")
     assert passed_on(dict.fromkeys(names, b"1")).keys() == {"accept-encoding", "user-agent"}
 
 
@@ -122,7 +122,7 @@ async def test_a_forwarded_request_is_of_its_agent_in_the_other_region_too(regio
         headers = {"x-agent": "planner", "x-workflow-id": "w7", "x-request-id": "job-7"}
         status, _, told = await regions.gateways["us"].post("/v1/chat/completions", BODY, headers=headers)
         assert status == 200
-    name = told["x-switchyard-decision"]
+    name = told["x-headway-decision"]
     hop = (await regions.explain("us", name))["hop"]
     record = regions.gateways[hop["destination"]].app.recent.get(name)
     assert record is not None

@@ -53,7 +53,7 @@ async def test_both_sides_name_the_hop(regions: ThreeRegions) -> None:
     assert (record.hop.origin, record.outcome, record.tenant_id) == ("us", "completed", "tenant-a")
     metrics = await regions.gateways["us"].metrics()
     for (destination, outcome), count in regions.events.forwards("us").items():
-        line = f'switchyard_forwards_total{{outcome="{outcome}",region="{destination}"}} {count}.0'
+        line = f'headway_forwards_total{{outcome="{outcome}",region="{destination}"}} {count}.0'
         assert line in metrics
     assert regions.events.forwards("us")[crossed["hop"]["destination"], "completed"]
 

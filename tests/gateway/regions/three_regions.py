@@ -124,7 +124,7 @@ class ThreeRegions:
                 async with gateway.client.post(url, json=body, headers=headers) as response:
                     answer = await response.text()
                     if response.status != 429:
-                        return response.status, answer, response.headers.get("x-switchyard-decision", "")
+                        return response.status, answer, response.headers.get("x-headway-decision", "")
                 await asyncio.sleep(0.5)
 
     async def explain(self, region: str, decision_id: str) -> dict[str, Any]:

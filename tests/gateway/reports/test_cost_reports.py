@@ -48,7 +48,7 @@ async def test_feedback_becomes_a_report(tmp_path: Path) -> None:
         gateway.gateway.cost_reports.tell()
         (report,) = map(decode_cost_report, heard)
         assert report.pools["pool"][""].samples == 1
-        assert 'switchyard_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
+        assert 'headway_cost_samples_total{pool="pool",result="taken"} 1.0' in await gateway.metrics()
 
 
 async def test_a_request_that_fails_teaches_nothing(tmp_path: Path) -> None:

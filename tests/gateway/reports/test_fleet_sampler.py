@@ -61,9 +61,7 @@ async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp
             await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "quarantined")
             assert live.shown("b").reason == "by admin"
             await until(lambda: live.shown("a").state == "serving")
-            assert (
-                'switchyard_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
-            )
+            assert 'headway_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
         # Verdicts that would leave nobody are not followed: who is quarantined and serves all the same is degraded.
         async with live_gateway(tmp_path / "all", snapshot(entries[1:])) as live:
             await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
@@ -81,9 +79,9 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
             assert live.shown(busy).running == 1
             assert live.shown(busy).outstanding_s > 1.0
             text = live.gateway.metrics.render().decode()
-            assert f'switchyard_outstanding_tokens{{engine="{busy}"}} 50000.0' in text
-            assert f'switchyard_engine_state{{engine="{busy}",state="serving"}} 1.0' in text
-            assert "switchyard_snapshot_version 1.0" in text
+            assert f'headway_outstanding_tokens{{engine="{busy}"}} 50000.0' in text
+            assert f'headway_engine_state{{engine="{busy}",state="serving"}} 1.0' in text
+            assert "headway_snapshot_version 1.0" in text
 
 
 async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -
         await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
         waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
         await until(lambda: live.shown("a").bound == 3)
-        assert 'switchyard_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
+        assert 'headway_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
         pool = live.sample().pools[0]
         assert (pool.bound, pool.unbound) == (3, 0)
         await until(lambda: (live.shown("a").oldest_bound_s or 0.0) > 0.3)
@@ -154,16 +152,14 @@ async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_
             assert set(pool.refusals_per_s or ()) == {"queue_full"}
             assert (pool.queue_wait_p90_s or 0.0) > (pool.queue_wait_mean_s or 0.0) > 0.0
             text = live.gateway.metrics.render().decode()
-            assert 'switchyard_grants_total{how="at_once",pool="pool"} 1.0' in text
-            assert 'switchyard_grants_total{how="after_waiting",pool="pool"} 1.0' in text
-            assert 'switchyard_migrations_total{pool="pool"} 0.0' in text
+            assert 'headway_grants_total{how="at_once",pool="pool"} 1.0' in text
+            assert 'headway_grants_total{how="after_waiting",pool="pool"} 1.0' in text
+            assert 'headway_migrations_total{pool="pool"} 0.0' in text
 
 
 async def test_series_of_engines_that_left_are_removed(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("gone", one.url)])) as live:
         await until(lambda: 'engine="gone"' in live.gateway.metrics.render().decode())
         live.publish(snapshot([engine_entry("a", one.url)], version=2))
-        await until(lambda: 'switchyard_outstanding_tokens{engine="a"}' in live.gateway.metrics.render().decode())
-        await until(
-            lambda: 'switchyard_outstanding_tokens{engine="gone"}' not in live.gateway.metrics.render().decode()
-        )
+        await until(lambda: 'headway_outstanding_tokens{engine="a"}' in live.gateway.metrics.render().decode())
+        await until(lambda: 'headway_outstanding_tokens{engine="gone"}' not in live.gateway.metrics.render().decode())

@@ -19,13 +19,13 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
 async def test_it_is_in_the_record_of_a_proxied_request_and_the_engine_gets_another(tmp_path: Path) -> None:
     async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
         _, _, headers = await gateway.post("/v1/chat/completions", CHAT, headers=NAMED)
-        decision_id = headers["x-switchyard-decision"]
+        decision_id = headers["x-headway-decision"]
         record = gateway.app.recent.get(decision_id)
         assert record is not None
         assert headers["x-request-id"] == as_it_stands(record).client_request_id == NAME
         assert engine.headers[0]["x-request-id"] == decision_id
         _, _, headers = await gateway.post("/v1/chat/completions", CHAT)
-        unnamed = gateway.app.recent.get(headers["x-switchyard-decision"])
+        unnamed = gateway.app.recent.get(headers["x-headway-decision"])
         assert unnamed is not None and unnamed.client_request_id == ""
 
 

@@ -24,8 +24,8 @@ def test_an_order_is_put_into_a_body_that_stays_as_it_is(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("params", "left"),
     [
-        ({"switchyard": SAID}, None),
-        ({"switchyard": SAID, "remote_url": "x"}, {"remote_url": "x"}),
+        ({"headway": SAID}, None),
+        ({"headway": SAID, "remote_url": "x"}, {"remote_url": "x"}),
     ],
 )
 def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any) -> None:
@@ -37,9 +37,9 @@ def test_what_the_connector_says_is_taken_out(params: dict[str, Any], left: Any)
 
 @pytest.mark.parametrize("said", [{"loaded_blocks": -1}, {"loaded_blocks": "many"}, 7, None, [], {"seconds": 1e999}])
 def test_nonsense_is_taken_out_too_and_says_nothing(said: Any) -> None:
-    answer = {"id": "x", "kv_transfer_params": {"switchyard": said}}
+    answer = {"id": "x", "kv_transfer_params": {"headway": said}}
     told, outcome = take_outcome(msgspec.json.encode(answer))
-    assert "switchyard" not in told.decode()
+    assert "headway" not in told.decode()
     assert outcome is None
 
 
@@ -62,7 +62,7 @@ def test_any_other_answer_stays_the_bytes_that_it_is(answer: bytes) -> None:
 
 
 def test_of_a_prefill_leg_s_params_the_rest_goes_on() -> None:
-    params = msgspec.Raw(b'{"remote_url": "x", "switchyard": {"loaded_blocks": 2}}')
+    params = msgspec.Raw(b'{"remote_url": "x", "headway": {"loaded_blocks": 2}}')
     left, outcome = take_from_params(params)
     assert (json.loads(bytes(left)), outcome) == ({"remote_url": "x"}, KvOutcome(loaded_blocks=2))
     untouched = msgspec.Raw(b'{"remote_url": "x"}')

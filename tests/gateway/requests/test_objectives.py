@@ -71,12 +71,12 @@ def test_an_unknown_class_is_rejected_with_the_known_ones() -> None:
 
 
 def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
-    for name in (b"x-switchyard-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
+    for name in (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
         assert ttft_slo_s({name: b"1500"}) == 1.5
-    assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-switchyard-ttft-slo-ms": b"20"}) == 0.02
+    assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-headway-ttft-slo-ms": b"20"}) == 0.02
     assert tbt_slo_s({b"x-llm-d-slo-tpot-ms": b"40"}) == 0.04
     assert ttft_slo_s({}) is None
-    assert slo_class({b"x-switchyard-slo-class": b"chat"}) == "chat"
+    assert slo_class({b"x-headway-slo-class": b"chat"}) == "chat"
 
 
 @pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"abc", b"3600001", b"9" * 30, "²".encode()])
@@ -88,7 +88,7 @@ def test_objectives_that_are_no_milliseconds_are_rejected(value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"Chat", b"a" * 33, b"a b", b"\xff", b"chat\n"])
 def test_what_can_be_no_class_is_rejected(value: bytes) -> None:
     with pytest.raises(BadBodyError):
-        slo_class({b"x-switchyard-slo-class": value})
+        slo_class({b"x-headway-slo-class": value})
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ async def test_both_doors_take_the_class(gateway: ServedGateway) -> None:
     assert (reservation.request.tbt_slo_s, reservation.request.priority) == (0.05, -3)
     await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete")
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-    status, _, headers = await gateway.post(CHAT, chat, headers={"x-switchyard-slo-class": "chat"})
+    status, _, headers = await gateway.post(CHAT, chat, headers={"x-headway-slo-class": "chat"})
     assert status == 200
-    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-headway-decision']}")
     assert explained["ttft_slo_s"] == 1.0
 
 
@@ -115,7 +115,7 @@ async def test_an_unknown_class_is_400_at_both_doors(gateway: ServedGateway) -> 
     assert (status, answer["error"]["code"]) == (400, "unknown_slo_class")
     assert "batch, chat" in answer["error"]["message"]
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-    status, answer, _ = await gateway.post(CHAT, chat, headers={"x-switchyard-slo-class": "gold"})
+    status, answer, _ = await gateway.post(CHAT, chat, headers={"x-headway-slo-class": "gold"})
     assert (status, answer["error"]["code"]) == (400, "unknown_slo_class")
     status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "Gold!"})
     assert (status, answer["error"]["param"]) == (400, "slo_class")
@@ -175,5 +175,5 @@ async def test_rejections_say_429_why_and_when_to_come_back(
         )
         assert (status, answer["error"]["code"], answer["error"]["type"]) == (429, code, "rate_limit_error")
         assert 1 <= int(headers["retry-after"]) <= 10
-        assert f'switchyard_refusals_total{{code="{code}",pool="pool"}} 1.0' in await gateway.metrics()
+        assert f'headway_refusals_total{{code="{code}",pool="pool"}} 1.0' in await gateway.metrics()
         gateway.pool.router.check()

@@ -82,7 +82,7 @@ async def test_the_prompt_is_as_long_as_in_the_engine(
     body = {"model": MODEL, "max_tokens": 1, **body}
     status, answer, headers = await gateway.post(path, body)
     assert status == 200
-    record = gateway.app.recent.get(headers["x-switchyard-decision"])
+    record = gateway.app.recent.get(headers["x-headway-decision"])
     assert record.key_source == "tokenized"
     wanted = answer["usage"]["prompt_tokens"]
     assert record.decision.prompt_tokens == wanted
@@ -96,7 +96,7 @@ async def test_a_text_with_and_without_special_tokens_are_two_prompts(gateway: S
     for special in (True, False, True):
         body = {"model": MODEL, "prompt": "x" * 100, "max_tokens": 1, "add_special_tokens": special}
         _, answer, headers = await gateway.post(COMPLETIONS, body)
-        record = gateway.app.recent.get(headers["x-switchyard-decision"])
+        record = gateway.app.recent.get(headers["x-headway-decision"])
         lengths.append((record.decision.prompt_tokens, answer["usage"]["prompt_tokens"]))
     assert lengths == [(103, 103), (100, 100), (103, 103)]
 
@@ -118,7 +118,7 @@ async def test_a_prompt_that_only_its_engine_knows_is_never_too_long(
     async with served([engine.url], tmp_path, max_prompt_tokens=50) as gateway:
         sent = {"model": MODEL, **body}
         status, _, headers = await gateway.post(COMPLETIONS, sent)
-        record = gateway.app.recent.get(headers["x-switchyard-decision"])
+        record = gateway.app.recent.get(headers["x-headway-decision"])
         assert (status, record.key_source, record.decision.prompt_tokens) == (200, source, tokens)
         assert engine.bodies == [sent]
         for door in ({"x-original-uri": COMPLETIONS}, {}):

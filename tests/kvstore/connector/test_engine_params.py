@@ -32,7 +32,7 @@ def test_without_our_field_there_is_nothing(params: object) -> None:
     "wrong", [{"load_blocks": -1}, {"hint": "for ever"}, {"holders": ["a"] * 9}, {"pin_s": 1e9}, "text"]
 )
 def test_wrong_orders_are_rejected(wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"kv_transfer_params\.switchyard"):
+    with pytest.raises(ValueError, match=r"kv_transfer_params\.headway"):
         order_in({FIELD: wrong})
 
 

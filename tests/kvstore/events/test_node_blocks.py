@@ -54,12 +54,12 @@ def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
     [
         None,
         ["cache_salt", "s"],
-        ["switchyard", 0, 1],
-        ["switchyard", "7", 1],
-        ["switchyard", 7],
-        ["switchyard", 7, -1],
-        ["switchyard", 1 << 64, 1],
-        ["switchyard", True, 1],
+        ["headway", 0, 1],
+        ["headway", "7", 1],
+        ["headway", 7],
+        ["headway", 7, -1],
+        ["headway", 1 << 64, 1],
+        ["headway", True, 1],
     ],
 )
 def test_what_engines_and_strangers_write_there_names_no_block(extra: Any) -> None:
@@ -84,4 +84,4 @@ def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None
 
 def test_no_payload_key_is_0_for_want_of_a_routing_key() -> None:
     assert extra_key(0, key("a")) is None
-    assert extra_key((1 << 64) - 1, key("a")) == ["switchyard", (1 << 64) - 1, payload_id(key("a"))]
+    assert extra_key((1 << 64) - 1, key("a")) == ["headway", (1 << 64) - 1, payload_id(key("a"))]

@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_wrong_option_is_said_and_nothing_starts(
     arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SWITCHYARD_KV_SECRET", SECRET.decode())
+    monkeypatch.setenv("HEADWAY_KV_SECRET", SECRET.decode())
     assert main(arguments) == 2
     assert sentence in capsys.readouterr().err
 
@@ -49,20 +49,18 @@ def test_a_wrong_option_is_said_and_nothing_starts(
 def test_there_is_no_node_without_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("SWITCHYARD_KV_SECRET", raising=False)
+    monkeypatch.delenv("HEADWAY_KV_SECRET", raising=False)
     assert main([]) == 2
-    assert "SWITCHYARD_KV_SECRET" in capsys.readouterr().err
+    assert "HEADWAY_KV_SECRET" in capsys.readouterr().err
     (tmp_path / "secret").write_text(SECRET.decode() + "\n")
-    assert (
-        keyring_of({"SWITCHYARD_KV_SECRET_FILE": str(tmp_path / "secret")}).used.fingerprint == KEYRING.used.fingerprint
-    )
+    assert keyring_of({"HEADWAY_KV_SECRET_FILE": str(tmp_path / "secret")}).used.fingerprint == KEYRING.used.fingerprint
 
 
 @contextmanager
 def running(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "manage.py", "node", "--port", str(port), "--directory", str(directory)]
     command += ["--dram-mib", "1", "--ssd-mib", "8", "--slot-kib", "16"]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "SWITCHYARD_KV_SECRET": SECRET.decode()})
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "HEADWAY_KV_SECRET": SECRET.decode()})
     try:
         with a_client() as client:
             wait_until(lambda: answers(client, port))
@@ -93,7 +91,7 @@ def test_sigterm_drains_and_what_was_put_is_there_after_it(tmp_path: Path) -> No
             assert contents(client, [f"127.0.0.1:{port}"], list(range(60))) == [
                 bytes(payload(name)) for name in range(60)
             ]
-            environment = {**os.environ, "SWITCHYARD_KV_SECRET": SECRET.decode()}
+            environment = {**os.environ, "HEADWAY_KV_SECRET": SECRET.decode()}
             command = [sys.executable, "manage.py", "node", "--port", str(port), "--purge", "acme"]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
             assert done.stdout == "Purged blocks: 60\n"

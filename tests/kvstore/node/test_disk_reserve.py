@@ -244,19 +244,17 @@ def test_a_node_reports_its_disk_and_its_reserve(tmp_path: Path) -> None:
         assert (report.disk_bytes, report.disk_reserve_bytes) == (space.total_bytes, usual_reserve(space.total_bytes))
         assert report.disk_free_bytes > 0
         assert report.disk_id == space.disk_id != ""
-        assert (
-            manager.metrics.registry.get_sample_value("switchyard_kv_disk_reserve_bytes") == report.disk_reserve_bytes
-        )
+        assert manager.metrics.registry.get_sample_value("headway_kv_disk_reserve_bytes") == report.disk_reserve_bytes
         metric = manager.metrics.registry.get_sample_value
-        assert metric("switchyard_kv_disk_reserve_bytes") == report.disk_reserve_bytes
-        assert metric("switchyard_kv_disk_free_bytes") == report.disk_free_bytes
+        assert metric("headway_kv_disk_reserve_bytes") == report.disk_reserve_bytes
+        assert metric("headway_kv_disk_free_bytes") == report.disk_free_bytes
 
 
 @pytest.mark.parametrize(("option", "reserve"), [([], None), (["--disk-reserve-mib", "2048"], 2 << 30)])
 def test_the_option_sets_the_reserve(
     option: list[str], reserve: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SWITCHYARD_KV_SECRET", SECRET.decode())
+    monkeypatch.setenv("HEADWAY_KV_SECRET", SECRET.decode())
     started: list[NodeSettings] = []
     monkeypatch.setattr(command_line, "_serve", lambda settings: started.append(settings) or 0)
     assert command_line.main([*option, "--ssd-mib", "8", "--directory", str(tmp_path)]) == 0

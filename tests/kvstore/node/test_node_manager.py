@@ -275,21 +275,21 @@ def test_its_metrics_say_what_happened() -> None:
             lines = answer.read().decode().splitlines()
         assert generate_latest(manager.metrics.registry)
         for line in (
-            'switchyard_kv_slots{medium="CPU"} 8.0',
-            'switchyard_kv_slots_used{medium="CPU"} 1.0',
-            'switchyard_kv_hits_total{medium="CPU"} 1.0',
-            "switchyard_kv_misses_total 1.0",
-            "switchyard_kv_stored_total 1.0",
-            "switchyard_kv_transactions 0.0",
+            'headway_kv_slots{medium="CPU"} 8.0',
+            'headway_kv_slots_used{medium="CPU"} 1.0',
+            'headway_kv_hits_total{medium="CPU"} 1.0',
+            "headway_kv_misses_total 1.0",
+            "headway_kv_stored_total 1.0",
+            "headway_kv_transactions 0.0",
         ):
             assert line in lines
 
 
 def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> None:
-    with registry() as (url, heard), node(register_url=url, register_bearer="sy_1") as manager:
+    with registry() as (url, heard), node(register_url=url, register_bearer="hw_1") as manager:
         wait_until(lambda: heard)
         assert heard[0]["address"] == address(manager)
-        assert heard[0]["authorization"] == "Bearer sy_1"
+        assert heard[0]["authorization"] == "Bearer hw_1"
         manager.stop()
         assert [each["state"] for each in heard][-1] == "gone"
 

@@ -20,7 +20,7 @@ from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, catalog_s
 from tests.kvstore.transfer.test_transfer import contents, put
 from tests.patience import wait_until
 
-_WITHHELD = 'switchyard_kv_slots_withheld{medium="STORAGE"}'
+_WITHHELD = 'headway_kv_slots_withheld{medium="STORAGE"}'
 
 
 class SmallDisk:
@@ -139,8 +139,8 @@ def test_a_node_says_how_much_of_its_tier_it_cannot_use_and_serves_on(
         assert 0 < report.disk_busy <= 1
         lines = generate_latest(manager.metrics.registry).decode().splitlines()
         assert any(line in lines for line in (f"{_WITHHELD} 9.0", f"{_WITHHELD} 10.0"))
-        assert "switchyard_kv_write_through_failed_total 0.0" not in lines
-        assert any(line.startswith("switchyard_kv_disk_busy_share 0.") for line in lines)
+        assert "headway_kv_write_through_failed_total 0.0" not in lines
+        assert any(line.startswith("headway_kv_disk_busy_share 0.") for line in lines)
 
 
 def told(manager: NodeManager) -> Any:

@@ -34,39 +34,39 @@ def prints(*secrets: bytes) -> list[str]:
 def test_the_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(SECRET + "\n")
-    assert held(SWITCHYARD_KV_SECRET=SECRET) == prints(SECRET.encode())
-    assert held(SWITCHYARD_KV_SECRET_FILE=str(file)) == prints(SECRET.encode())
+    assert held(HEADWAY_KV_SECRET=SECRET) == prints(SECRET.encode())
+    assert held(HEADWAY_KV_SECRET_FILE=str(file)) == prints(SECRET.encode())
 
 
 def test_a_second_secret_comes_beside_it_in_either_way(tmp_path: Path) -> None:
     file = tmp_path / "also"
     file.write_text(OLD + "\n")
     both = prints(SECRET.encode(), OLD.encode())
-    assert held(SWITCHYARD_KV_SECRET=SECRET, SWITCHYARD_KV_SECRET_ALSO=OLD) == both
-    assert held(SWITCHYARD_KV_SECRET=SECRET, SWITCHYARD_KV_SECRET_ALSO_FILE=str(file)) == both
+    assert held(HEADWAY_KV_SECRET=SECRET, HEADWAY_KV_SECRET_ALSO=OLD) == both
+    assert held(HEADWAY_KV_SECRET=SECRET, HEADWAY_KV_SECRET_ALSO_FILE=str(file)) == both
 
 
 def test_a_file_of_random_bytes_is_a_secret(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(bytes(range(128, 168)))
-    assert held(SWITCHYARD_KV_SECRET_FILE=str(file)) == prints(file.read_bytes())
+    assert held(HEADWAY_KV_SECRET_FILE=str(file)) == prints(file.read_bytes())
 
 
-@pytest.mark.parametrize("environment", [{}, {"SWITCHYARD_KV_SECRET": SECRET[:31]}])
+@pytest.mark.parametrize("environment", [{}, {"HEADWAY_KV_SECRET": SECRET[:31]}])
 def test_what_needs_a_secret_says_so(environment: dict[str, str]) -> None:
-    with pytest.raises(NoSecretError, match="SWITCHYARD_KV_SECRET"):
+    with pytest.raises(NoSecretError, match="HEADWAY_KV_SECRET"):
         kv_keyring(environment)
 
 
 def test_a_weak_second_secret_is_named() -> None:
-    with pytest.raises(NoSecretError, match="Set SWITCHYARD_KV_SECRET_ALSO"):
-        kv_keyring({"SWITCHYARD_KV_SECRET": SECRET, "SWITCHYARD_KV_SECRET_ALSO": "short"})
+    with pytest.raises(NoSecretError, match="Set HEADWAY_KV_SECRET_ALSO"):
+        kv_keyring({"HEADWAY_KV_SECRET": SECRET, "HEADWAY_KV_SECRET_ALSO": "short"})
 
 
 def test_a_program_may_do_without_and_a_short_secret_is_still_an_error() -> None:
     assert node_access({}) == NodeAccess()
     with pytest.raises(NoSecretError):
-        node_access({"SWITCHYARD_KV_SECRET": "short"})
+        node_access({"HEADWAY_KV_SECRET": "short"})
 
 
 def test_certificates_are_named_all_or_none() -> None:
@@ -74,10 +74,10 @@ def test_certificates_are_named_all_or_none() -> None:
     tls = tls_in(files)
     assert tls is not None
     assert (tls.certificate, tls.key, tls.authority) == (Path("c.pem"), Path("k.pem"), Path("a.pem"))
-    assert node_access({"SWITCHYARD_KV_SECRET": SECRET, **files}).tls == tls
+    assert node_access({"HEADWAY_KV_SECRET": SECRET, **files}).tls == tls
     assert tls_in({}) is None
     for left_out in TLS_VARIABLES:
-        with pytest.raises(IncompleteTlsError, match="SWITCHYARD_KV_TLS_KEY"):
+        with pytest.raises(IncompleteTlsError, match="HEADWAY_KV_TLS_KEY"):
             tls_in({name: path for name, path in files.items() if name != left_out})
 
 

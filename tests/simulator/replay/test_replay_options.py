@@ -23,9 +23,9 @@ def test_the_contracts_arguments_are_understood() -> None:
 
 
 def test_the_key_comes_from_the_environment_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWITCHYARD_API_KEY", "sy_env")
-    assert options_from(_parse()).api_key == "sy_env"
-    assert options_from(_parse("--api-key", "sy_arg")).api_key == "sy_arg"
+    monkeypatch.setenv("HEADWAY_API_KEY", "hw_env")
+    assert options_from(_parse()).api_key == "hw_env"
+    assert options_from(_parse("--api-key", "hw_arg")).api_key == "hw_arg"
 
 
 def test_a_generated_trace_is_bounded_and_a_file_is_not() -> None:

@@ -295,7 +295,7 @@ def fill(tenant: Tenant) -> None:
     """Store a thousand of everything."""
     now, pool = timezone.now(), make_pool()
     ApiKey.objects.bulk_create(
-        ApiKey(tenant=tenant, name=f"k{number}", prefix="sy_", sha256=f"{number:064x}") for number in range(1000)
+        ApiKey(tenant=tenant, name=f"k{number}", prefix="hw_", sha256=f"{number:064x}") for number in range(1000)
     )
     people = User.objects.bulk_create(User(username=f"p{number}") for number in range(1000))
     RoleGrant.objects.bulk_create(RoleGrant(user=user, role="viewer", pool=pool) for user in people)

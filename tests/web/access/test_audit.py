@@ -185,7 +185,7 @@ def test_the_download_is_bounded_and_says_so(viewer: Client) -> None:
     many(EXPORT_LIMIT + 3)
     answer = viewer.get("/audit/events.json?person=op")
     document = json.loads(answer.content)
-    assert answer["Content-Disposition"] == 'attachment; filename="switchyard-audit.json"'
+    assert answer["Content-Disposition"] == 'attachment; filename="headway-audit.json"'
     assert len(document["events"]) == EXPORT_LIMIT
     assert document["truncated"] is True
     assert document["filter"] == {"person": "op"}

@@ -39,7 +39,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
     }
     answer = admin.post("/access/keys", form)
     page = page_text(answer)
-    text = re.search(r'value="(sy_[\w-]{40,})"', page)
+    text = re.search(r'value="(hw_[\w-]{40,})"', page)
     assert text is not None
     assert "no-store" in answer["Cache-Control"]
     key = ApiKey.objects.get(name="chat")
@@ -132,7 +132,7 @@ def test_secrets_stay_out_of_pages_log_and_audit(
 ) -> None:
     caplog.set_level("DEBUG")
     made = admin.post("/access/keys", {"tenant": "acme", "name": "k", "scopes": ["infer"], "expires": "30"})
-    text = re.search(r'value="(sy_[\w-]{40,})"', page_text(made))[1]
+    text = re.search(r'value="(hw_[\w-]{40,})"', page_text(made))[1]
     key = ApiKey.objects.get(name="k")
     admin.post("/access/people", {"username": "op", "password": CANARY + "-long", "role": "viewer"})
     op = User.objects.get(username="op")

@@ -83,7 +83,7 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     assert serious_violations_in_both_themes(page) == []
     page.keyboard.press("Escape")
     page.set_viewport_size({"width": 390, "height": 844})
-    expect(page.locator("sy-steps").first).to_be_visible()
+    expect(page.locator("hw-steps").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert trouble == []
     context.close()
@@ -92,11 +92,11 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
 def _charts(page: Page) -> None:
     """Look at the charts: by keyboard, at a plan's mark, and as a table."""
     # The script draws them, and so has begun to hear keys.
-    expect(page.locator("sy-steps")).to_have_count(6)
+    expect(page.locator("hw-steps")).to_have_count(6)
     page.keyboard.press("1")
     expect(page.locator("#steering-range [aria-pressed=true]")).to_have_text("5 min")
-    expect(page.locator("sy-steps")).to_have_count(6)
-    expect(page.locator("sy-steps").first).to_have_attribute(
+    expect(page.locator("hw-steps")).to_have_count(6)
+    expect(page.locator("hw-steps").first).to_have_attribute(
         "aria-label", re.compile(r"Engines: desired \d, running \d")
     )
     page.locator(".mark-event").first.focus()

@@ -67,7 +67,7 @@ class Console:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.web.fake_console", "--port", str(self.port), *self.options]
-        environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(self.state_dir)}
+        environment = {**os.environ, "HEADWAY_STATE_DIR": str(self.state_dir)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         deadline = time.monotonic() + STARTED_S
@@ -116,7 +116,7 @@ def signed_in(context: BrowserContext, console: Console, trouble: list[str], nam
     """Return a page of the context that shows the fleet to this person."""
     page = watched_page(context, trouble)
     sign_in(page, console.url, name, PASSWORD)
-    page.wait_for_selector("sy-heat[data-painted]")
+    page.wait_for_selector("hw-heat[data-painted]")
     return page
 
 
@@ -133,7 +133,7 @@ def wait_for_column(page: Page, after: int) -> None:
 
 
 def test_signed_in_the_cells_are_painted_and_change(page: Page, trouble: list[str]) -> None:
-    heat = page.locator("sy-heat").first
+    heat = page.locator("hw-heat").first
     colours, image = heat.evaluate(COLOURS_AND_IMAGE)
     assert colours > 20
     wait_for_column(page, column(page) + 1)
@@ -217,13 +217,13 @@ def test_the_name_of_a_picture_says_the_value_beside_it(page: Page, chart: str, 
 def test_a_scope_shows_one_pool(page: Page) -> None:
     page.click("#scope-menu > summary")
     page.click("#scope-choices >> text=agents-32b")
-    expect(page.locator("sy-heat")).to_have_count(1)
+    expect(page.locator("hw-heat")).to_have_count(1)
     expect(page.locator(".row-name")).to_have_count(3)
     assert page.url.endswith("/?pool=pool-1")
 
 
 def test_the_theme_is_kept_and_repaints_the_pictures(page: Page) -> None:
-    heat = page.locator("sy-heat").first
+    heat = page.locator("hw-heat").first
     before = heat.evaluate(COLOURS_AND_IMAGE)[1]
     page.click("#theme-button")
     page.wait_for_timeout(200)

@@ -45,7 +45,7 @@ def test_longer_ranges_show_the_stored_past_and_stay_live(page: Page, trouble: l
     show(page, "24h")
     expect(page.locator("#hour-name")).to_have_text("Last week")
     page.reload()
-    page.wait_for_selector("sy-heat[data-painted]")
+    page.wait_for_selector("hw-heat[data-painted]")
     expect(page.locator("#range-control [data-range='24h']")).to_have_attribute("aria-pressed", "true")
     show(page, "5m")
     assert page.url.endswith("/")
@@ -65,7 +65,7 @@ def test_the_strip_travels_in_time_and_space_comes_back(page: Page, console: Con
     (end,) = re.findall(r"\?end=(\d+)$", page.url)
     at = column(page)
     page.reload()
-    page.wait_for_selector("sy-heat[data-painted]")
+    page.wait_for_selector("hw-heat[data-painted]")
     expect(page.locator("#live-words")).to_contain_text("Past, ")
     assert (column(page), f"end={end}" in page.url) == (at, True)
     page.keyboard.press("Space")
@@ -140,7 +140,7 @@ def test_a_marker_tells_its_story_in_the_fixed_line(page: Page) -> None:
 
 
 def desired_state(console: Console, name: str) -> str:
-    with sqlite3.connect(f"file:{console.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+    with sqlite3.connect(f"file:{console.state_dir}/headway.sqlite3?mode=ro", uri=True) as database:
         return str(
             database.execute("select desired_state from controlplane_engine where name = ?", (name,)).fetchone()[0]
         )
@@ -237,7 +237,7 @@ def test_who_wants_no_motion_sees_steps_of_a_second(browser: Browser, console: C
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
     page = signed_in(context, console, trouble)
     page.wait_for_timeout(1500)
-    heat = page.locator("sy-heat").first
+    heat = page.locator("hw-heat").first
     before = int(heat.get_attribute("data-painted") or 0)
     page.wait_for_timeout(5000)
     assert 1 <= int(heat.get_attribute("data-painted") or 0) - before <= 7
@@ -250,7 +250,7 @@ def test_forced_colours_keep_the_pictures_and_their_edges(
 ) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, forced_colors="active")
     page = signed_in(context, console, trouble)
-    assert page.locator("sy-heat").first.evaluate("(heat) => getComputedStyle(heat).outlineStyle") == "solid"
+    assert page.locator("hw-heat").first.evaluate("(heat) => getComputedStyle(heat).outlineStyle") == "solid"
     assert trouble == []
     context.close()
 
@@ -297,7 +297,7 @@ def test_a_frame_of_256_rows_and_a_day_of_columns_keeps_its_budget(
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = signed_in(context, large, trouble)
     page.goto(f"{large.url}/?range=24h")
-    page.wait_for_selector("sy-heat[data-painted]")
+    page.wait_for_selector("hw-heat[data-painted]")
     assert page.locator(".row-name").count() == 256
     times = []
     for _ in range(40):

@@ -42,29 +42,29 @@ def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Pag
 def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_heat(
     page: Page, trouble: list[str]
 ) -> None:
-    heat = page.locator("sy-heat").first.bounding_box()
+    heat = page.locator("hw-heat").first.bounding_box()
     for row in ROWS:
-        picture = page.locator(f"#queue-{row} sy-rates")
+        picture = page.locator(f"#queue-{row} hw-rates")
         colours, _ = picture.evaluate(COLOURS_AND_IMAGE)
         assert colours > 3, row
         box = picture.bounding_box()
         assert heat and box
         assert (box["x"], box["width"]) == (heat["x"], heat["width"])
-    image = page.locator("#queue-granted sy-rates").evaluate(COLOURS_AND_IMAGE)[1]
+    image = page.locator("#queue-granted hw-rates").evaluate(COLOURS_AND_IMAGE)[1]
     wait_for_column(page, column(page) + 1)
-    assert page.locator("#queue-granted sy-rates").evaluate(COLOURS_AND_IMAGE)[1] != image
+    assert page.locator("#queue-granted hw-rates").evaluate(COLOURS_AND_IMAGE)[1] != image
     assert page.evaluate("window.layoutShift") < 0.01
     assert serious_violations(page) == []
     assert trouble == []
 
 
 def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(page: Page) -> None:
-    page.hover("#queue-refused sy-rates", position={"x": 500, "y": 10})
+    page.hover("#queue-refused hw-rates", position={"x": 500, "y": 10})
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_contain_text("Dispatched at once")
     page.mouse.move(5, 5)
     expect(page.locator("#readout b")).to_have_text("Now")
-    page.locator("#queue-waiting sy-rates").focus()
+    page.locator("#queue-waiting hw-rates").focus()
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_have_attribute("aria-live", "polite")
     page.keyboard.press("ArrowLeft")
@@ -121,7 +121,7 @@ def test_every_row_is_there_on_a_small_and_on_a_large_page(
     )
     page = signed_in(context, console, trouble)
     for row in ROWS:
-        picture = page.locator(f"#queue-{row} sy-rates")
+        picture = page.locator(f"#queue-{row} hw-rates")
         picture.scroll_into_view_if_needed()
         assert picture.evaluate(COLOURS_AND_IMAGE)[0] >= 3, row
         box = picture.bounding_box()

@@ -48,7 +48,7 @@ def test_a_row_tells_version_author_age_rule_and_share(policy: Policy, pool: Poo
     feed.take(sample_of(pool))
     PolicyVersion.objects.filter(number=2).update(published_at=timezone.now() - timedelta(minutes=4))
     text = page_text(browser_of("viewer", pool).get("/policies"))
-    for words in ("<b>v2</b>", "by Switchyard", "4\u202fmin ago", "second", "least_cost", "fifo", "98.4\u202f%", "9.4"):
+    for words in ("<b>v2</b>", "by Headway", "4\u202fmin ago", "second", "least_cost", "fifo", "98.4\u202f%", "9.4"):
         assert words in text
     assert "last 60\u202fs" in text
     assert "1 policy for 1 pool, no drafts." in text

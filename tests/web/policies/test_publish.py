@@ -114,7 +114,7 @@ def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Po
     answer = client.post(f"{URL}/publish", publish_form(mine))
     assert answer.status_code == 412
     text = page_text(answer)
-    assert "Switchyard published v4 while you edited" in text
+    assert "Headway published v4 while you edited" in text
     assert "1 of your 2 changes touches the same setting" in text
     assert re.findall(r'data-side="(\w+)"', text) == ["theirs", "mine", "conflict"]
     assert live_number(policy) == 4
@@ -232,7 +232,7 @@ def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy:
     answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     assert answer.status_code == 412
     text = page_text(answer)
-    assert "Switchyard published v3 while this dialog was open. Nothing was rolled back" in text
+    assert "Headway published v3 while this dialog was open. Nothing was rolled back" in text
     assert "Roll chat back to v1?" in text
     assert live_number(policy) == 3
 

@@ -54,7 +54,7 @@ def test_it_needs_a_role_in_all_pools(role: str, told: Callable[[FleetSample | N
 def test_a_fleet_of_one_region_says_how_to_get_more(viewer: Client) -> None:
     page = text(viewer)
     assert "No gateway knows other regions" in page
-    assert "SWITCHYARD_REGION_PEERS" in page
+    assert "HEADWAY_REGION_PEERS" in page
 
 
 def test_it_shows_who_forwards_to_whom(viewer: Client, told: Callable[[FleetSample | None], None]) -> None:

@@ -162,7 +162,7 @@ def test_a_trace_is_uploaded_shown_and_downloaded(operator: Client, pool: Pool) 
     assert "mine.jsonl" in page
     assert "canary" not in page
     saved = operator.get(f"/experiments/recordings/{made.pk}/trace")
-    assert saved["Content-Disposition"] == f'attachment; filename="switchyard-chat-recording-{made.pk}.jsonl.gz"'
+    assert saved["Content-Disposition"] == f'attachment; filename="headway-chat-recording-{made.pk}.jsonl.gz"'
     assert b"canary" not in saved.content
     assert operator.post(f"/experiments/recordings/{made.pk}/delete").status_code == 303
     assert not Recording.objects.exists()

@@ -19,7 +19,7 @@ _URL = FormField(
 _FURTHER = (
     FormField(POOL, "Pool", help="Optional. Empty: the one that serves its model, or a new one.", limit=64),
     FormField(REGION, "Region of a new pool", help="Optional. Empty: the only one.", limit=64),
-    FormField(KEY, "Engine key variable", help="Optional, such as SWITCHYARD_ENGINE_KEY_CHAT.", limit=64),
+    FormField(KEY, "Engine key variable", help="Optional, such as HEADWAY_ENGINE_KEY_CHAT.", limit=64),
     FormField(
         ESTIMATE,
         "Without KV events",

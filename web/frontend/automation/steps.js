@@ -1,4 +1,4 @@
-/* <sy-steps>: step lines and lines over one stretch of time, with grid, target, band, marks and a crosshair. */
+/* <hw-steps>: step lines and lines over one stretch of time, with grid, target, band, marks and a crosshair. */
 
 import { Picture } from '../charts/picture.js';
 import { palette } from '../charts/palette.js';
@@ -156,4 +156,4 @@ export class Steps extends Picture {
   }
 }
 
-customElements.define('sy-steps', Steps);
+customElements.define('hw-steps', Steps);

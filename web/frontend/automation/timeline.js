@@ -160,7 +160,7 @@ export class Timeline {
   #make(shown) {
     this.pictures.clear();
     const rows = shown.flatMap((row) => {
-      const picture = document.createElement('sy-steps');
+      const picture = document.createElement('hw-steps');
       picture.setAttribute('role', 'img');
       const name = make('div', 'chart-name', make('b', '', row.name), make('span'), make('span', '', row.note ?? ''));
       const values = make('ul', 'chart-values', ...row.series.map((each) => this.#valueLine(each)));

@@ -10,13 +10,13 @@ import type { Steps } from '../automation/steps.js';
 
 declare global {
   interface HTMLElementTagNameMap {
-    'sy-heat': Heat;
-    'sy-hour': Hour;
-    'sy-lines': Lines;
-    'sy-overlay': Overlay;
-    'sy-rates': Rates;
-    'sy-spark': Spark;
-    'sy-steps': Steps;
-    'sy-unbound': Unbound;
+    'hw-heat': Heat;
+    'hw-hour': Hour;
+    'hw-lines': Lines;
+    'hw-overlay': Overlay;
+    'hw-rates': Rates;
+    'hw-spark': Spark;
+    'hw-steps': Steps;
+    'hw-unbound': Unbound;
   }
 }

@@ -1,4 +1,4 @@
-/* <sy-heat>: in-flight work of the rows of one pool, a row per engine or band, a column per interval. */
+/* <hw-heat>: in-flight work of the rows of one pool, a row per engine or band, a column per interval. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { overlayRuns } from './cell_overlay.js';
@@ -137,4 +137,4 @@ export class Heat extends Picture {
   }
 }
 
-customElements.define('sy-heat', Heat);
+customElements.define('hw-heat', Heat);

@@ -1,4 +1,4 @@
-/* <sy-hour>: a longer stretch in coarse columns, with a frame round what is shown above, to be dragged. */
+/* <hw-hour>: a longer stretch in coarse columns, with a frame round what is shown above, to be dragged. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { heatPosition } from './log_scale.js';
@@ -94,4 +94,4 @@ export class Hour extends Picture {
   }
 }
 
-customElements.define('sy-hour', Hour);
+customElements.define('hw-hour', Hour);

@@ -1,4 +1,4 @@
-/* <sy-lines>: one uPlot chart on the page's time axis; the focused pool in blue, the others grey and dashed. */
+/* <hw-lines>: one uPlot chart on the page's time axis; the focused pool in blue, the others grey and dashed. */
 
 import uPlot from 'uplot';
 import { palette } from './palette.js';
@@ -174,4 +174,4 @@ const pen = (plot) => ({
   y: (value) => Math.min(Math.round(plot.valToPos(value, 'y', true)), Math.round(plot.height * devicePixelRatio) - 1),
 });
 
-customElements.define('sy-lines', Lines);
+customElements.define('hw-lines', Lines);

@@ -1,4 +1,4 @@
-/* <sy-overlay>: what lies over all pictures of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
+/* <hw-overlay>: what lies over all pictures of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
 
 import { palette } from './palette.js';
 import { hatchPattern } from './hatch.js';
@@ -116,4 +116,4 @@ export class Overlay extends Picture {
   }
 }
 
-customElements.define('sy-overlay', Overlay);
+customElements.define('hw-overlay', Overlay);

@@ -1,4 +1,4 @@
-/* <sy-rates>: a few series over the columns of the shared time axis: bars that stand on each other, and lines. */
+/* <hw-rates>: a few series over the columns of the shared time axis: bars that stand on each other, and lines. */
 
 import { palette } from './palette.js';
 import { Picture, columnEdge } from './picture.js';
@@ -99,4 +99,4 @@ export class Rates extends Picture {
   }
 }
 
-customElements.define('sy-rates', Rates);
+customElements.define('hw-rates', Rates);

@@ -1,4 +1,4 @@
-/* <sy-spark>: a small line without axes; the attribute `dot` marks its newest point. */
+/* <hw-spark>: a small line without axes; the attribute `dot` marks its newest point. */
 
 import { palette } from './palette.js';
 import { Picture } from './picture.js';
@@ -68,4 +68,4 @@ export class Spark extends Picture {
   }
 }
 
-customElements.define('sy-spark', Spark);
+customElements.define('hw-spark', Spark);

@@ -1,4 +1,4 @@
-/* <sy-unbound>: queued requests of one pool that wait at the gateway for no engine yet, a bar per column. */
+/* <hw-unbound>: queued requests of one pool that wait at the gateway for no engine yet, a bar per column. */
 
 import { FleetState } from '../live/fleet_state.js';
 import { palette } from './palette.js';
@@ -47,4 +47,4 @@ export class Unbound extends Picture {
   }
 }
 
-customElements.define('sy-unbound', Unbound);
+customElements.define('hw-unbound', Unbound);

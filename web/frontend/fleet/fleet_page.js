@@ -282,7 +282,7 @@ class FleetPage {
         ? this.state.at === null
           ? ['No live data yet', 'The gateway publishes its first sample within a second of its start.']
           : ['No engines yet', 'Connect one, or run make run for a demo fleet of 8.']
-        : ['Nothing was recorded', 'Switchyard was not running, or there were no engines. Press Space for live.'];
+        : ['Nothing was recorded', 'Headway was not running, or there were no engines. Press Space for live.'];
     empty.replaceChildren(make('b', '', words[0]), make('span', '', words[1]));
   }
 }

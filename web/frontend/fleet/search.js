@@ -31,7 +31,7 @@ export function findEngines(engines, words) {
 }
 
 /**
- * The id of a decision, as the header x-switchyard-decision gives it; '' for other words.
+ * The id of a decision, as the header x-headway-decision gives it; '' for other words.
  * @param {string} words
  */
 export const decisionId = (words) =>

@@ -17,7 +17,7 @@ export class Tiles {
       figure: required(tile, '.tile-value b'),
       unit: required(tile, '.tile-value small'),
       note: required(tile, '.tile-note'),
-      spark: /** @type {Spark} */ (required(tile, 'sy-spark')),
+      spark: /** @type {Spark} */ (required(tile, 'hw-spark')),
     }));
   }
 

@@ -29,7 +29,7 @@
  * @property {number} policy_version
  * @property {number} ttft_slo_s
  * @property {number} tokens_per_s
- * @property {boolean} observes others route here; Switchyard watches
+ * @property {boolean} observes others route here; Headway watches
  */
 
 /**

@@ -26,13 +26,13 @@ def figures() -> dict[str, Any]:
     """Return the figures of the text, a part of the chapter on goodput."""
     return {
         "study": [_study(*cell) for cell in _CELLS],
-        "switchyard": [_switchyard(*cell) for cell in _CELLS],
-        "forgetting": {trace: _switchyard(trace, FORGETTING) for trace in TRACES},
+        "headway": [_headway(*cell) for cell in _CELLS],
+        "forgetting": {trace: _headway(trace, FORGETTING) for trace in TRACES},
         "readings": [
             {"name": name, "found": [_pair(_row(*cell, reading)) for cell in _CELLS]}
             for reading, name in _NAMES.items()
         ],
-        "apart": {"study": _distance(_TEXT, _study), "switchyard": _distance(_NOT_WAITED_FOR, _switchyard)},
+        "apart": {"study": _distance(_TEXT, _study), "headway": _distance(_NOT_WAITED_FOR, _headway)},
         "neither": _pair(_row(TRACES[1], "shed", _NEITHER)),
         "sglang": _figures_of("sglang_cache_aware") | {ties: _sglang(ties) for ties in ("request", "first")},
         "dual_map": _figures_of("dual_map"),
@@ -66,7 +66,7 @@ def _study(trace: str, order: str) -> tuple[float, float]:
     return STUDY[trace, "least_cost", order], _BOTH[trace, order]
 
 
-def _switchyard(trace: str, order: str) -> tuple[float, float]:
+def _headway(trace: str, order: str) -> tuple[float, float]:
     return _pair(load("goodput").find(trace=trace, placement="least_cost", order=order))
 
 

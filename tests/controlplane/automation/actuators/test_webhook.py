@@ -24,12 +24,12 @@ from tests.controlplane.automation.actuators.http_exchange import http_server
 pytestmark = pytest.mark.django_db
 
 SECRET = "only in the environment"
-URL = "https://fleet.example/switchyard?x=1"
+URL = "https://fleet.example/headway?x=1"
 
 
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWITCHYARD_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("HEADWAY_WEBHOOK_SECRET", SECRET)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: Engin
     assert answer.standing == Standing.IN_EFFECT
     method, path, headers, body = asked[0]
     assert (method, path, headers["idempotency-key"]) == ("POST", "/hook?fleet=7", "key-1")
-    assert headers["x-switchyard-signature"] == f"t=1700000000,v1={signature(SECRET, '1700000000', body)}"
+    assert headers["x-headway-signature"] == f"t=1700000000,v1={signature(SECRET, '1700000000', body)}"
     said = json.loads(body)
     assert (said["action"], said["idempotency_key"], said["pool"], said["role"]) == ("stop", "key-1", "chat", "mixed")
     assert said["engine"]["name"] == "e-1"
@@ -132,8 +132,8 @@ def test_a_long_answer_a_silent_server_and_a_missing_secret(
 
     with pytest.raises(ActuatorError, match="ConnectionRefusedError"):
         WebhookActuator(WebhookSettings(url=URL), post=reject).stop(order)
-    monkeypatch.delenv("SWITCHYARD_WEBHOOK_SECRET")
-    with pytest.raises(ActuatorError, match="SWITCHYARD_WEBHOOK_SECRET"):
+    monkeypatch.delenv("HEADWAY_WEBHOOK_SECRET")
+    with pytest.raises(ActuatorError, match="HEADWAY_WEBHOOK_SECRET"):
         actuator(200).stop(order)
 
 

@@ -145,7 +145,7 @@ def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:
 def test_a_pool_s_actuator_is_checked_with_its_settings(api: Api) -> None:
     hook = {"actuator": "webhook", "actuator_settings": {"url": "https://fleet.example/hook"}}
     told = api.change("PATCH", "pools/pool-a", hook).json()
-    assert told["actuator_settings"]["secret_variable"] == "SWITCHYARD_WEBHOOK_SECRET"
+    assert told["actuator_settings"]["secret_variable"] == "HEADWAY_WEBHOOK_SECRET"
     wrong = api.change("PATCH", "pools/pool-a", {"actuator_settings": {"url": "file:///etc/passwd"}})
     assert wrong.status_code == 400
     assert wrong.json()["errors"][0]["path"] == "actuator_settings.url"

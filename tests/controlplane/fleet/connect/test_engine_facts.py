@@ -75,7 +75,7 @@ async def asked(answers: dict[str, Any]) -> EngineFacts:
 
 
 async def at(url: str) -> EngineFacts:
-    return await ask_engine(CheckedUrl(url, url, "127.0.0.1", 1), bearer="", variable="SWITCHYARD_ENGINE_API_KEY")
+    return await ask_engine(CheckedUrl(url, url, "127.0.0.1", 1), bearer="", variable="HEADWAY_ENGINE_API_KEY")
 
 
 async def test_vllm_tells_names_adapters_blocks_ranks_and_sockets() -> None:
@@ -209,4 +209,4 @@ async def test_a_certificate_that_is_not_trusted_names_the_setting(tmp_path: Pat
         with pytest.raises(ConnectRejectedError) as rejected:
             await at(url)
     assert rejected.value.sentence == f"Unreachable at {url}: certificate not trusted."
-    assert "SWITCHYARD_ENGINE_CA" in rejected.value.remedy
+    assert "HEADWAY_ENGINE_CA" in rejected.value.remedy

@@ -1,4 +1,4 @@
-"""What SWITCHYARD_DISCOVERY may say."""
+"""What HEADWAY_DISCOVERY may say."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from controlplane.fleet.discovery.setting import DiscoverySource, parse_discover
 
 def test_each_form_is_read_and_told_again() -> None:
     text = (
-        "chat=file:///etc/switchyard/chat.txt code=dns://vllm.internal:8000 "
+        "chat=file:///etc/headway/chat.txt code=dns://vllm.internal:8000 "
         "s=srv://_vllm._tcp.example.internal a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"
     )
     sources = parse_discovery(text)
     assert sources == (
-        DiscoverySource("chat", "file", "/etc/switchyard/chat.txt"),
+        DiscoverySource("chat", "file", "/etc/headway/chat.txt"),
         DiscoverySource("code", "dns", "vllm.internal", port=8000),
         DiscoverySource("s", "srv", "_vllm._tcp.example.internal"),
         DiscoverySource("a", "kubernetes", "llm", "app=vllm,tier=gpu", 8000),

@@ -52,7 +52,7 @@ def test_a_key_needs_no_csrf_token(world: World) -> None:
 
 
 def test_a_wrong_key_is_not_helped_by_a_session(world: World) -> None:
-    assert Api(world).get("regions", Authorization="Bearer sy_wrong").status_code == 401
+    assert Api(world).get("regions", Authorization="Bearer hw_wrong").status_code == 401
 
 
 def test_strangers_get_a_problem_and_no_redirect(world: World) -> None:
@@ -101,7 +101,7 @@ def test_a_dump_of_the_database_holds_no_usable_key(world: World, api: Api) -> N
     hashes = list(ApiKey.objects.values_list("sha256", flat=True))
     for value in hashes:
         assert Api(world, None).get("engines", Authorization=f"Bearer {value}").status_code == 401
-        assert Api(world, None).get("engines", Authorization=f"Bearer sy_{value}").status_code == 401
+        assert Api(world, None).get("engines", Authorization=f"Bearer hw_{value}").status_code == 401
 
 
 def test_no_answer_and_no_event_holds_a_hash(world: World, api: Api) -> None:

@@ -156,12 +156,12 @@ def test_what_is_not_there_is_a_problem_404(api: Api, path: str) -> None:
     [
         "Bearer",
         "Bearer x",
-        "Bearer sy_",
-        "Bearer sy_" + "x" * 600,
+        "Bearer hw_",
+        "Bearer hw_" + "x" * 600,
         "Basic YTpi",
-        "sy_abc",
-        "Bearer sy_\xff",
-        "bearer sy_unknown",
+        "hw_abc",
+        "Bearer hw_\xff",
+        "bearer hw_unknown",
     ],
 )
 def test_bad_credentials_are_a_problem_401(world: World, authorization: str) -> None:

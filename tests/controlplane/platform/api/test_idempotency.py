@@ -100,7 +100,7 @@ def test_only_so_many_answers_are_kept(api: Api, monkeypatch: pytest.MonkeyPatch
 
 def test_the_text_of_a_key_is_never_stored(api: Api) -> None:
     text = api.post("keys", {"tenant": "acme", "name": "ci"}, Idempotency_Key="k").json()["text"]
-    assert text.startswith("sy_")
+    assert text.startswith("hw_")
     assert text[11:] not in dump()
 
 

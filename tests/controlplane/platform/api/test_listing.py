@@ -45,7 +45,7 @@ def many(world: World) -> World:
     Region.objects.bulk_create(Region(slug=f"r-{n:04d}", name="R") for n in range(MANY))
     Tenant.objects.bulk_create(Tenant(slug=f"t-{n:04d}", name="T") for n in range(MANY))
     ApiKey.objects.bulk_create(
-        ApiKey(tenant=world.tenant, name="k", prefix="sy_x", sha256=f"{n:064x}") for n in range(MANY)
+        ApiKey(tenant=world.tenant, name="k", prefix="hw_x", sha256=f"{n:064x}") for n in range(MANY)
     )
     Pool.objects.bulk_create(
         Pool(slug=f"p-{n:04d}", name="P", region=world.region, served_model="m", policy=world.policies["a"])

@@ -48,7 +48,7 @@ def test_a_key_lets_in_whom_it_makes_an_operator(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [(), ((b"cookie", b"sessionid=x"),), ((b"authorization", b"x"),), ((b"authorization", b"Bearer sy_x"),)]
+    "header", [(), ((b"cookie", b"sessionid=x"),), ((b"authorization", b"x"),), ((b"authorization", b"Bearer hw_x"),)]
 )
 def test_strangers_may_not_upload(world: World, header: tuple[Any, ...]) -> None:
     assert not upload_gate._may_upload(scope(*header))

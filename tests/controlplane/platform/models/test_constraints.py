@@ -71,9 +71,9 @@ def test_new_engine_ids_differ(pool: Pool) -> None:
     assert len(set(ids)) == 100
 
 
-@pytest.mark.parametrize("sha256", ["", "sy_plain", "A" * 64, "0" * 63])
+@pytest.mark.parametrize("sha256", ["", "hw_plain", "A" * 64, "0" * 63])
 def test_an_api_key_is_stored_as_a_hash(tenant: Tenant, sha256: str) -> None:
-    refused(ApiKey, tenant=tenant, name="x", prefix="sy_", sha256=sha256)
+    refused(ApiKey, tenant=tenant, name="x", prefix="hw_", sha256=sha256)
 
 
 def test_a_policy_number_comes_once_and_from_1(pool: Pool) -> None:

@@ -78,7 +78,7 @@ def test_secrets_are_in_the_environment_alone_and_the_key_opens_what_nodes_need(
         *engine_children(engines, secrets.kv_environment),
     ]
     for spec in specs:
-        assert spec.env["SWITCHYARD_KV_SECRET"] == secrets.kv_secret
+        assert spec.env["HEADWAY_KV_SECRET"] == secrets.kv_secret
         assert not any(secrets.kv_secret in word or secrets.kv_api_key in word for word in spec.argv)
 
 

@@ -18,7 +18,7 @@ def test_the_first_call_makes_them_and_later_ones_return_the_same(tmp_path: Path
     state = tmp_path / "var"
     first = secrets_of(state)
     assert secrets_of(state) == first
-    assert first.api_key.startswith("sy_")
+    assert first.api_key.startswith("hw_")
     assert len(bytes.fromhex(first.fleet_secret)) == 32
     assert [path.name for path in state.iterdir()] == [FILE_NAME]
 

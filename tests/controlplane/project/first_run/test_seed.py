@@ -63,7 +63,7 @@ def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstR
     empty = msgspec.structs.replace(secrets, admin_password="", api_key="")
     filled = first_run.refilled(empty, demo=True)
     assert len(filled.admin_password) >= 16
-    assert filled.api_key.startswith("sy_")
+    assert filled.api_key.startswith("hw_")
     first_run.seed(filled, demo=True)
     assert first_run.refilled(empty, demo=False) == empty
 

@@ -14,7 +14,7 @@ told = partial(
     url="http://127.0.0.1:8000/",
     user="admin",
     password="pa55",
-    api_key="sy_key",
+    api_key="hw_key",
     served_model="demo-8b",
     log_dir="/var/log",
 )
@@ -22,7 +22,7 @@ told = partial(
 
 def test_on_this_machine_everything_needed_is_printed() -> None:
     text = told(show_secrets=True)
-    for part in ("http://127.0.0.1:8000/", "admin / pa55", "sy_key", "demo-8b", "/var/log", "Ctrl-C"):
+    for part in ("http://127.0.0.1:8000/", "admin / pa55", "hw_key", "demo-8b", "/var/log", "Ctrl-C"):
         assert part in text
 
 
@@ -35,7 +35,7 @@ def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
 def test_elsewhere_no_secret_is_printed() -> None:
     text = told(show_secrets=False)
     assert "pa55" not in text
-    assert "sy_key" not in text
+    assert "hw_key" not in text
     assert "first_run.json" in text
 
 

@@ -13,7 +13,7 @@ from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET,
 
 
 def test_sockets_lie_in_the_state_directory() -> None:
-    assert socket_path(Path("/var/lib/switchyard"), BUS_SOCKET) == Path("/var/lib/switchyard/bus.sock")
+    assert socket_path(Path("/var/lib/headway"), BUS_SOCKET) == Path("/var/lib/headway/bus.sock")
 
 
 def test_a_state_directory_whose_path_is_too_long_has_them_elsewhere(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 def error_of(state_dir: Path) -> str:
     """Start the program, which is to fail, and return what it says."""
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir)}
+    environment = {**os.environ, "HEADWAY_STATE_DIR": str(state_dir)}
     done = run_to_end(["manage.py", "up", "--port", str(free_ports(1)[0])], environment)
     assert done.returncode == 1
     return done.stderr

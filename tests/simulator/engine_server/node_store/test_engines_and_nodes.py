@@ -41,7 +41,7 @@ async def engine(start: StartEngine, manager: NodeManager, **changes: Any) -> Ru
 
 def order(holders: list[str], blocks: int = BLOCKS, **more: Any) -> dict[str, Any]:
     said = {"keys": packed_keys(KEYS), "load_blocks": blocks, "holders": holders, "tenant": "acme", **more}
-    return {"switchyard": said}
+    return {"headway": said}
 
 
 async def ask(
@@ -201,7 +201,7 @@ async def test_addresses_in_requests_lead_nowhere_else_and_wrong_orders_are_reje
         _, outcome = await ask(second, order(["198.51.100.1:80", "nowhere", "localhost.evil:1"]))
         assert outcome is not None
         assert (outcome.loaded_blocks, outcome.reason) == (0, "missing")
-        asked = {"prompt": PROMPT, "kv_transfer_params": {"switchyard": {"load_blocks": -1}}}
+        asked = {"prompt": PROMPT, "kv_transfer_params": {"headway": {"load_blocks": -1}}}
         async with second.http.post(second.url + "/v1/completions", json=asked) as response:
             assert response.status == 400
 

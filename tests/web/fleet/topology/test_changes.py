@@ -213,7 +213,7 @@ def test_a_bad_change_keeps_the_form(operator: Client, engine: Engine) -> None:
     answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://8.8.8.8", speed="2"))
     text = text_of(answer)
     assert answer.status_code == 422
-    assert "outside SWITCHYARD_ENGINE_NETWORKS" in text
+    assert "outside HEADWAY_ENGINE_NETWORKS" in text
     assert 'name="speed" value="2"' in text
     assert 'name="revision" value="1"' in text
 
@@ -364,7 +364,7 @@ def test_shared_caches_are_named_and_kept_apart_by_a_click(pool: Pool, feed: Fle
 
 def test_an_admin_allows_the_networks_of_a_pools_engines_and_names_their_key(pool: Pool, feed: FleetFeed) -> None:
     admin = client_of(make_person("admin"))
-    wanted = {"engine_networks": "10.3.0.0/16", "engine_api_key_env": "SWITCHYARD_ENGINE_KEY_CHAT"}
+    wanted = {"engine_networks": "10.3.0.0/16", "engine_api_key_env": "HEADWAY_ENGINE_KEY_CHAT"}
     assert admin.post("/topology/pools/chat/change", settings_form(pool, **wanted)).status_code == 302
     pool.refresh_from_db()
     assert {name: getattr(pool, name) for name in wanted} == wanted

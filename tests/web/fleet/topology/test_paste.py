@@ -49,7 +49,7 @@ def test_a_preview_shows_what_is_fine_and_what_is_not(operator: Client) -> None:
     status, text = send(operator, text=MIXED)
     assert status == 200
     assert "2 engines can be registered; 1 line needs a change." in text
-    assert "outside SWITCHYARD_ENGINE_NETWORKS" in text
+    assert "outside HEADWAY_ENGINE_NETWORKS" in text
     assert "Register 2 engines" in text
     assert re.search(r'<input class="code" id="line-2" name="line" value="b http://8.8.8.8"', text)
     assert not Engine.objects.exists()

@@ -297,7 +297,7 @@ def test_a_comparison_of_nothing_is_not_found(policy: Policy, pool: Pool, query:
 def test_the_state_tells_what_is_live_and_how_far_it_has_come(policy: Policy, pool: Pool, feed: FleetFeed) -> None:
     client = browser_of("viewer", pool)
     state = client.get(f"{URL}/state?version=2").json()
-    assert (state["live"], state["author"]) == (2, "Switchyard")
+    assert (state["live"], state["author"]) == (2, "Headway")
     assert state["reach"]["done"] is False
     assert client.get(f"{URL}/state?version=1").json()["reach"]["words"] == "v1 is not live: v2 is."
     assert client.get(f"{URL}/state?version=9").json()["reach"] is None

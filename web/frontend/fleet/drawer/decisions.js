@@ -130,7 +130,7 @@ export class DrawerDecisions {
    * @param {EngineCard | null} card
    * @param {string} failure
    */
-  show(card, failure, none = 'No decision has chosen it since Switchyard started.') {
+  show(card, failure, none = 'No decision has chosen it since Headway started.') {
     const decisions = card?.decisions ?? [];
     const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null, none]);
     if (key === this.key) return;

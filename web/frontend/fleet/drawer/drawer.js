@@ -284,7 +284,7 @@ export class Drawer {
       root.replaceChildren(
         ...measures.flatMap(([name, , , series]) => [
           make('span', 'measure-name', name),
-          series ? document.createElement('sy-spark') : make('span'),
+          series ? document.createElement('hw-spark') : make('span'),
           make('span', 'measure-value'),
         ]),
       );

@@ -121,8 +121,8 @@ export class Rows {
    */
   #group({ pool, rows, total, folded, foldable }) {
     const { state } = this.view;
-    const strip = document.createElement('sy-unbound');
-    const heat = document.createElement('sy-heat');
+    const strip = document.createElement('hw-unbound');
+    const heat = document.createElement('hw-heat');
     heat.tabIndex = 0;
     heat.setAttribute('role', 'img');
     heat.dataset.pool = state.pools[pool].id;

@@ -170,7 +170,7 @@ export class QueuePanel {
    */
   #row(name, plan) {
     const root = byId(`queue-${name}`);
-    const picture = /** @type {Rates} */ (required(root, 'sy-rates'));
+    const picture = /** @type {Rates} */ (required(root, 'hw-rates'));
     const values = [...plan.bars, ...plan.lines].map((each) => ({ name: each.name, cell: make('b'), each }));
     required(root, '.line-values').replaceChildren(
       ...values.map(({ cell, each }) => {

@@ -2,7 +2,7 @@
 
 /** @typedef {{ user: string, slug: string, draft: string }} Who whose text it is, of which policy and draft */
 
-const PREFIX = 'switchyard.policy.';
+const PREFIX = 'headway.policy.';
 const MAX_TEXT = 64 * 1024;
 const SUBMITTED = 'submitted';
 

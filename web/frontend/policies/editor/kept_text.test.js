@@ -67,7 +67,7 @@ test('a storage that is full, forbidden or spoiled breaks nothing', () => {
   dropText(forbidden, LIVE);
   assert.equal(keptText(forbidden, LIVE), null);
   const spoiled = storage();
-  spoiled.setItem('switchyard.policy.op.p.live', '{"text": 3}');
+  spoiled.setItem('headway.policy.op.p.live', '{"text": 3}');
   assert.equal(keptText(spoiled, LIVE), null);
 });
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchyard_client.decisions import (
+from headway_client.decisions import (
     AVOIDED_S,
     AWAY_S,
     KNOWN_S,

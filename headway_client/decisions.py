@@ -1,4 +1,4 @@
-"""What Switchyard's answers mean, and where to go without one. No I/O: both clients and the endpoint picker use it."""
+"""What Headway's answers mean, and where to go without one. No I/O: both clients and the endpoint picker use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWNED_FIELDS = {
     "routed_dp_rank", "disagg_prefill_dp_rank", "bootstrap_host", "bootstrap_port", "bootstrap_room", "extra_key",
     "lora_path", "session_params", "input_ids", "custom_logit_processor", "logits_processors", "kv_cache_report_mode",
 }  # fmt: skip
-"""Body fields that only Switchyard sets, so that a client's copies are removed."""
+"""Body fields that only Headway sets, so that a client's copies are removed."""
 _APIS = ("chat/completions", "completions", "responses", "messages", "embeddings", "rerank", "score")
 ENDPOINTS = (*(f"/v1/{each}" for each in _APIS), "/rerank", "/v2/rerank", "/score", "/pooling", "/classify")
 """Paths whose requests are decided; the others go to any engine."""
@@ -35,14 +35,14 @@ _ERROR = re.compile(
 _ERROR_BODY, _ERROR_BYTES = re.compile(rb'\{\s*"error"\s*:\s*[{"]'), 16
 """What a front can see of an answer without parsing it: its first content, or an error in its place."""
 _OURS = {"cache_read_input": "cached", "completion": "output", "input": "prompt"}
-_NOBODY = b'{"error":{"message":"Switchyard does not answer; retry.","type":"server_error","code":"no_decision"}}'
+_NOBODY = b'{"error":{"message":"Headway does not answer; retry.","type":"server_error","code":"no_decision"}}'
 
 
 class RejectedError(Exception):
-    """Switchyard answered, and the request goes nowhere: `status`, OpenAI's error `body`, `retry_after_s`."""
+    """Headway answered, and the request goes nowhere: `status`, OpenAI's error `body`, `retry_after_s`."""
 
     def __init__(self, status: int, body: bytes, retry_after_s: float | None = None) -> None:
-        super().__init__(f"Switchyard rejected the request with status {status}")
+        super().__init__(f"Headway rejected the request with status {status}")
         self.status, self.body, self.retry_after_s = status, body, retry_after_s
 
 
@@ -74,7 +74,7 @@ class Decisions:
         self._avoided: dict[str, float] = {}
 
     def away(self, now: float) -> bool:
-        """Return whether Switchyard did not answer a moment ago, so that nobody waits for it again."""
+        """Return whether Headway did not answer a moment ago, so that nobody waits for it again."""
         return now < self._away_until
 
     def answered(self, model: str, status: int, body: bytes, retry_after: str | None, now: float) -> Route:
@@ -91,7 +91,7 @@ class Decisions:
         """Return the next of the known engines in turn, `among` those; raises RejectedError where none may be used.
 
         Where decisions carry a cache salt none may be: without it tenants would share their caches. After `down` and
-        `late` Switchyard is left alone for AWAY_S.
+        `late` Headway is left alone for AWAY_S.
         """
         self._away_until = now + AWAY_S if reason in ("down", "late") else self._away_until
         urls = [] if model in self._salted or model.endswith(_SALTED) else self.known(model, now, among)

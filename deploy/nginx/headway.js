@@ -1,4 +1,4 @@
-// Sends each request to the engine that Switchyard chooses, and reports each answer's progress to the agent.
+// Sends each request to the engine that Headway chooses, and reports each answer's progress to the agent.
 // For njs 0.7.9 (Debian 12) and later. The variables are declared in nginx.conf.
 // njs runs what is outside of functions three times per request, so it builds nothing: literals are compiled once.
 
@@ -11,7 +11,7 @@ const UNAVAILABLE = '{"error":{"message":"No engine can be chosen; retry.","type
     '"code":"no_decision","param":null}}';
 
 function authorization() {
-    return 'Bearer ' + process.env.SWITCHYARD_API_KEY;
+    return 'Bearer ' + process.env.HEADWAY_API_KEY;
 }
 
 async function route(r) {
@@ -20,9 +20,9 @@ async function route(r) {
         r.return(400);
         return;
     }
-    r.variables.switchyard_bearer = authorization();
+    r.variables.headway_bearer = authorization();
     // The subrequest has the client's unchanged body.
-    const reply = await r.subrequest('/_switchyard/route', {method: 'POST'});
+    const reply = await r.subrequest('/_headway/route', {method: 'POST'});
     if (reply.status === 200) {
         follow(r, body, JSON.parse(reply.responseText));
     } else if (reply.status === 409) {
@@ -37,16 +37,16 @@ async function route(r) {
 function follow(r, body, decision) {
     const address = /^http:\/\/([^\/]+)\/?$/.exec(decision.engine.url);
     if (!address) {
-        r.error('switchyard: engine ' + decision.engine.id + ' has no plain http address');
+        r.error('headway: engine ' + decision.engine.id + ' has no plain http address');
         unavailable(r);
         return;
     }
-    r.variables.switchyard_outcome = 'decided';
-    r.variables.switchyard_decision = decision.decision_id;
-    r.variables.switchyard_engine = decision.engine.id;
-    r.variables.switchyard_address = address[1];
-    r.variables.switchyard_rank = decision.engine.rank === undefined ? '' : String(decision.engine.rank);
-    forward(r, body, decision.body, '@switchyard_engine');
+    r.variables.headway_outcome = 'decided';
+    r.variables.headway_decision = decision.decision_id;
+    r.variables.headway_engine = decision.engine.id;
+    r.variables.headway_address = address[1];
+    r.variables.headway_rank = decision.engine.rank === undefined ? '' : String(decision.engine.rank);
+    forward(r, body, decision.body, '@headway_engine');
 }
 
 // Sends the body unchanged if nothing in it has to change.
@@ -71,13 +71,13 @@ function forward(r, body, ours, location) {
     if (text === body) {
         r.internalRedirect(location);
     } else {
-        r.variables.switchyard_body = text;
+        r.variables.headway_body = text;
         r.internalRedirect(location + '_with_body');
     }
 }
 
 function reject(r, reply) {
-    r.variables.switchyard_outcome = 'rejected';
+    r.variables.headway_outcome = 'rejected';
     ['Retry-After', 'Content-Type', 'WWW-Authenticate'].forEach((name) => {
         if (reply.headersOut[name]) {
             r.headersOut[name] = reply.headersOut[name];
@@ -86,7 +86,7 @@ function reject(r, reply) {
     r.return(reply.status, reply.responseText);
 }
 
-// Switchyard is down, late, or only observes: rotate through the pool's engines.
+// Headway is down, late, or only observes: rotate through the pool's engines.
 function failOpen(r, body, reason) {
     let fields;
     try {
@@ -95,18 +95,18 @@ function failOpen(r, body, reason) {
         r.return(400);
         return;
     }
-    r.variables.switchyard_model = String(fields.model);
+    r.variables.headway_model = String(fields.model);
     // Without a decision there is no salt to replace the client's.
-    if (!r.variables.switchyard_pool || fields.cache_salt !== undefined) {
+    if (!r.variables.headway_pool || fields.cache_salt !== undefined) {
         unavailable(r);
         return;
     }
-    r.variables.switchyard_outcome = 'failed_open_' + reason;
-    forward(r, body, {}, '@switchyard_fail_open');
+    r.variables.headway_outcome = 'failed_open_' + reason;
+    forward(r, body, {}, '@headway_fail_open');
 }
 
 function unavailable(r) {
-    r.variables.switchyard_outcome = 'unavailable';
+    r.variables.headway_outcome = 'unavailable';
     r.headersOut['Retry-After'] = '1';
     r.headersOut['Content-Type'] = 'application/json';
     r.return(503, UNAVAILABLE);
@@ -142,10 +142,10 @@ function watch(r, data, flags) {
         }
         const read = count('cache_read_input_tokens');  // Anthropic's input_tokens leave them out
         const prompt = count('prompt_tokens') || count('input_tokens');
-        r.variables.switchyard_whole = failed ? 'error' : '1';
-        r.variables.switchyard_cached_tokens = count('cached_tokens') || read;
-        r.variables.switchyard_output_tokens = count('completion_tokens') || count('output_tokens');
-        r.variables.switchyard_prompt_tokens = prompt && String(Number(prompt) + Number(read));
+        r.variables.headway_whole = failed ? 'error' : '1';
+        r.variables.headway_cached_tokens = count('cached_tokens') || read;
+        r.variables.headway_output_tokens = count('completion_tokens') || count('output_tokens');
+        r.variables.headway_prompt_tokens = prompt && String(Number(prompt) + Number(read));
     }
     r.sendBuffer(data, flags);
 }
@@ -153,8 +153,8 @@ function watch(r, data, flags) {
 function reportFirst(r) {
     first = false;
     // Lists every address that was tried; the last one answers.
-    if (r.status < 400 && r.variables.upstream_addr.split(', ').pop() === r.variables.switchyard_address) {
-        r.log('switchyard first_token ' + r.variables.switchyard_decision);
+    if (r.status < 400 && r.variables.upstream_addr.split(', ').pop() === r.variables.headway_address) {
+        r.log('headway first_token ' + r.variables.headway_decision);
     }
 }
 

@@ -11,12 +11,12 @@ import httpx2
 import openai
 import pytest
 
-from switchyard_client import (
-    AsyncSwitchyard,
-    AsyncSwitchyardTransport,
+from headway_client import (
+    AsyncHeadway,
+    AsyncHeadwayTransport,
+    Headway,
+    HeadwayTransport,
     RejectedError,
-    Switchyard,
-    SwitchyardTransport,
 )
 from tests.deploy.behind import OTHER_APIS
 from tests.gateway.ports import listen
@@ -43,43 +43,43 @@ async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Serve
 async def outcomes(gateway: ServedGateway, **ended: int) -> AsyncIterator[None]:
     """Wait at the end of the block until so many requests ended in each way."""
     yield
-    wanted = [f'switchyard_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
+    wanted = [f'headway_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
     async with asyncio.timeout(PATIENCE_S):
         while not set(wanted) <= set((await gateway.metrics()).splitlines()):
             await asyncio.sleep(0.02)
 
 
 async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine: ScriptedEngine) -> None:
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
-    async with outcomes(gateway, completed=1, failed=1, cancelled=1), aclosing(switchyard) as client:
+    headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
+    async with outcomes(gateway, completed=1, failed=1, cancelled=1), aclosing(headway) as client:
         for verb in ("complete", "fail", "cancel"):
             route = await client.decide(CHAT, patience_s=PATIENCE_S)
             assert route.engine_url == engine.url
             await client.report(route, "first_token")
             await client.report(route, verb, {"cached_tokens": 16})
-    assert 'switchyard_cached_tokens_total{pool="pool"} 16.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{pool="pool"} 16.0' in await gateway.metrics()
     assert client.lost_reports == 0
 
 
 async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: ScriptedEngine) -> None:
     with listen() as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        async with aclosing(AsyncSwitchyard(url, KEY, engines=[engine.url], late_s=0.05)) as late:
+        async with aclosing(AsyncHeadway(url, KEY, engines=[engine.url], late_s=0.05)) as late:
             assert (await late.decide(CHAT)).engine_url == engine.url
             assert (await late.decide(CHAT)).engine_url == engine.url
     assert late.decisions.fail_opens == {"late": 1, "away": 1}
-    with closing(Switchyard(url, KEY, engines=[engine.url])) as down:
+    with closing(Headway(url, KEY, engines=[engine.url])) as down:
         assert down.decide(CHAT).engine_url == engine.url
     assert down.decisions.fail_opens == {"down": 1}
 
 
 async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("switchyard_client.clients.time.sleep", slept.append)
+    monkeypatch.setattr("headway_client.clients.time.sleep", slept.append)
     answers = [httpx2.Response(429, headers={"retry-after": "3"}, content=b"{}")] * 2
     good = b'{"decision_id": "d", "engine": {"url": "http://a:1"}, "body": {}}'
     replies = iter([*answers, httpx2.Response(200, content=good), httpx2.Response(429, content=b"{}")])
-    client = Switchyard("http://switchyard", KEY)
+    client = Headway("http://headway", KEY)
     client.close()
     client.calls._http = httpx2.Client(transport=httpx2.MockTransport(lambda _: next(replies)))
     assert client.decide(CHAT, patience_s=600.0).engine_url == "http://a:1"
@@ -90,8 +90,8 @@ async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest
 
 async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, engine: ScriptedEngine) -> None:
     def ask() -> tuple[str, list[str]]:
-        with closing(Switchyard(gateway.url, KEY, late_s=PATIENCE_S)) as switchyard:
-            http = httpx2.Client(transport=SwitchyardTransport(switchyard, "engine-key"))
+        with closing(Headway(gateway.url, KEY, late_s=PATIENCE_S)) as headway:
+            http = httpx2.Client(transport=HeadwayTransport(headway, "engine-key"))
             with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, http_client=http, max_retries=20) as client:
                 whole = client.chat.completions.create(**CHAT).choices[0].message.content
                 stream = client.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True})
@@ -104,18 +104,18 @@ async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, 
     async with outcomes(gateway, completed=2, cancelled=1):
         assert await asyncio.to_thread(ask) == ("Hello", ["Hel", "lo"])
     assert {headers["authorization"] for headers in engine.headers} == {"Bearer engine-key"}
-    assert 'switchyard_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
-    assert 'switchyard_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
+    assert 'headway_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
 
 
 async def test_the_asynchronous_openai_client_tells_a_failed_engine_from_a_wrong_request(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
-    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard))
+    headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
+    http = httpx2.AsyncClient(transport=AsyncHeadwayTransport(headway))
     async with (
         outcomes(gateway, completed=1, failed=1, cancelled=1),
-        aclosing(switchyard),
+        aclosing(headway),
         openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, http_client=http, max_retries=20) as client,
     ):
         parts = [chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)]
@@ -141,12 +141,12 @@ async def test_responses_and_messages_go_to_the_engine_that_was_chosen_for_them(
     gateway: ServedGateway, engine: ScriptedEngine
 ) -> None:
     engine.scripts = {path: answer for path, (_, answer) in OTHER_APIS.items()}
-    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
-    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENCE_S)
-    async with outcomes(gateway, completed=3), aclosing(switchyard), aclosing(http):
+    headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
+    http = httpx2.AsyncClient(transport=AsyncHeadwayTransport(headway), timeout=PATIENCE_S)
+    async with outcomes(gateway, completed=3), aclosing(headway), aclosing(http):
         for path, (body, _) in OTHER_APIS.items():
             assert (await http.post(gateway.url + path, json={"model": MODEL, **body})).status_code == 200
-    assert 'switchyard_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
+    assert 'headway_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
     assert len(engine.bodies) + len(engine.raw_bodies) > 0
 
 
@@ -154,9 +154,9 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     async with served([engine.url, engine.url], tmp_path / "ranks", ranks=(0, 1)) as gateway:
-        switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)
-        http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard), timeout=PATIENCE_S)
-        async with aclosing(switchyard), aclosing(http):
+        headway = AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)
+        http = httpx2.AsyncClient(transport=AsyncHeadwayTransport(headway), timeout=PATIENCE_S)
+        async with aclosing(headway), aclosing(http):
             for number in range(8):
                 body = {**CHAT, "messages": [{"role": "user", "content": f"{number} " * 20}]}
                 wish = {"x-data-parallel-rank": "7"}
@@ -167,7 +167,7 @@ async def test_a_request_reaches_the_data_parallel_rank_that_was_decided(
 
 
 async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGateway) -> None:
-    async with aclosing(AsyncSwitchyard(gateway.url, KEY, late_s=PATIENCE_S)) as client:
+    async with aclosing(AsyncHeadway(gateway.url, KEY, late_s=PATIENCE_S)) as client:
         assert await client.advise("a session", expected_arrival_s=5) == "unknown"
         await client.withdraw("a session")
         assert (await client.advisory_token("a session")).startswith("at_")
@@ -176,6 +176,6 @@ async def test_an_agent_announces_a_session_and_takes_it_back(gateway: ServedGat
 
 
 def test_an_advisory_that_nobody_hears_raises_nothing() -> None:
-    with closing(Switchyard("http://127.0.0.1:9", KEY)) as client:
+    with closing(Headway("http://127.0.0.1:9", KEY)) as client:
         assert client.advise("a session") == ""
         client.withdraw("a session")

@@ -1,12 +1,12 @@
--- Sends each request to the engine that Switchyard chooses, fails open if there is no answer, and reports on answers.
+-- Sends each request to the engine that Headway chooses, fails open if there is no answer, and reports on answers.
 -- HAProxy 2.6 or later. Load it with lua-load, not with lua-load-per-thread: all threads share its state.
--- Environment: SWITCHYARD_URL; SWITCHYARD_API_KEY (scope route); SWITCHYARD_ENGINES: engines to fall back on before any
+-- Environment: HEADWAY_URL; HEADWAY_API_KEY (scope route); HEADWAY_ENGINES: engines to fall back on before any
 -- decision has named one, as "model=http://10.0.0.1:8000,http://10.0.0.2:8000;other=http://…".
 
-local URL = os.getenv("SWITCHYARD_URL") or "http://127.0.0.1:8000"
-local KEY = os.getenv("SWITCHYARD_API_KEY") or ""
-local LATE_MS = tonumber(os.getenv("SWITCHYARD_LATE_MS") or "1000") -- an answer that takes longer fails open
-local BACKEND = "switchyard" -- whose health says whether to ask at all
+local URL = os.getenv("HEADWAY_URL") or "http://127.0.0.1:8000"
+local KEY = os.getenv("HEADWAY_API_KEY") or ""
+local LATE_MS = tonumber(os.getenv("HEADWAY_LATE_MS") or "1000") -- an answer that takes longer fails open
+local BACKEND = "headway" -- whose health says whether to ask at all
 local AWAY_S = 2 -- after a late answer nobody asks for so long
 local AVOIDED_S = 10 -- an engine that failed gets no fallback traffic for so long
 local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have not named it for so long
@@ -59,7 +59,7 @@ local function remember(model, url)
     return entry
 end
 
-for model, urls in (os.getenv("SWITCHYARD_ENGINES") or ""):gmatch("([^=;]+)=([^;]+)") do
+for model, urls in (os.getenv("HEADWAY_ENGINES") or ""):gmatch("([^=;]+)=([^;]+)") do
     known[model] = { engines = {}, newest = 0 }
     for url in urls:gmatch("[^,]+") do known[model].engines[url] = 0 end
 end
@@ -103,9 +103,9 @@ local function send_to(txn, url)
     if not host then
         return refuse(txn, 503, "no_address", "The engine's URL has no IP address and port.", "1")
     end
-    txn:set_var("txn.switchyard_host", host)
-    txn:set_var("txn.switchyard_port", port)
-    txn:set_var("txn.switchyard_url", url)
+    txn:set_var("txn.headway_host", host)
+    txn:set_var("txn.headway_port", port)
+    txn:set_var("txn.headway_url", url)
 end
 
 local function fail_open(txn, model, reason)
@@ -119,7 +119,7 @@ local function fail_open(txn, model, reason)
     end
     local urls = #sound > 0 and sound or all
     if #urls == 0 then
-        return refuse(txn, 503, "no_decision", "Switchyard does not answer; retry.", "1")
+        return refuse(txn, 503, "no_decision", "Headway does not answer; retry.", "1")
     end
     table.sort(urls)
     turn = turn + 1
@@ -141,9 +141,9 @@ local function decided(txn, model, body)
         return refuse(txn, 501, "isolated_pool", "HAProxy cannot serve a pool that isolates tenants.")
     end
     requests.decided = requests.decided + 1
-    txn:set_var("txn.switchyard_decision", id)
+    txn:set_var("txn.headway_decision", id)
     local rank = engine:match('"rank":(%d+)')
-    if rank then txn:set_var("txn.switchyard_rank", rank) end
+    if rank then txn:set_var("txn.headway_rank", rank) end
     send_to(txn, url)
 end
 
@@ -170,7 +170,7 @@ local function decide(txn)
     if status == 200 then return decided(txn, model, said) end
     if status == 409 then return fail_open(txn, model, "observes") end
     if status == 0 or (status >= 500 and said:sub(1, 1) ~= "{") then
-        -- HAProxy's own error, not Switchyard's, which is JSON.
+        -- HAProxy's own error, not Headway's, which is JSON.
         away_until = now() + AWAY_S
         return fail_open(txn, model, (status == 0 or status == 504) and "late" or "down")
     end
@@ -181,7 +181,7 @@ local function decide(txn)
     fail_open(txn, model, "error")
 end
 
-core.register_action("switchyard", { "http-req" }, decide, 0)
+core.register_action("headway", { "http-req" }, decide, 0)
 
 local function count_in(tail, names)
     for _, name in ipairs(names) do
@@ -221,7 +221,7 @@ local function is_error(seen, unstreamed)
         or seen:find("\nevent: ?error") or seen:find("\nevent: ?[^%s]+%.failed")) ~= nil
 end
 
-local Course = { id = "switchyard", flags = filter.FLT_CFG_FL_HTX }
+local Course = { id = "headway", flags = filter.FLT_CFG_FL_HTX }
 Course.__index = Course
 
 function Course:new()
@@ -234,11 +234,11 @@ end
 
 function Course:http_payload(txn, message)
     if not message.channel:is_resp() then return end
-    self.decision = self.decision or txn:get_var("txn.switchyard_decision")
+    self.decision = self.decision or txn:get_var("txn.headway_decision")
     local data = message:body()
     if not self.decision or not data or #data == 0 then return end
     self.unstreamed = self.unstreamed or (self.tail == "" and data:find("^%s*{") ~= nil)
-    if not self.begun and not self.failed and (txn:get_var("txn.switchyard_status") or 200) < 400 then
+    if not self.begun and not self.failed and (txn:get_var("txn.headway_status") or 200) < 400 then
         local seen = "\n" .. self.tail .. data
         self.failed = is_error(seen, self.unstreamed)
         if not self.failed and (self.unstreamed or has_content(seen)) then
@@ -256,9 +256,9 @@ end
 function Course:end_analyze(txn, channel)
     if not channel:is_resp() or self.ended then return end
     self.ended = true
-    self.decision = self.decision or txn:get_var("txn.switchyard_decision")
-    local status = txn:get_var("txn.switchyard_status")
-    local url = txn:get_var("txn.switchyard_url")
+    self.decision = self.decision or txn:get_var("txn.headway_decision")
+    local status = txn:get_var("txn.headway_status")
+    local url = txn:get_var("txn.headway_url")
     if status and status >= 500 and url then avoided[url] = now() + AVOIDED_S end
     if not self.decision then return end
     if status and status >= 500 then
@@ -273,17 +273,17 @@ function Course:end_analyze(txn, channel)
     end
 end
 
-core.register_filter("switchyard", Course, function(course, arguments) return course end)
+core.register_filter("headway", Course, function(course, arguments) return course end)
 
 local function rows(name, label, counts)
-    local lines = { "# TYPE switchyard_haproxy_" .. name .. "_total counter\n" }
+    local lines = { "# TYPE headway_haproxy_" .. name .. "_total counter\n" }
     for value, count in pairs(counts) do
-        lines[#lines + 1] = string.format('switchyard_haproxy_%s_total{%s="%s"} %d\n', name, label, value, count)
+        lines[#lines + 1] = string.format('headway_haproxy_%s_total{%s="%s"} %d\n', name, label, value, count)
     end
     return table.concat(lines)
 end
 
-core.register_service("switchyard_metrics", "http", function(applet)
+core.register_service("headway_metrics", "http", function(applet)
     local text = rows("requests", "outcome", requests) .. rows("fail_open", "reason", fail_opens) ..
         rows("reports", "result", reports)
     applet:set_status(200)

@@ -1,5 +1,5 @@
 """The clients, and transports by which one of the OpenAI API asks the engines themselves. Written once, as coroutines;
-those of blocking ones never suspend. `OpenAI(…, http_client=httpx2.Client(transport=SwitchyardTransport(client)))`"""
+those of blocking ones never suspend. `OpenAI(…, http_client=httpx2.Client(transport=HeadwayTransport(client)))`"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from switchyard_client.decisions import ENDPOINTS, AnswerTail, Decisions, RejectedError, Route, model_of
+from headway_client.decisions import ENDPOINTS, AnswerTail, Decisions, RejectedError, Route, model_of
 
 try:
     import httpx2 as httpx
 except ImportError:  # older openai packages bring httpx, which has the same interface
     import httpx  # type: ignore[import-not-found,no-redef]
 
-__all__ = ["AsyncSwitchyard", "AsyncSwitchyardTransport", "Switchyard", "SwitchyardTransport", "httpx", "run_blocking"]
+__all__ = ["AsyncHeadway", "AsyncHeadwayTransport", "Headway", "HeadwayTransport", "httpx", "run_blocking"]
 _OWNED_HEADERS = ("host", "authorization", "content-length", "accept-encoding", "x-data-parallel-rank")
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ async def _waited(result: Any) -> Any:
     return await result if isawaitable(result) else result
 
 
-class AsyncSwitchyard:
+class AsyncHeadway:
     """Asks and reports on one event loop."""
 
     def __init__(
@@ -97,7 +97,7 @@ class AsyncSwitchyard:
         return str(answer.json()["token"])
 
     async def aclose(self) -> None:
-        """Close the connections to Switchyard."""
+        """Close the connections to Headway."""
         await self._http.aclose()
 
     async def _ask(self, request: Mapping[str, Any], headers: dict[str, str]) -> Route:
@@ -120,24 +120,24 @@ class AsyncSwitchyard:
             return await self._call(*what)
 
 
-class Switchyard:
-    """As AsyncSwitchyard, with blocking calls; may be shared between threads."""
+class Headway:
+    """As AsyncHeadway, with blocking calls; may be shared between threads."""
 
     def __init__(self, url: str, key: str, **options: Any) -> None:
-        self.calls = AsyncSwitchyard(url, key, http=httpx.Client, **options)
+        self.calls = AsyncHeadway(url, key, http=httpx.Client, **options)
         self.decisions, self.close = self.calls.decisions, self.calls._http.close
 
-    decide, report = _blocking(AsyncSwitchyard.decide), _blocking(AsyncSwitchyard.report)
-    advise, withdraw = _blocking(AsyncSwitchyard.advise), _blocking(AsyncSwitchyard.withdraw)
-    advisory_token = _blocking(AsyncSwitchyard.advisory_token)
+    decide, report = _blocking(AsyncHeadway.decide), _blocking(AsyncHeadway.report)
+    advise, withdraw = _blocking(AsyncHeadway.advise), _blocking(AsyncHeadway.withdraw)
+    advisory_token = _blocking(AsyncHeadway.advisory_token)
 
 
-class SwitchyardTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+class HeadwayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """Sends requests for inference (ENDPOINTS) to engines and reports on them; others go where they are addressed."""
 
-    def __init__(self, client: AsyncSwitchyard | Switchyard, engine_api_key: str = "", inner: Any = None) -> None:
-        blocks = isinstance(client, Switchyard)
-        self._calls = client.calls if isinstance(client, Switchyard) else client
+    def __init__(self, client: AsyncHeadway | Headway, engine_api_key: str = "", inner: Any = None) -> None:
+        blocks = isinstance(client, Headway)
+        self._calls = client.calls if isinstance(client, Headway) else client
         self._own = {"authorization": f"Bearer {engine_api_key}"} if engine_api_key else {}
         self._inner: Any = inner or (httpx.HTTPTransport() if blocks else httpx.AsyncHTTPTransport())
         self._send: Any = getattr(self._inner, "handle_request" if blocks else "handle_async_request")
@@ -175,13 +175,13 @@ class SwitchyardTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         self._inner.close()
 
 
-AsyncSwitchyardTransport = SwitchyardTransport
+AsyncHeadwayTransport = HeadwayTransport
 
 
 class _ReportedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     """An answer on its way. Mutable: its tail, and whether its end was told."""
 
-    def __init__(self, response: Any, calls: AsyncSwitchyard, route: Route) -> None:
+    def __init__(self, response: Any, calls: AsyncHeadway, route: Route) -> None:
         self._stream, self._status, self._calls, self._route = response.stream, response.status_code, calls, route
         self._answer, self._told = AnswerTail(), False
 
