@@ -288,7 +288,7 @@ class Gateway:
         # Admissions end with the snapshot that they were made under.
         self.snapshot = msgspec.structs.replace(self.snapshot)
         log_event(
-            "api_keys_refused",
+            "api_keys_rejected",
             level=logging.ERROR,
             confirmed_s_ago=round(time.monotonic() - self._confirmed_s),
             remedy="the API keys were not confirmed for too long; make Redis reachable",
@@ -300,7 +300,7 @@ class Gateway:
         try:
             snapshot = decode_snapshot(value)
         except UnreadableMessageError as error:
-            log_event("snapshot_refused", level=logging.ERROR, reason=str(error))
+            log_event("snapshot_rejected", level=logging.ERROR, reason=str(error))
             self.metrics.rejected_snapshots.inc("unreadable")
             return
         if snapshot == self.snapshot and not self._from_disk:
@@ -318,7 +318,7 @@ class Gateway:
         try:
             report: EngineReport = decode_report(value)
         except UnreadableMessageError as error:
-            log_event("report_refused", level=logging.WARNING, reason=str(error))
+            log_event("report_rejected", level=logging.WARNING, reason=str(error))
             return
         pool = self._pool_of_engine.get(report.engine_id)
         if pool is not None and self._report_fence.admits(report):
@@ -328,7 +328,7 @@ class Gateway:
         try:
             order, widened = decode_order(value)
         except UnreadableMessageError as error:
-            log_event("rebalance_refused", level=logging.WARNING, reason=str(error))
+            log_event("rebalance_rejected", level=logging.WARNING, reason=str(error))
             return
         pool = self.pools.get(order.pool_id)
         if pool is not None:
@@ -366,7 +366,7 @@ class Gateway:
             pool.one_tenant, pool.several_tenants = tenants.only_one, tenants.share(entry.served_model)
             pool.apply(entry, engines)
         except ValueError as error:
-            log_event("pool_refused", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
+            log_event("pool_rejected", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
             return
         self.pools[entry.pool_id] = pool
         warn_of_roles(entry.pool_id, engines)

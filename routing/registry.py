@@ -28,8 +28,8 @@ from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.queue.orders.edf import Edf
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.late_binding import LateBinding
+from routing.queue.orders.late_last import LateLast
 from routing.queue.orders.priority import Priority
-from routing.queue.orders.shed import Shed
 from routing.queue.orders.slack import Slack
 from routing.queue.queue_order import QueueOrder
 from routing.values.prepared_struct import prepared
@@ -54,7 +54,7 @@ PLACEMENTS: dict[str, type[msgspec.Struct]] = {
 
 QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
     "fifo": Fifo,
-    "shed": Shed,
+    "late_last": LateLast,
     "slack": Slack,
     "edf": Edf,
     "priority": Priority,

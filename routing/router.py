@@ -285,7 +285,7 @@ class Router:
     def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
         """See to it that a queued request is rejected when waiting on is of no use."""
         moment = request.give_up_s
-        if self.policy.admission.refuse_hopeless:
+        if self.policy.admission.reject_infeasible:
             chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
             moment = min(moment, max(chance_s, not_before))
         self._last_chances.set(request.request_id, moment)
@@ -298,7 +298,7 @@ class Router:
         code = reasons.DEADLINE_PASSED if now >= request.give_up_s else ""
         if (
             not code
-            and self.policy.admission.refuse_hopeless
+            and self.policy.admission.reject_infeasible
             and self.admission.is_infeasible(request, now, self._bound(request_id))
         ):
             code = reasons.INFEASIBLE

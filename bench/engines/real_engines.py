@@ -4,7 +4,7 @@ It needs `eval export $(.ci/setup-vllm)`. Conversations of one to six turns over
 with a long document, begin in bursts. Prompts have about 300 to 8,000 tokens, and each engine's cache holds 12,000.
 Each run sends the same requests at the same times, answered or not, with text that no run before had. In turns:
 engines by round robin, without a proxy; sglang-router cache_aware; vllm-router kv_aware, fed by the engines' KV
-events; Headway with its default policy; Headway that queues nothing (`push.mode` blind); Headway that asks no
+events; Headway with its default policy; Headway that queues nothing (`dispatch_limit.mode` blind); Headway that asks no
 engine to tokenize (`key_source` approximate, as decision 53 advises where engines compute on a CPU). Rates are
 multiples of what both engines prefill together, measured before the first round of a sitting, as are Headway's
 prefill cost and the objective: twice the time that an idle engine would need for 8,192 uncached tokens.

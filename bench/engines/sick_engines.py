@@ -139,7 +139,7 @@ def fates(asked: Sequence[Asked]) -> Row:
     return {
         "requests": len(ended),
         "lost_without_first_byte": sum(each.fate == "lost" for each in ended),
-        "refused": sum(each.fate == "refused" for each in ended),
+        "rejected": sum(each.fate == "rejected" for each in ended),
         "broken_off": sum(each.fate == "broken_off" for each in ended),
         "ttft_p50_s": statistics.median(waits) if waits else None,
         "ttft_worst_s": waits[-1] if waits else None,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from routing.policy.policy_document import Parameter, Stage
 
-FORGETTING = "shed, forgetting"
-"""`shed` that stops counting the blocks of given-up requests as on their way."""
-_VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="shed", params={"forget_blocks": True})}
+FORGETTING = "late_last, forgetting"
+"""`late_last` that stops counting the blocks of given-up requests as on their way."""
+_VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="late_last", params={"forget_blocks": True})}
 
 
 def order_stage(name: str, params: Mapping[str, Parameter]) -> Stage:

@@ -33,7 +33,7 @@ BLOCK_TOKENS = 32
 ENGINES, CACHE_TOKENS, QPS = 4, 200_000, 12.0
 SLO_TTFT_S = 5.0
 _EVERYTHING = 1_000_000
-"""Prefill window under which every request is granted at once, so that it waits in the engine."""
+"""Prefill window under which every request is dispatched at once, so that it waits in the engine."""
 
 
 class SharedPrefixRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ def simulate(asked: SharedPrefixRun) -> tuple[SharedPrefixWorkload, FleetSimulat
         profile=profile,
     )
     if asked.engine_model == "chunked":
-        policy = msgspec.structs.replace(policy, grant_tokens=_EVERYTHING)
+        policy = msgspec.structs.replace(policy, prefill_window_tokens=_EVERYTHING)
     spec = RunSpec(
         policy=policy, engines=asked.engines, engine_model=asked.engine_model, profile=profile, seed=asked.seed
     )

@@ -199,7 +199,7 @@ def _snapshot(port: int) -> Snapshot:
         region="here",
         served_model="m",
         key_source="approximate",
-        policy=RoutingPolicy(grant_tokens=1_000_000, max_wait_s=3600.0),
+        policy=RoutingPolicy(prefill_window_tokens=1_000_000, max_wait_s=3600.0),
     )
     engines = tuple(
         EngineEntry(engine_id=f"e{number}", name=f"e{number}", pool_id="pool", url=f"http://127.0.0.1:{port}/{number}")

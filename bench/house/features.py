@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 FEATURES = {
     "fleet": "fleet|topology|pools?|engines?|region|preflight|drain|probe|discovery|sovereignty",
     "policies": "polic",
-    "trials": "trial|whatif|canar|shadow|experiment|control_slice|holdback",
+    "trials": "trial|whatif|canar|shadow|experiment|holdback|holdback",
     "automation": "automation|steering|actuator|scaling|rebalanc|engine_order|engine_health",
     "request_log": "request_log|decision|recording|traffic",
     "access": "access|api_key|tenant|people|person|session|login|audit",

@@ -59,7 +59,7 @@ class Storm:
     """What happened: publications in order, replies, and the version of each decision."""
 
     publications: list[Publication] = field(default_factory=list)
-    refused_publications: list[int] = field(default_factory=list)
+    rejected_publications: list[int] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     decision_ids: list[str] = field(default_factory=list)
@@ -153,14 +153,14 @@ async def _publish(
     async with session.post(versions, json={"document": document, "message": "storm"}) as answer:
         drafted = await answer.json()
         if answer.status != 201:
-            result.refused_publications.append(answer.status)
+            result.rejected_publications.append(answer.status)
             return
     asked_at = time.time()
     body = {"instead_of": result.publications[-1].version}
     async with session.post(f"{versions}/{drafted['number']}/publish", json=body) as answer:
         await answer.read()
         if answer.status != 200:
-            result.refused_publications.append(answer.status)
+            result.rejected_publications.append(answer.status)
             return
     result.publications.append(Publication(drafted["number"], asked_at, time.time()))
 
@@ -207,7 +207,7 @@ def figures_of(result: Storm) -> dict[str, float]:
         "seconds": round(result.seconds, 1),
         "publishes": len(made),
         "publishes_per_min": round(60 * len(made) / max(result.seconds, 1e-9), 1),
-        "publishes_refused": len(result.refused_publications),
+        "publishes_rejected": len(result.rejected_publications),
         "publish_p50_s": round(statistics.median(took), 4),
         "publish_p99_s": round(took[int(0.99 * (len(took) - 1))], 4),
         "requests": sum(result.outcomes.values()),
@@ -223,7 +223,7 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
     """Return the bounds that the issue sets."""
     bounds: Sequence[tuple[str, str, float]] = (
         ("requests_dropped", "<=", 0),
-        ("publishes_refused", "<=", 0),
+        ("publishes_rejected", "<=", 0),
         ("decisions_unknown", "<=", 0),
         ("decisions_of_no_version", "<=", 0),
         ("stale_max_s", "<=", FOLLOW_S),

@@ -201,7 +201,7 @@ def _figures(
     kills = [each.name.split("-")[0] for each in run.killer.kills]
     return {
         "requests": len(asked),
-        **{fate: sum(each.fate == fate for each in asked) for fate in ("whole", "broken_off", "refused", "lost")},
+        **{fate: sum(each.fate == fate for each in asked) for fate in ("whole", "broken_off", "rejected", "lost")},
         "asked_again": sum(each.attempts > 1 for each in asked),
         "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
         "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
@@ -245,7 +245,7 @@ def main() -> int:
     targets = {
         "wrong": Target(value=float(len(wrong)), op="<=", target=0.0),
         "lost": Target(value=figures["lost"] + figures["decisions_lost"], op="<=", target=0.0),
-        "decisions_refused": Target(value=figures["decisions_refused"], op="<=", target=0.0),
+        "decisions_rejected": Target(value=figures["decisions_rejected"], op="<=", target=0.0),
         "decision_p99_ratio": Target(value=figures["decision_p99_ratio"], op="<=", target=3.0),
         "orphans": Target(value=figures["orphans"], op="<=", target=0.0),
         "peak_mib": Target(value=figures["peak_mib"], op="<=", target=MEMORY_MIB),

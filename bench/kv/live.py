@@ -160,7 +160,7 @@ def replica_pairs(folder: Path, pairs: int, seconds: float, speed: float) -> lis
                 with fleet.gateway(_policy(fleet), engines=(1, 2, 3), planners=[REPLICATE] if replicates else []):
                     hot, _ = sent(fleet, *hot_and_others(base, seconds))
                     if replicates:
-                        made = fleet.gateway_sum("headway_kv_orders_total", 'planner="replicate"', 'outcome="moved"')
+                        made = fleet.gateway_sum("headway_kv_moves_total", 'planner="replicate"', 'outcome="moved"')
                 p90[replicates] = hot.ttft_p90_s or 0.0
             found.append((p90[True], p90[False], made))
             print(
@@ -220,7 +220,7 @@ def prefetch_runs(folder: Path, repeats: int, speed: float) -> list[tuple[float,
                 with fleet.gateway(_policy(fleet), engines=(1, 2), planners=[PREFETCH] if prefetches else []):
                     ttft[prefetches] = sent(fleet, burst(planted, base))[0].ttft_mean_s or 0.0
                     if prefetches:
-                        said = fleet.gateway_sum("headway_kv_order_saved_tokens_total", 'planner="prefetch"')
+                        said = fleet.gateway_sum("headway_kv_move_saved_tokens_total", 'planner="prefetch"')
                         told = (fleet.sent_bytes(1) - before) / BYTES_PER_TOKEN
             found.append((said, told, ttft[True], ttft[False]))
             print(f"prefetch {repeat}: {found[-1]}", file=sys.stderr)

@@ -178,7 +178,7 @@ def _figures(run: Soak, history: Sequence[Operation]) -> dict[str, float]:
         **dict(sorted(Counter(each.kind for each in history).items())),
         "blocks_asked": asked,
         "hit_ratio": round(sum(len(each.found) for each in gets) / max(asked, 1), 3),
-        "refused": sum(each.outcome == "refused" for each in history),
+        "rejected": sum(each.outcome == "rejected" for each in history),
         "broken": sum(each.outcome == "broken" for each in history),
         "unknown": sum(not each.outcome for each in history),
         **{f"faults_{kind}": count for kind, count in sorted(faults.items())},

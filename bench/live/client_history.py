@@ -11,7 +11,7 @@ from typing import Literal
 import aiohttp
 import msgspec
 
-Fate = Literal["whole", "broken_off", "refused", "lost"]
+Fate = Literal["whole", "broken_off", "rejected", "lost"]
 """broken_off: it had its first byte and not its end. rejected: 429. lost: no first byte ever came."""
 
 _STREAMED = 0.8
@@ -132,7 +132,7 @@ class ClientHistory:
         async with session.post(f"{url}/v1/chat/completions", json=body, timeout=timeout) as answer:
             asked.status = answer.status
             if answer.status != 200:
-                asked.fate = "refused" if answer.status == 429 else "lost"
+                asked.fate = "rejected" if answer.status == 429 else "lost"
                 asked.why = (await answer.text())[:300]
                 return
             await self._read(answer, asked)

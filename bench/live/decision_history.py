@@ -138,7 +138,7 @@ def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, f
         "decisions_asked_again": sum(each.attempts > 1 for each in decided),
         "decisions_throttled": sum(each.throttled > 0 for each in decided),
         "decisions_lost": sum(not each.status for each in decided),
-        "decisions_refused": sum(each.status not in (0, 200) for each in decided),
+        "decisions_rejected": sum(each.status not in (0, 200) for each in decided),
         "reports_not_taken": sum(each.status == 200 and each.told != 200 for each in decided),
         "decision_p99_s": round(calm, 4),
         "decision_p99_gateway_away_s": round(p99_s(away), 4),

@@ -40,7 +40,7 @@ def policy_of(placement: str, order: str = "fifo", *, speed: float = 1.0) -> Rou
         placement=Stage(name=placement),
         order=Stage(name=order),
         ttft_slo_s=_SLO_S / speed,
-        grant_lookahead_s=_LOOK_AHEAD_S / speed,
+        lookahead_s=_LOOK_AHEAD_S / speed,
     )
 
 

@@ -85,8 +85,8 @@ def ours(blocks: int, speed: float) -> dict[str, dict[str, float]]:
             placement=Stage(name=placement),
             order=Stage(name="fifo"),
             prefill_cost=cost_of(MOCK_ENGINE),
-            grant_tokens=1_000_000,
-            max_tickets=1_000_000,
+            prefill_window_tokens=1_000_000,
+            queue_limit=1_000_000,
             reservation_ttl_s=86_400.0,
         )
         profile = msgspec.structs.replace(MOCK_ENGINE, num_blocks=blocks)

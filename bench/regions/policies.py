@@ -96,8 +96,8 @@ def _push_claims() -> list[Claim]:
         claims += [
             Claim(f"fig9_spp_over_bp_{case}", case, spp, over=bp, bound=low),
             Claim(f"fig9_p90_spp_over_bp_{case}", case, spp, "ttft_p90_s", bp, op="<=", bound=p90),
-            Claim(f"fig9_spp_over_spo16_{case}", case, spp, over="sglang_outstanding_16", bound=1.2),
-            Claim(f"fig9_spp_over_spo24_{case}", case, spp, over="sglang_outstanding_24", bound=1.2),
+            Claim(f"fig9_spp_over_spo16_{case}", case, spp, over="sglang_in_flight_16", bound=1.2),
+            Claim(f"fig9_spp_over_spo24_{case}", case, spp, over="sglang_in_flight_24", bound=1.2),
             Claim(f"fig9_trie_spp_over_bp_{case}", case, "skywalker", over=bp),
             *(Claim(f"fig9_hits_{each}_{case}", case, each, "hit_rate") for each in (bp, spp, "skywalker")),
         ]

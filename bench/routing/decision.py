@@ -32,7 +32,7 @@ KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
 
 def measure(placement: str, engines: int, count: int = ROUNDS) -> tuple[float, float]:
     """Return the median and 99th percentile of one decision, in microseconds (best round's median)."""
-    order = ORDERS.get(placement, "shed")
+    order = ORDERS.get(placement, "late_last")
     policy = RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order))
     router = Router("bench", policy, 1, placements=PLACEMENTS)
     router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(engines)], 0.0)

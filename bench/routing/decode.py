@@ -16,7 +16,7 @@ from bench.evidence.cells import run_all
 from bench.evidence.traces import MAX_INPUT, trace_file
 from bench.report import Target, command_line, write_report
 from routing.policy.cost_document import DecodeCostDocument
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.engine_models.engine_profile import PROFILES, EngineProfile, read_profile
 from simulator.runs.goodput import find_goodput
@@ -82,21 +82,21 @@ def spec_of(cell: Cell) -> RunSpec:
     own = cell.rule in (DEFAULT, FORMER_DEFAULT)
     policy = RoutingPolicy(
         placement=Stage(name="least_cost" if own else cell.rule),
-        order=Stage(name="shed", params={"forget_blocks": True}) if own else Stage(name="fifo"),
-        push=PushDocument() if own else PushDocument(mode="blind"),
+        order=Stage(name="late_last", params={"forget_blocks": True}) if own else Stage(name="fifo"),
+        dispatch_limit=DispatchLimitDocument() if own else DispatchLimitDocument(mode="blind"),
         ttft_slo_s=TTFT_SLO_S,
-        tbt_slo_s=TPOT_SLO_S[cell.profile],
+        tpot_slo_s=TPOT_SLO_S[cell.profile],
         prefill_cost=cost_of(profile),
         decode_cost=DecodeCostDocument(
             base_s=profile.step_base_s,
             per_sequence_s=profile.step_per_sequence_s,
             per_context_token_s=profile.step_per_context_token_s,
         ),
-        max_tickets=1_000_000,
+        queue_limit=1_000_000,
         max_wait_s=3600.0,
     )
     if cell.rule == FORMER_DEFAULT:
-        policy = msgspec.structs.replace(policy, decode_weight=0.0, grant_tokens=2048)
+        policy = msgspec.structs.replace(policy, decode_weight=0.0, prefill_window_tokens=2048)
     return RunSpec(
         policy=policy,
         engines=ENGINES,
@@ -106,7 +106,7 @@ def spec_of(cell: Cell) -> RunSpec:
         arrivals=ArrivalPattern() if cell.workload in GENERATED else ArrivalPattern(kind="poisson"),
         engine_model="chunked",
         profile=profile,
-        slo_tbt_s=TPOT_SLO_S[cell.profile],
+        slo_tpot_s=TPOT_SLO_S[cell.profile],
     )
 
 

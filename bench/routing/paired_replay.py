@@ -25,7 +25,7 @@ def main() -> None:
     parser = command_line("paired_replay", __doc__)
     parser.add_argument("--trace", type=Path, help="Mooncake JSONL trace (default: generated)")
     parser.add_argument("--engines", type=int, default=8)
-    parser.add_argument("--order", default="shed")
+    parser.add_argument("--order", default="late_last")
     parser.add_argument("--speed", type=float, default=4.0)
     parser.add_argument("--qps", type=float, default=8.0, help="mean requests per trace second")
     parser.add_argument("--max-rows", type=int, default=1200)
@@ -40,7 +40,7 @@ def main() -> None:
         policy = policy_of(placement, options.order, speed=options.speed)
         replaying = replayed(rows, policy, fleet, qps=options.qps, max_input=options.max_input, chat=True)
         summary = msgspec.to_builtins(asyncio.run(replaying))
-        for name in ("ok", "refused", "failed", "prompt_tokens", "cached_tokens", "cached_share"):
+        for name in ("ok", "rejected", "failed", "prompt_tokens", "cached_tokens", "cached_share"):
             figures[f"{placement}_{name}"] = summary[name]
         for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s"):
             figures[f"{placement}_{name}"] = round(summary[name] * options.speed, 3)

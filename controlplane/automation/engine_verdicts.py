@@ -35,8 +35,8 @@ def put_verdict(
     code: str = "",
     reason: str = "",
     until: datetime | None = None,
-    ramp_from: float = 1.0,
-    ramp_s: float = 0.0,
+    slow_start_from: float = 1.0,
+    slow_start_s: float = 0.0,
 ) -> bool:
     """Store the verdict where it is another one than stored, and return whether it was.
 
@@ -55,8 +55,8 @@ def put_verdict(
             reason=reason[:300],
             since=since,
             until=until,
-            ramp_from=ramp_from,
-            ramp_s=ramp_s,
+            slow_start_from=slow_start_from,
+            slow_start_s=slow_start_s,
         )
         row.save(force_insert=stored is None, force_update=stored is not None)
         was_followed = stored is not None and stored.state in _FOLLOWED

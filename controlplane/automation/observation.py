@@ -30,10 +30,10 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
     incarnation: int = 1
     counts: EngineCounts | None = None
-    outstanding_s: float = 0.0
+    in_flight_s: float = 0.0
     bound: int = 0
     running: int = 0
-    """Requests that the gateways granted and that are not complete."""
+    """Requests that the gateways dispatched and that are not complete."""
     lost: bool = False
     """All gateways that know it have lost it."""
     heard: bool = False
@@ -53,7 +53,7 @@ def together(samples: Sequence[EngineSample], report: EngineReport | None) -> Si
     return Sighting(
         incarnation=int(process_start) if process_start else sum(each.incarnation for each in samples),
         counts=counts_together([each.counts for each in samples if each.counts is not None]),
-        outstanding_s=sum(each.outstanding_s for each in samples),
+        in_flight_s=sum(each.in_flight_s for each in samples),
         bound=sum(each.bound for each in samples),
         running=sum(each.running for each in samples),
         lost=all(each.state == "lost" for each in samples),
@@ -73,8 +73,8 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 
     at_s: float
     engine_id: str
-    outstanding_s: float
-    tbt_s: float | None
+    in_flight_s: float
+    tpot_s: float | None
     kv_usage: float | None
 
 
@@ -210,9 +210,9 @@ class FleetObservation:
         for engine_id, samples in told.items():
             seen = together(samples, None)
             report = self._reports.get(engine_id)
-            tbt_s = seen.counts.tbt_s if seen.counts is not None else None
+            tpot_s = seen.counts.tpot_s if seen.counts is not None else None
             kv_usage = report.kv_usage if report is not None else None
-            self._loads.append(EngineLoadPoint(at, engine_id, seen.outstanding_s, tbt_s, kv_usage))
+            self._loads.append(EngineLoadPoint(at, engine_id, seen.in_flight_s, tpot_s, kv_usage))
 
     def _fresh(self, now_s: float) -> list[FleetSample]:
         """Return the gateways' samples of this moment; one of a time to come is from before the clock went back."""

@@ -54,7 +54,7 @@ def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, n
         pool_id=pool.slug,
         now_s=now_s,
         ttft_slo_s=routing.ttft_slo_s,
-        tbt_slo_s=routing.tbt_slo_s,
+        tpot_slo_s=routing.tpot_slo_s,
         engines=(*facts, *(_to_be(order) for order in coming)),
         windows=observed.windows(pool.slug, now_s),
         **_failed_starts(pool),
@@ -69,11 +69,11 @@ def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) ->
         role = roles.get(point.engine_id)
         if role == "prefill":
             # Whether it prefills counts beside the wait, which alone is next to nothing until it is too late.
-            busy = 1.0 if point.outstanding_s > 0 else 0.0
-            loads.append(RoleLoad(point.at_s, role, busy + point.outstanding_s / facts.ttft_slo_s))
-        elif role == "decode" and (point.tbt_s is not None or point.kv_usage is not None):
-            tbt = (point.tbt_s or 0.0) / facts.tbt_slo_s
-            loads.append(RoleLoad(point.at_s, role, max(tbt, point.kv_usage or 0.0)))
+            busy = 1.0 if point.in_flight_s > 0 else 0.0
+            loads.append(RoleLoad(point.at_s, role, busy + point.in_flight_s / facts.ttft_slo_s))
+        elif role == "decode" and (point.tpot_s is not None or point.kv_usage is not None):
+            tpot = (point.tpot_s or 0.0) / facts.tpot_slo_s
+            loads.append(RoleLoad(point.at_s, role, max(tpot, point.kv_usage or 0.0)))
     return loads
 
 
@@ -118,9 +118,9 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
         standing=standing,
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
-        outstanding_s=sighting.outstanding_s,
+        in_flight_s=sighting.in_flight_s,
         bound=sighting.bound,
-        granted=sighting.running,
+        dispatched=sighting.running,
         **_reported(report, unreachable_since_s),
     )
     if counts is None:
@@ -138,7 +138,7 @@ def _since_s(engine: Engine, order: EngineOrder | None, now_s: float) -> float:
 
 def _with_counts(facts: EngineFacts, counts: EngineCounts) -> EngineFacts:
     told = msgspec.structs.asdict(counts)
-    told["granted"] = max(facts.granted, told["granted"])
+    told["dispatched"] = max(facts.dispatched, told["dispatched"])
     return msgspec.structs.replace(facts, **told)
 
 

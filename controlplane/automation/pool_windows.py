@@ -12,7 +12,7 @@ from planning.facts.fleet_facts import PoolWindow
 SPAN_S = 5.0
 KEPT = 240
 """Twenty minutes."""
-_COUNTED = ("requests", "on_time", "refused", "work_s", "prompt_tokens", "recomputed_tokens")
+_COUNTED = ("requests", "on_time", "rejected", "work_s", "prompt_tokens", "recomputed_tokens")
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Bucket:
     index: int
     requests: int = 0
     on_time: int = 0
-    refused: int = 0
+    rejected: int = 0
     work_s: float = 0.0
     prompt_tokens: int = 0
     recomputed_tokens: int = 0

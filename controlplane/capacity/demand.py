@@ -29,7 +29,7 @@ segments.
 """
 MOST_TOGETHER = 256.0
 """The largest batch that is assumed where an engine's decode cost sets no limit."""
-UNANSWERED = frozenset({"refused", "unanswered", "failed"})
+UNANSWERED = frozenset({"rejected", "unanswered", "failed"})
 """They asked for an answer that the log does not have, so that the pool's mean counts."""
 
 
@@ -55,7 +55,7 @@ class _PoolWork:
     region: str
     prefill: PrefillCost
     decode: DecodeCost
-    tbt_slo_s: float
+    tpot_slo_s: float
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     """By the region of first contact and the step."""
     missing: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class _PoolWork:
 
     def _token_s(self, context_tokens: float) -> float:
         """Return an engine's time per token in the largest batch whose step is within the objective."""
-        batch = min(MOST_TOGETHER, max(1.0, self.decode.batch_within(self.tbt_slo_s, context_tokens)))
+        batch = min(MOST_TOGETHER, max(1.0, self.decode.batch_within(self.tpot_slo_s, context_tokens)))
         return self.decode.seconds(batch, batch * context_tokens) / batch
 
     def busy(self) -> dict[tuple[str, int], float]:
@@ -139,4 +139,4 @@ def _pool_work(pool: Pool) -> _PoolWork:
     best = max((each for each in learned if each.better), key=lambda each: each.samples, default=None)
     if best is not None:
         prefill, decode = best.prefill, best.decode or decode
-    return _PoolWork(pool.region.slug, prefill, decode, policy.tbt_slo_s)
+    return _PoolWork(pool.region.slug, prefill, decode, policy.tpot_slo_s)

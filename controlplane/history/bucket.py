@@ -37,13 +37,13 @@ POOL_FLOATS = (
     "oldest_wait_s",
     "late",
     "bound",
-    "granted_at_once_per_s",
-    "granted_waited_per_s",
+    "dispatched_at_once_per_s",
+    "dispatched_waited_per_s",
     "queue_wait_mean_s",
     "queue_wait_p90_s",
     "migrations_per_s",
     "overtaken_per_s",
-    "refusals_per_s",
+    "rejections_per_s",
 )
 """Last value within the interval, except queued requests and their longest wait, which are peaks."""
 _OTHER_NAMES = {"cv": "load_cv", "on_time": "on_time_share", "hit": "hit_share"}
@@ -66,7 +66,7 @@ class Column:
     """One array per name in ENGINE_BYTES."""
     pools: dict[str, list[float]] = field(default_factory=dict)
     """Pool id → values in the order of POOL_FLOATS; NaN: unknown."""
-    refusals: dict[str, dict[str, float]] = field(default_factory=dict)
+    rejections: dict[str, dict[str, float]] = field(default_factory=dict)
     """Pool id → rejections per second by code; pools and codes without any are left out."""
 
     def floats_for(self, roster: Roster, place: int) -> array[float]:
@@ -108,8 +108,8 @@ def state_byte(state: str) -> int:
 
 def pool_floats(pool: PoolSample) -> list[float]:
     """Return the pool's values in the order of POOL_FLOATS; NaN stands for unknown."""
-    refused = None if pool.refusals_per_s is None else sum(pool.refusals_per_s.values())
-    values = (*_told(pool), refused)
+    rejected = None if pool.rejections_per_s is None else sum(pool.rejections_per_s.values())
+    values = (*_told(pool), rejected)
     return [math.nan if value is None else float(value) for value in values]
 
 
@@ -119,8 +119,8 @@ def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
     The column's roster must be that of the sample.
     """
     engines = sample.engines
-    seconds = [engine.outstanding_s for engine in engines]
-    tokens = [float(engine.outstanding_tokens) for engine in engines]
+    seconds = [engine.in_flight_s for engine in engines]
+    tokens = [float(engine.in_flight_tokens) for engine in engines]
     peaks = [tokens, seconds, [float(each.running) for each in engines], [float(each.bound) for each in engines]]
     states = bytearray(state_byte(engine.state) for engine in engines)
     column.samples += 1
@@ -159,7 +159,7 @@ def _fold_pools(column: Column, sample: FleetSample) -> None:
                 if name in POOL_PEAKS:
                     values[place] = peak(values[place], before[place])
         column.pools[pool.pool_id] = values
-        if pool.refusals_per_s:
-            column.refusals[pool.pool_id] = pool.refusals_per_s
+        if pool.rejections_per_s:
+            column.rejections[pool.pool_id] = pool.rejections_per_s
         else:
-            column.refusals.pop(pool.pool_id, None)
+            column.rejections.pop(pool.pool_id, None)

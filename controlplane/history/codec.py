@@ -46,7 +46,7 @@ class _Stored(msgspec.Struct, array_like=True):
     codes: bytes
     pool: bytes
     markers: list[Annotation]
-    refusals: dict[str, float]
+    rejections: dict[str, float]
 
 
 class PoolPart(msgspec.Struct):
@@ -57,7 +57,7 @@ class PoolPart(msgspec.Struct):
     codes: list[bytearray]
     pool: list[float]
     markers: list[Annotation]
-    refusals: dict[str, float]
+    rejections: dict[str, float]
 
 
 def rows_of(roster: Roster, pool_id: str) -> list[int]:
@@ -78,7 +78,7 @@ def encode_part(column: Column, pool_id: str, rows: Sequence[int], markers: Sequ
         b"".join(bytes(series[row] for row in rows) for series in column.codes),
         struct.pack(f"<{len(POOL_FLOATS)}f", *column.pools[pool_id]),
         list(markers),
-        column.refusals.get(pool_id, {}),
+        column.rejections.get(pool_id, {}),
     )
     return zlib.compress(msgspec.msgpack.encode(stored), 6)
 
@@ -100,7 +100,7 @@ def decode_part(data: bytes) -> PoolPart:
     values = _of_planes(stored.floats)
     floats = [values[place * count : (place + 1) * count] for place in range(len(ENGINE_FLOATS))]
     states = [bytearray(stored.codes[place * count : (place + 1) * count]) for place in range(len(ENGINE_BYTES))]
-    return PoolPart(stored.samples, floats, states, pool, stored.markers, stored.refusals)
+    return PoolPart(stored.samples, floats, states, pool, stored.markers, stored.rejections)
 
 
 def peak_seconds(column: Column, rows: Sequence[int]) -> float:

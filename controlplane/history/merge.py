@@ -22,13 +22,13 @@ from controlplane.history.roster import union
 _BY_REQUESTS = frozenset({"on_time", "ttft_p50_s", "ttft_p90_s"})
 _BY_TOKENS = frozenset({"hit"})
 _BY_GRANTS = frozenset({"queue_wait_mean_s", "queue_wait_p90_s"})
-_GRANTS = ("granted_at_once_per_s", "granted_waited_per_s")
+_GRANTS = ("dispatched_at_once_per_s", "dispatched_waited_per_s")
 _MEANS = frozenset(
-    {"cv", "requests_per_s", "prompt_tokens_per_s", "migrations_per_s", "overtaken_per_s", "refusals_per_s", *_GRANTS}
+    {"cv", "requests_per_s", "prompt_tokens_per_s", "migrations_per_s", "overtaken_per_s", "rejections_per_s", *_GRANTS}
 )
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 _TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
-_REJECTIONS = POOL_FLOATS.index("refusals_per_s")
+_REJECTIONS = POOL_FLOATS.index("rejections_per_s")
 _GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
 
 
@@ -53,8 +53,8 @@ def merge(index: int, columns: Sequence[Column]) -> Column:
     for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
         with_pool = [column for column in columns if pool_id in column.pools]
         merged.pools[pool_id] = _pool([column.pools[pool_id] for column in with_pool])
-        if refusals := _rejections(with_pool, pool_id):
-            merged.refusals[pool_id] = refusals
+        if rejections := _rejections(with_pool, pool_id):
+            merged.rejections[pool_id] = rejections
     return merged
 
 
@@ -133,7 +133,7 @@ def _rejections(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
     told = [column for column in columns if not math.isnan(column.pools[pool_id][_REJECTIONS])]
     rates: dict[str, float] = {}
     for column in told:
-        for code, rate in column.refusals.get(pool_id, {}).items():
+        for code, rate in column.rejections.get(pool_id, {}).items():
             rates[code] = rates.get(code, 0.0) + rate / len(told)
     return rates
 

@@ -163,7 +163,7 @@ def _column(index: int, roster: Roster, parts: Sequence[tuple[_RosterData, PoolP
     for place in range(len(ENGINE_BYTES)):
         column.codes.append(bytearray(b"".join(part.codes[place] for _, part in parts)))
     column.pools = {data.pool.pool_id: part.pool for data, part in parts}
-    column.refusals = {data.pool.pool_id: part.refusals for data, part in parts if part.refusals}
+    column.rejections = {data.pool.pool_id: part.rejections for data, part in parts if part.rejections}
     return column
 
 

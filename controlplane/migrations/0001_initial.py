@@ -240,7 +240,7 @@ class Migration(migrations.Migration):
                 ('step_at', models.DateTimeField()),
                 ('min_dwell_s', models.FloatField()),
                 ('advance', models.CharField(max_length=16)),
-                ('guards', models.JSONField()),
+                ('guardrails', models.JSONField()),
                 ('state', models.CharField(choices=[('running', 'Running'), ('promoted', 'Promoted'), ('aborted', 'Aborted'), ('ended', "Ended "
                     "by another change")], default='running', max_length=16)),
                 ('reason', models.CharField(blank=True, max_length=400)),
@@ -259,10 +259,10 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='ControlSlice',
+            name='Holdback',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='control_slice', to='controlplane.pool')),
+                ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='holdback', to='controlplane.pool')),
                 ('state', models.CharField(choices=[('off', "Policy serves all sessions"), ('slice', "Holdback "
                     "active"), ('fallback', "Fallback: "
                     "simple rule serves all sessions"), ('probing', "Policy "
@@ -275,7 +275,7 @@ class Migration(migrations.Migration):
                 ('look', models.JSONField(default=dict)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['off', 'slice', 'fallback', 'probing'])), name='control_slice_state_known')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['off', 'slice', 'fallback', 'probing'])), name='holdback_state_known')],
             },
         ),
         migrations.CreateModel(
@@ -315,8 +315,8 @@ class Migration(migrations.Migration):
                 ('reason', models.CharField(blank=True, max_length=300)),
                 ('since', models.DateTimeField()),
                 ('until', models.DateTimeField(blank=True, null=True)),
-                ('ramp_from', models.FloatField(default=1.0)),
-                ('ramp_s', models.FloatField(default=0.0)),
+                ('slow_start_from', models.FloatField(default=1.0)),
+                ('slow_start_s', models.FloatField(default=0.0)),
             ],
             options={
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['healthy', 'suspect', 'quarantined', 'probation'])), name='engine_health_state_known')],

@@ -33,7 +33,7 @@ from controlplane.request_log.models.recording import Recording as Recording
 from controlplane.request_log.models.segment import MergedBatches as MergedBatches
 from controlplane.request_log.models.segment import Segment as Segment
 from controlplane.trials.models.canary import Canary as Canary
-from controlplane.trials.models.control_slice import ControlSlice as ControlSlice
+from controlplane.trials.models.holdback import Holdback as Holdback
 from controlplane.trials.models.shadow import Shadow as Shadow
 from controlplane.trials.models.shadow import ShadowPart as ShadowPart
 from controlplane.trials.models.whatif import WhatIf as WhatIf

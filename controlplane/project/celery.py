@@ -59,7 +59,7 @@ app.conf.beat_schedule = {
     "KV orders": {"task": "controlplane.kv_orders", "schedule": 2.0, "options": {"expires": 2.0}},
     "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
     "canary": {"task": "controlplane.canary", "schedule": 2.0, "options": {"expires": 2.0}},
-    "control slice": {"task": "controlplane.control_slice", "schedule": 2.0, "options": {"expires": 2.0}},
+    "holdback": {"task": "controlplane.holdback", "schedule": 2.0, "options": {"expires": 2.0}},
     # Their rounds are further apart, but what a person wishes brings the next one forward.
     "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
     "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},

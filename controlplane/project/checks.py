@@ -1,4 +1,4 @@
-"""Refuses to start on settings that would lose data, split the fleet's state or open a door."""
+"""Rejects to start on settings that would lose data, split the fleet's state or open a door."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def build_snapshot(at: float) -> Snapshot:
     """Read the whole committed state as one Snapshot; `at` is unix seconds."""
     with transaction.atomic():
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
-        pools = Pool.objects.select_related("region", "policy__live_version", "control_slice").order_by("slug")
+        pools = Pool.objects.select_related("region", "policy__live_version", "holdback").order_by("slug")
         shadows = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
         canaries = Canary.objects.filter(state=CanaryState.RUNNING).select_related("version").order_by("pk")
         pools = pools.prefetch_related(
@@ -169,7 +169,7 @@ def _policy_part(pool: Pool) -> dict[str, Any]:
         "policy_version": live.number if live else 0,
         "policy": live_routing_of(live) if live else RoutingPolicy(),
         "costs": {cost.kind: msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()},
-        "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
+        "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "holdback", None)),
         "shadow": _shadow_entry(pool),
     }
 
@@ -221,8 +221,8 @@ def _verdict(engine: Engine) -> dict[str, Any]:
         "health": health.state,
         "health_reason": health.reason,
         "health_since": health.since.timestamp(),
-        "ramp_from": health.ramp_from,
-        "ramp_s": health.ramp_s,
+        "slow_start_from": health.slow_start_from,
+        "slow_start_s": health.slow_start_s,
     }
 
 

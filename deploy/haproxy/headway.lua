@@ -92,7 +92,7 @@ local function answer(txn, status, body, retry_after)
     txn:done(reply)
 end
 
-local function refuse(txn, status, code, message, retry_after)
+local function reject(txn, status, code, message, retry_after)
     requests.unavailable = requests.unavailable + 1
     answer(txn, status, '{"error":{"message":"' .. message .. '","type":"server_error","code":"' .. code ..
         '","param":null}}', retry_after)
@@ -101,7 +101,7 @@ end
 local function send_to(txn, url)
     local host, port = address_of(url)
     if not host then
-        return refuse(txn, 503, "no_address", "The engine's URL has no IP address and port.", "1")
+        return reject(txn, 503, "no_address", "The engine's URL has no IP address and port.", "1")
     end
     txn:set_var("txn.headway_host", host)
     txn:set_var("txn.headway_port", port)
@@ -119,7 +119,7 @@ local function fail_open(txn, model, reason)
     end
     local urls = #sound > 0 and sound or all
     if #urls == 0 then
-        return refuse(txn, 503, "no_decision", "Headway does not answer; retry.", "1")
+        return reject(txn, 503, "no_decision", "Headway does not answer; retry.", "1")
     end
     table.sort(urls)
     turn = turn + 1
@@ -138,7 +138,7 @@ local function decided(txn, model, body)
         -- HAProxy cannot put the salt into the body, and without it tenants would share their caches.
         entry.salted = true
         tell({ decision = id, queue = {} }, "cancel")
-        return refuse(txn, 501, "isolated_pool", "HAProxy cannot serve a pool that isolates tenants.")
+        return reject(txn, 501, "isolated_pool", "HAProxy cannot serve a pool that isolates tenants.")
     end
     requests.decided = requests.decided + 1
     txn:set_var("txn.headway_decision", id)
@@ -150,15 +150,15 @@ end
 local function decide(txn)
     local body = txn.sf:req_body() or ""
     if txn.f:req_body_size() > #body then
-        return refuse(txn, 413, "body_too_large", "The body is larger than tune.bufsize.")
+        return reject(txn, 413, "body_too_large", "The body is larger than tune.bufsize.")
     end
     for _, name in ipairs(OWNED) do
         if body:find('"' .. name .. '"', 1, true) then
-            return refuse(txn, 400, "bad_field", "The field " .. name .. " is not for clients.")
+            return reject(txn, 400, "bad_field", "The field " .. name .. " is not for clients.")
         end
     end
     if body:find('"[%w_\\]*\\u00[4-7]%x[%w_\\]*"%s*:') then
-        return refuse(txn, 400, "bad_field", "Write the names of fields without escapes.")
+        return reject(txn, 400, "bad_field", "Write the names of fields without escapes.")
     end
     local model = txn.c:json_query(body, "$.model") or ""
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end

@@ -76,7 +76,7 @@ class AdvisoryExchange:
         try:
             heard = decode_peer(value)
         except UnreadableMessageError as error:
-            log_event("advisory_refused", level=logging.WARNING, reason=str(error))
+            log_event("advisory_rejected", level=logging.WARNING, reason=str(error))
             return
         if heard.sender == self._tag:
             return

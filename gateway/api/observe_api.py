@@ -143,6 +143,6 @@ class ObserveApi:
         asked = observed.request
         return gateway_request(
             pool.entry, None, decision_id, caller.tenant_id, 0.0, asked.ttft_slo_s, asked.max_tokens or 0,
-            asked.session_id or "", asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
+            asked.session_id or "", asked.priority, asked.tpot_slo_s, asked.slo_class or "", caller.slo_class,
             witness=witness_of(caller, pool), model=asked.model, adapter=pool.names.lora(asked.model),
         )  # fmt: skip

@@ -71,7 +71,7 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     """How many observations were taken, and the first few that were not."""
 
     accepted: int
-    refused: int
+    rejected: int
     problems: list[LineProblem]
     resend_from: int | msgspec.UnsetType = msgspec.UNSET
     """The first line that was not read, because a limit was reached: after Retry-After, send it and those behind it."""

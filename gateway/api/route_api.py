@@ -239,7 +239,7 @@ class RouteApi:
             asked.max_tokens or 0,
             _session(asked),
             asked.priority if asked.priority is None else allowed_priority(caller, asked.priority),
-            asked.tbt_slo_s,
+            asked.tpot_slo_s,
             asked.slo_class or "",
             caller.slo_class,
             self._reporting.reports(caller.key_id, arrived_s),
@@ -297,7 +297,7 @@ class RouteApi:
             raise self._removed(record)
         pair = route_pair(decision.pair, engine, decision.incarnation, decode, body)
         if not sees_load:
-            pair = msgspec.structs.replace(pair, candidates=(), reason=msgspec.UNSET, tbt_s=msgspec.UNSET)
+            pair = msgspec.structs.replace(pair, candidates=(), reason=msgspec.UNSET, tpot_s=msgspec.UNSET)
         return msgspec.structs.replace(answer, pair=pair)
 
     def _removed(self, record: DecisionRecord) -> ApiError:

@@ -43,7 +43,7 @@ class RoutePair(msgspec.Struct, frozen=True, gc=False):
     decode: RouteLeg
     carry: str
     reason: str | msgspec.UnsetType
-    tbt_s: float | msgspec.UnsetType
+    tpot_s: float | msgspec.UnsetType
     candidates: tuple[DecodeCandidate, ...]
 
 
@@ -57,7 +57,7 @@ def route_pair(
         RouteLeg(address_of(decode), pair.incarnation, body),
         TRANSFER,
         pair.reason,
-        pair.tbt_s,
+        pair.tpot_s,
         pair.candidates,
     )
 

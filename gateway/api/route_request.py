@@ -70,7 +70,7 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     prompt_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
     ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
-    tbt_slo_s: Annotated[float, Meta(gt=0, le=60)] | None = None
+    tpot_slo_s: Annotated[float, Meta(gt=0, le=60)] | None = None
     slo_class: ClassName | None = None
     session_id: Annotated[str, Meta(max_length=256)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None

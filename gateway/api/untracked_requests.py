@@ -48,7 +48,7 @@ class ReportingKeys:
 
 def estimated_life_s(wait_s: float, compute_s: float, request: InferenceRequest, policy: RoutingPolicy) -> float:
     """Return the seconds after which a dispatched request without reports is over, by these estimates."""
-    decoding_s = request.max_output_tokens * policy.tbt_slo_s
+    decoding_s = request.max_output_tokens * policy.tpot_slo_s
     return min(policy.reservation_ttl_s, wait_s + SLOWER * compute_s + decoding_s + GRACE_S)
 
 

@@ -32,15 +32,15 @@ class GatewayMetrics:
         self.requests = CounterFamily(
             registry,
             "headway_requests_total",
-            "Requests by outcome: completed, failed, refused, cancelled.",
+            "Requests by outcome: completed, failed, rejected, cancelled.",
             ("pool", "outcome"),
         )
-        self.refusals = CounterFamily(
-            registry, "headway_refusals_total", "Rejected requests, by code.", ("pool", "code")
+        self.rejections = CounterFamily(
+            registry, "headway_rejections_total", "Rejected requests, by code.", ("pool", "code")
         )
         self.dispatches = CounterFamily(
             registry,
-            "headway_grants_total",
+            "headway_dispatches_total",
             "Requests dispatched to an engine: at_once, after_waiting.",
             ("pool", "how"),
         )
@@ -90,8 +90,8 @@ class GatewayMetrics:
         )
         self.owner_asks = CounterFamily(
             registry,
-            "headway_owner_asks_total",
-            "Requests that asked the pool's queue owner: answered, withdrawn; late, refused, unreachable: decided "
+            "headway_owner_requests_total",
+            "Requests that asked the pool's queue owner: answered, withdrawn; late, rejected, unreachable: decided "
             "without it or asked again.",
             ("pool", "outcome"),
         )
@@ -99,13 +99,13 @@ class GatewayMetrics:
     def _add_arms(self, registry: CollectorRegistry) -> None:
         self.arm_requests = CounterFamily(
             registry,
-            "headway_arm_requests_total",
+            "headway_trial_requests_total",
             "Requests by outcome while policies are compared: live, canary, control.",
             ("pool", "arm", "outcome"),
         )
         self.arm_ttft = HistogramFamily(
             registry,
-            "headway_arm_ttft_seconds",
+            "headway_trial_ttft_seconds",
             "Time to first token by arm, while policies are compared.",
             ("pool", "arm"),
             TTFT_BUCKETS_S,
@@ -212,20 +212,20 @@ class GatewayMetrics:
         )
         self.kv_orders = CounterFamily(
             registry,
-            "headway_kv_orders_total",
+            "headway_kv_moves_total",
             "Orders that moved KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
             "missing, failed, late; dropped: not begun.",
             ("planner", "outcome"),
         )
         self.kv_order_saved_tokens = CounterFamily(
             registry,
-            "headway_kv_order_saved_tokens_total",
+            "headway_kv_move_saved_tokens_total",
             "Prompt tokens that engines loaded from copies that orders had made.",
             ("planner",),
         )
         self.kv_order_useless = CounterFamily(
             registry,
-            "headway_kv_orders_useless_total",
+            "headway_kv_moves_useless_total",
             "Orders whose copies left, or grew old, before anybody loaded from them.",
             ("planner",),
         )
@@ -288,11 +288,11 @@ class GatewayMetrics:
         )
 
     def _add_gauges(self, registry: CollectorRegistry) -> None:
-        self.outstanding_tokens = GaugeFamily(
-            registry, "headway_outstanding_tokens", "Uncached prompt tokens in flight at the engine.", ("engine",)
+        self.in_flight_tokens = GaugeFamily(
+            registry, "headway_in_flight_tokens", "Uncached prompt tokens in flight at the engine.", ("engine",)
         )
         self.queued_requests = GaugeFamily(
-            registry, "headway_queue_tickets", "Requests queued at the gateway.", ("pool",)
+            registry, "headway_queued_requests", "Requests queued at the gateway.", ("pool",)
         )
         self.load_cv = GaugeFamily(
             registry,

@@ -32,7 +32,7 @@ class BreakerSettings:
     timeouts: int = 3
     server_errors: int = 5
     """Consecutive 5xx answers or broken streams that open it, as in Envoy's outlier detection."""
-    refusals: int = 3
+    rejections: int = 3
     """Consecutive 401, 403, 404, 408 or 425 that open it: as many as may always be retried (RetryBudget)."""
     throttle_s: float = 1.0
     """Pause of an engine that answers 429 or 503 without saying for how long."""

@@ -163,7 +163,7 @@ class _Connection(asyncio.Protocol):
             if len(self._buffer) > MAX_COMMAND_BYTES:
                 raise NoCommandError("a command is over the limit")
         except NoCommandError as error:
-            log_event("local_bus_client_refused", level=logging.WARNING, reason=str(error))
+            log_event("local_bus_client_rejected", level=logging.WARNING, reason=str(error))
             self.abort()
             return
         self.send(b"".join(answers))

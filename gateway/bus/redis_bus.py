@@ -97,7 +97,7 @@ class RedisBus:
         """How the bus is doing now."""
         link = self._link
         return BusState(
-            link.connected, link.changed_at, link.connections, self._outbox.dropped + link.refused, link.unreadable
+            link.connected, link.changed_at, link.connections, self._outbox.dropped + link.rejected, link.unreadable
         )
 
     @property

@@ -43,7 +43,7 @@ class LinkSettings:
 class RedisLink:
     """Owns the event loop of the bus's thread and one session at a time.
 
-    `connected`, `changed_at`, `connections`, `refused` and `unreadable` are written by that thread
+    `connected`, `changed_at`, `connections`, `rejected` and `unreadable` are written by that thread
     only; `tried` is set once the first attempt to connect has ended. Mutable state besides: the
     followed patterns and the session.
     """
@@ -82,9 +82,9 @@ class RedisLink:
         return self._ports.names
 
     @property
-    def refused(self) -> int:
+    def rejected(self) -> int:
         """Values and entries that the server had no place for."""
-        return self._ports.refused
+        return self._ports.rejected
 
     @property
     def unreadable(self) -> int:

@@ -45,7 +45,7 @@ class MovedError(Exception):
 
 
 class Ports:
-    """What a session works for; outlives it. `refused` and `unreadable` are counted by sessions.
+    """What a session works for; outlives it. `rejected` and `unreadable` are counted by sessions.
 
     `names` are those of the installation: until the first session has asked for them, those that the secret gives.
     """
@@ -72,7 +72,7 @@ class Ports:
         self.max_topics = max_topics
         self.max_entries = max_entries
         self.compare_s = compare_s
-        self.refused = 0
+        self.rejected = 0
         self.unreadable = 0
         self.heard_until: dict[str, str] = {}
         """Per stream the id of the last entry heard, from which the next session goes on."""
@@ -84,7 +84,7 @@ class Ports:
         self.unreadable += 1
         if self.unreadable == 1:
             log_event(
-                "bus_message_refused",
+                "bus_message_rejected",
                 level=logging.WARNING,
                 topic=topic[:_LOGGED_CHARACTERS],
                 reason=reason,
@@ -388,7 +388,7 @@ class RedisSession:
             question.answer(answer.decode() if isinstance(answer, bytes) else answer)
         for item, answer in zip(items, answers[: len(items)], strict=True):
             if answer == b"-1":
-                self._ports.refused += 1
+                self._ports.rejected += 1
             elif not item.is_entry and self._ports.replica.settle(item.topic, item.frame, int(float(answer))):
                 self._ports.deliver(item.topic, item.frame.value)
 

@@ -17,9 +17,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
 
     state: str
-    """running, completed, failed, refused, cancelled or client_error."""
+    """running, completed, failed, rejected, cancelled or client_error."""
     error: str
-    granted_after_s: float | None
+    dispatched_after_s: float | None
     handed_over_after_s: float | None
     """When the prefill engine was done, where another one decodes."""
     first_token_after_s: float | None
@@ -75,7 +75,7 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         outcome=Outcome(
             state=record.outcome,
             error=record.error,
-            granted_after_s=record.granted_after_s,
+            dispatched_after_s=record.dispatched_after_s,
             handed_over_after_s=record.handed_over_after_s,
             first_token_after_s=ttft_s,
             finished_after_s=record.finished_after_s,

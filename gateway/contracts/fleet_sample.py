@@ -20,7 +20,7 @@ TAKING_WORK = frozenset({"serving", "hot", "degraded"})
 class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     """One engine's counters for this gateway's requests; they restart with each incarnation."""
 
-    granted: int
+    dispatched: int
     """Requests that were given to it and are not complete."""
     prefilling: int
     """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
@@ -35,13 +35,13 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     slowness: float | None
     """Median over the last minute: seconds from dispatch to first token over the estimate of the same."""
     slowness_samples: int
-    tbt_s: float | None
+    tpot_s: float | None
     """Median over the last minute of the mean seconds between a request's tokens."""
-    tbt_samples: int
+    tpot_samples: int
     event_gaps_total: int
-    refused_share: float | None = None
+    rejected_share: float | None = None
     """Share of its last answers, those of the last minute at most, that were 4xx."""
-    refused_samples: int = 0
+    rejected_samples: int = 0
 
 
 class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     """Answered, failed or rejected; those that their clients gave up are left out."""
     on_time: int
-    refused: int
+    rejected: int
     work_s: float
     """Engine seconds of uncached prefill that dispatched requests asked for."""
     prompt_tokens: int
@@ -94,8 +94,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is in that state, as a sentence for people; empty when serving."""
     since: float
     """Unix seconds."""
-    outstanding_tokens: int
-    outstanding_s: float
+    in_flight_tokens: int
+    in_flight_s: float
     running: int
     """Dispatched requests that are not complete."""
     bound: int
@@ -194,8 +194,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """How admission judges load, as the policy names it; empty: the gateway does not say."""
     bound: int | None = None
     """Requests that wait for one engine, all engines together; here and below None: the gateway does not say."""
-    granted_at_once_per_s: float | None = None
-    granted_waited_per_s: float | None = None
+    dispatched_at_once_per_s: float | None = None
+    dispatched_waited_per_s: float | None = None
     """Dispatches of queued requests."""
     queue_wait_mean_s: float | None = None
     queue_wait_p90_s: float | None = None
@@ -203,7 +203,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     migrations_per_s: float | None = None
     overtaken_per_s: float | None = None
     """Dispatches of queued requests before which their engine was given a request that came later."""
-    refusals_per_s: dict[str, float] | None = None
+    rejections_per_s: dict[str, float] | None = None
     """By code; codes of which there was none within the window are left out."""
     totals: PoolTotals | None = None
     """None: the gateway does not say."""
@@ -228,7 +228,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     """Times that it stood still since then."""
     away_s: float
     """Seconds of them in all."""
-    refuses: bool
+    rejects: bool
     """It rejects requests for that reason at this moment."""
 
 

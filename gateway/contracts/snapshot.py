@@ -61,9 +61,9 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict as a sentence; empty when healthy."""
     health_since: float | None = None
     """Unix seconds."""
-    ramp_from: float = 1.0
+    slow_start_from: float = 1.0
     """Share of its load with which a probation begins…"""
-    ramp_s: float = 0.0
+    slow_start_s: float = 0.0
     """…and the seconds over which it grows to all of it."""
     kv_node: str = ""
     """Name of the node manager that keeps what it computes; empty: none does."""

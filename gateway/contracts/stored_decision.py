@@ -74,7 +74,7 @@ class StoredDecision(TrafficRow, frozen=True, gc=False, array_like=False, omit_d
     share: float = 1.0
     """Share of decisions like this one that were kept: each stands for 1 / share."""
     decided_after_s: float = 0.0
-    granted_after_s: float | None = None
+    dispatched_after_s: float | None = None
     handed_over_after_s: float | None = None
     believed_tokens: int = 0
     """Cached tokens of the prompt by the index, whatever the trust in it."""

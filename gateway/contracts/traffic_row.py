@@ -32,7 +32,7 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Keyed digest likewise."""
     priority: int
     outcome: str
-    """completed, failed, refused, cancelled, client_error or unanswered; running while the request is."""
+    """completed, failed, rejected, cancelled, client_error or unanswered; running while the request is."""
     late: bool
     """The objective was missed: first token too late, rejected or failed."""
     first_token_after_s: float | None

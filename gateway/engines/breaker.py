@@ -58,7 +58,7 @@ class Breaker:
         self.heard = False
         """Whether the engine ever proved healthy."""
         self.trips = 0
-        self.refusals = 0
+        self.rejections = 0
         """Requests in a row that the engine rejected and another might have taken."""
         self.unsure = False
         """Whether its last error was that of all engines that were asked, so that it may be the request's own."""
@@ -110,7 +110,7 @@ class Breaker:
     @property
     def doubted(self) -> bool:
         """Whether its last answers were errors, so that a retry goes elsewhere first."""
-        return self.refusals > 0 or self.unsure or self.outlier
+        return self.rejections > 0 or self.unsure or self.outlier
 
     @property
     def suspect(self) -> bool:
@@ -138,9 +138,9 @@ class Breaker:
         """Count a request rejected with 401, 403, 404, 408 or 425; opens at the limit unless the others reject, too."""
         if self.state == OPEN:
             return
-        self.refusals += 1
-        if not shared and (self.state == HALF_OPEN or self.refusals >= self._settings.refusals):
-            words = counted.count(self.refusals, "request was", "requests in a row were")
+        self.rejections += 1
+        if not shared and (self.state == HALF_OPEN or self.rejections >= self._settings.rejections):
+            words = counted.count(self.rejections, "request was", "requests in a row were")
             self._open(HTTP_4XX, f"{words} rejected with {status}", now)
 
     def record_throttle(self, pause_s: float, now: float) -> None:
@@ -158,7 +158,7 @@ class Breaker:
         if kind == HTTP_5XX:
             self._counts[HTTP_5XX] = max(0, self._counts[HTTP_5XX] - 1)
         else:
-            self.refusals = max(0, self.refusals - 1)
+            self.rejections = max(0, self.rejections - 1)
         if self.state != OPEN or self.cause != kind:
             return
         if kind == THROTTLED:
@@ -272,7 +272,7 @@ class Breaker:
         self._change(CLOSED, "", now)
 
     def _reset_counts(self) -> None:
-        self.refusals = 0
+        self.rejections = 0
         self.unsure = False
         for kind in self._counts:
             self._counts[kind] = 0

@@ -186,22 +186,22 @@ class EngineProgress:
         prefilling = [each for each in unanswered if not each.whole]
         waited = [(each.dispatched_s, each.expected_s) for each in prefilling if self._vouches(each.dispatched_s, now)]
         slowness, slowness_samples = self._speed.slowness(waited, now)
-        tbt_s, tbt_samples = self._speed.tbt(now)
+        tpot_s, tpot_samples = self._speed.tpot(now)
         answers = [rejected for at_s, rejected in self._answers if at_s > now - ANSWERS_COUNT_S]
         return EngineCounts(
-            granted=len(standing),
+            dispatched=len(standing),
             prefilling=len(prefilling),
             streaming=sum(each.streams and each.first_token_s is not None for each in standing),
             first_tokens_total=self.first_tokens,
             chunks_total=self.chunks,
             longest_prefill_s=max((each.prefill_s for each in unanswered), default=0.0),
             failures_in_row=self.failures_in_row,
-            refused_share=sum(answers) / len(answers) if answers else None,
-            refused_samples=len(answers),
+            rejected_share=sum(answers) / len(answers) if answers else None,
+            rejected_samples=len(answers),
             slowness=slowness,
             slowness_samples=slowness_samples,
-            tbt_s=tbt_s,
-            tbt_samples=tbt_samples,
+            tpot_s=tpot_s,
+            tpot_samples=tpot_samples,
             event_gaps_total=event_gaps,
         )
 

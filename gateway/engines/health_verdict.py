@@ -25,10 +25,10 @@ def load_share(entry: EngineEntry, unix: float) -> float:
     """Return the share of its usual load that the engine should get at unix second `unix`, 0..1 in tenths."""
     if entry.health == QUARANTINED:
         return 0.0
-    if entry.health != PROBATION or entry.ramp_s <= 0 or entry.health_since is None:
+    if entry.health != PROBATION or entry.slow_start_s <= 0 or entry.health_since is None:
         return 1.0
-    done = max(0.0, unix - entry.health_since) / entry.ramp_s
-    share = min(1.0, entry.ramp_from + (1.0 - entry.ramp_from) * done)
+    done = max(0.0, unix - entry.health_since) / entry.slow_start_s
+    share = min(1.0, entry.slow_start_from + (1.0 - entry.slow_start_from) * done)
     return max(_LEAST, math.floor(share * _STEPS + 1e-9) / _STEPS)
 
 

@@ -55,7 +55,7 @@ class ConnectionLimit:
         if admitted:
             self._open[source] += 1
         elif not self._rejects:
-            log_event("connections_refused", level=logging.WARNING, connected=connected, address=source)
+            log_event("connections_rejected", level=logging.WARNING, connected=connected, address=source)
         self._rejects = not admitted
         return source if admitted else None
 

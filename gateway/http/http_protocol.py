@@ -333,7 +333,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             admission = known or self._admitted(lane)
             answer = None if admission is None else lane.answer_at_once(admission, body)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
-            log_event("fast_lane_failed", level=logging.ERROR, error=type(error).__name__)
+            log_event("fast_path_failed", level=logging.ERROR, error=type(error).__name__)
             admission = answer = None
         if answer is None:
             self._admission = None

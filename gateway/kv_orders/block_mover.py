@@ -13,7 +13,7 @@ from gateway.kv_nodes.kv_nodes import CLIENT
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Refused, Shrink
+from kvstore.transfer.frames import Describe, Done, PageOf, Pull, Rejected, Shrink
 from kvstore.transfer.shared_secret import NodeAccess
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
 from planning.kv_orders.replica_count import UNREAD_S
@@ -74,7 +74,7 @@ class BlockMover(Mover):
             answer = self._client.call(target, pull)
         except PeerError:
             return Part((), 0, FAILED)
-        if isinstance(answer, Refused):
+        if isinstance(answer, Rejected):
             return Part((), 0, MISSING if answer.reason == "holder" else FAILED)
         if not isinstance(answer, Done):
             return Part((), 0, FAILED)
@@ -93,7 +93,7 @@ class BlockMover(Mover):
         except PeerError:
             return Part((), 0, FAILED)
         if not isinstance(answer, Done):
-            return Part((), 0, KEPT if isinstance(answer, Refused) and answer.keys else FAILED)
+            return Part((), 0, KEPT if isinstance(answer, Rejected) and answer.keys else FAILED)
         went = _came(blocks, answer)
         names = tuple(dict.fromkeys(facts.routing_key for facts in went))
         return Part(names, sum(facts.length for facts in went), FREED if len(went) == len(blocks) else KEPT)

@@ -40,7 +40,7 @@ MAX_WAITING = 65_536
 MAX_TOOK_KEYS = 262_144
 """Block keys that a new owner is told of running requests; beyond it only their lengths."""
 
-ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "refused", "unreachable"
+ANSWERED, QUEUED_WITHDRAWN, LATE, REJECTED, UNREACHABLE = "answered", "withdrawn", "late", "rejected", "unreachable"
 """How asks end, as the metric names it."""
 
 

@@ -322,7 +322,7 @@ class PoolOwners:
         try:
             batch = BATCH.decode(body)
         except UnreadableMessageError as error:
-            log_event("peer_message_refused", peer=peer.tag, reason=str(error))
+            log_event("peer_message_rejected", peer=peer.tag, reason=str(error))
             return
         if batch.to != self._me:
             return

@@ -252,7 +252,7 @@ class PeerLinks:
             try:
                 self._take(session, socket, _FORM.decode(session.from_client.open(message.data)))
             except UnreadableMessageError as error:
-                log_event("peer_message_refused", level=logging.WARNING, peer=session.peer.tag, reason=str(error))
+                log_event("peer_message_rejected", level=logging.WARNING, peer=session.peer.tag, reason=str(error))
                 break
         return socket
 
@@ -418,7 +418,7 @@ class _Link:
             try:
                 answer = _FORM.decode(proved.from_server.open(message.data))
             except UnreadableMessageError as error:
-                log_event("peer_message_refused", level=logging.WARNING, peer=self._name, reason=str(error))
+                log_event("peer_message_rejected", level=logging.WARNING, peer=self._name, reason=str(error))
                 return
             if isinstance(answer, Answer):
                 waiting = self._waiting.get(answer.call_id)

@@ -109,12 +109,12 @@ class LivePool:
         max_bytes = settings.index_max_bytes
         self.router = Router(entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=max_bytes)
         self.engines: dict[str, LiveEngine] = {}
-        self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
+        self.retry_budget = RetryBudget(entry.policy.retry_budget, entry.policy.min_retries)
         self.costs = _observer(entry.policy, self.router)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue, self.names = QueueWindow(settings.window_s), ModelNames()
         self.progress = PoolProgress(lag.vouches)
-        self.refusals = PoolRejections(
+        self.rejections = PoolRejections(
             self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
         )
         self.prefixes, self.ttft_split = PrefixWindow(), TtftSplit()
@@ -191,7 +191,7 @@ class LivePool:
         if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
             self.driver.set_policy(policy, entry.policy_version)
             self.prefix_keeper = keeper_of(self.router)
-            self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
+            self.retry_budget.limit(entry.policy.retry_budget, entry.policy.min_retries)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy, self.router)
         self.router.arms.attempt(arms, entry.arm)
@@ -258,7 +258,7 @@ class LivePool:
             self.router.note_memory(report.engine_id, report.kv_usage)
         if report.adapters is not None:
             self.router.fleet.note_adapters(report.engine_id, report.adapters, report.max_adapters)
-        if report.waiting is not None and time.time() - report.at <= self.entry.policy.push.report_max_age_s:
+        if report.waiting is not None and time.time() - report.at <= self.entry.policy.dispatch_limit.report_ttl_s:
             self.driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
             log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
@@ -344,7 +344,7 @@ class LivePool:
                 self.refresh,
             )
         except ValueError as error:
-            log_event("kv_events_refused", level=logging.ERROR, engine=entry.engine_id, error=str(error))
+            log_event("kv_events_rejected", level=logging.ERROR, engine=entry.engine_id, error=str(error))
             return
         self._tasks.start(entry.engine_id, f"events of {entry.engine_id}", engine.intake.run)
 

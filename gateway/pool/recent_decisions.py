@@ -28,7 +28,7 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """One decision and its outcome so far. Mutable: filled in while the request runs.
 
     `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while
-    the request runs, then completed, failed, refused, cancelled or client_error.
+    the request runs, then completed, failed, rejected, cancelled or client_error.
     """
 
     decision: Decision

@@ -155,7 +155,7 @@ def complete(lifecycle: RequestLifecycle, record: DecisionRecord, used: Usage | 
 def held_against(pool: LivePool, attempt: Attempt, failure: AttemptFailure) -> AttemptFailure:
     """Let the breaker of the engine know of a failure before the first byte, and return it."""
     if failure.rejection is not None:
-        pool.refusals.rejected(attempt.engine, failure.kind, failure.rejection, monotonic())
+        pool.rejections.rejected(attempt.engine, failure.kind, failure.rejection, monotonic())
     elif failure.proves and failure.kind not in (NO_PROGRESS, HANDOFF):
         attempt.engine.breaker.record_failure(failure.kind, monotonic())
     return failure

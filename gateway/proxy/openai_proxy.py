@@ -278,11 +278,11 @@ class Proxy:
                 excluded |= {failure.engine_id}
                 failures.append(failure)
                 if failure.rejection is not None:
-                    left = pool.refusals.untried(failure.engine_id, excluded)
+                    left = pool.rejections.untried(failure.engine_id, excluded)
                     if _alike(failures) and (attempts_left == 0 or not left):
                         await self._relay_rejection(exchange, record, failures, all_tried=not left)
                         break
-                    excluded |= pool.refusals.doubted(left)
+                    excluded |= pool.rejections.doubted(left)
                 if attempts_left == 0 or failure.final:
                     self._give_up(record, failure)
                 retried = retried or self._takes_budget(pool, record, failure)
@@ -371,7 +371,7 @@ class Proxy:
         else:
             self._lifecycle.client_error(record, now, failure.status)
         if all_tried or failure.kind != THROTTLED:
-            record.pool.refusals.forgive([each.engine_id for each in failures], failure.kind, now)
+            record.pool.rejections.forgive([each.engine_id for each in failures], failure.kind, now)
         if rejects_key:
             record.pool.progress.engine(failure.engine_id).forgive()
             raise _rejected_key(record.pool, failure)
@@ -417,7 +417,7 @@ def _contradict(pool: LivePool, record: DecisionRecord, failures: Sequence[Attem
     """Note that an engine served what others had rejected."""
     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
         rejected = [each.engine_id for each in failures if each.rejection is not None and each.kind != HTTP_5XX]
-        pool.refusals.contradict(rejected)
+        pool.rejections.contradict(rejected)
 
 
 def _alike(failures: list[AttemptFailure]) -> bool:

@@ -25,7 +25,7 @@ from gateway.regions.region_traffic import FORWARDED
 from gateway.requests.agents import AGENT, WORKFLOW
 from gateway.requests.cache_hint import HINT_HEADER
 from gateway.requests.lifecycle import CLIENT_ERROR
-from gateway.requests.objective_headers import CLASS_HEADER, TBT_HEADERS, TTFT_HEADERS
+from gateway.requests.objective_headers import CLASS_HEADER, TPOT_HEADERS, TTFT_HEADERS
 from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
     from gateway.regions.regions import Regions
 
-_OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TBT_HEADERS)
+_OBJECTIVES = (CLASS_HEADER, *TTFT_HEADERS, *TPOT_HEADERS)
 _PASSED = frozenset((
     b"content-type", b"x-request-id", *PASSED_HEADERS, AGENT, WORKFLOW, HINT_HEADER, *_OBJECTIVES,
 ))  # fmt: skip

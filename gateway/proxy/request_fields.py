@@ -12,7 +12,7 @@ from gateway.http.json_body import BadBodyError, lax_int, reject_nul_name
 from gateway.proxy.api_call import ApiCall
 from gateway.requests.agents import agent_of, session_of_agent
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
-from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.requests.objective_headers import slo_class, tpot_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def request_of(call: ApiCall, pool: LivePool, hop: Hop | None) -> GatewayRequest
         next((limit for name in call.endpoint.limits if (limit := _whole_number(body, name))), 0),
         session_of(body, headers),
         priority_of(call),
-        tbt_slo_s(headers),
+        tpot_slo_s(headers),
         slo_class(headers),
         caller.slo_class,
         proxied=True,

@@ -96,7 +96,7 @@ class FleetSampler:
             loads = {load.engine_id: _bound_only(load) if asks else load for load in pool.router.loads(now)}
             engine_samples, cv = self._engines(pool, loads, now, unix)
             engines += engine_samples
-            queued_s = sum(each.outstanding_s for each in engine_samples)
+            queued_s = sum(each.in_flight_s for each in engine_samples)
             bound = sum(each.bound for each in engine_samples)
             pools.append(msgspec.structs.replace(self._pool(pool, cv, bound, queued_s, now), roles=roles))
         return FleetSample(
@@ -136,7 +136,7 @@ class FleetSampler:
             since=unix - (now - lag.since_s),
             lapses=lag.lapses,
             away_s=lag.away_s,
-            refuses=lag.retry_after_s(now) is not None,
+            rejects=lag.retry_after_s(now) is not None,
         )
 
     def _engines(
@@ -223,13 +223,13 @@ class FleetSampler:
             observes=pool.observes,
             admission=policy.admission.mode,
             bound=bound,
-            granted_at_once_per_s=queue.granted_at_once_per_s if queue else None,
-            granted_waited_per_s=queue.granted_waited_per_s if queue else None,
+            dispatched_at_once_per_s=queue.dispatched_at_once_per_s if queue else None,
+            dispatched_waited_per_s=queue.dispatched_waited_per_s if queue else None,
             queue_wait_mean_s=queue.wait_mean_s if queue else None,
             queue_wait_p90_s=queue.wait_p90_s if queue else None,
             migrations_per_s=queue.migrations_per_s if queue else None,
             overtaken_per_s=queue.overtaken_per_s if queue else None,
-            refusals_per_s=queue.refusals_per_s if queue else None,
+            rejections_per_s=queue.rejections_per_s if queue else None,
             totals=_totals(pool),
             prefixes=pool.progress.prefixes.top(now) if pool.prefix_keeper is not None else (),
             usual_d=pool.prefix_keeper.d if pool.prefix_keeper is not None else 0,
@@ -239,7 +239,7 @@ class FleetSampler:
     def _set_gauges(self, sample: FleetSample) -> None:
         metrics = self._metrics
         for engine in sample.engines:
-            metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
+            metrics.in_flight_tokens.set(engine.engine_id, value=engine.in_flight_tokens)
             metrics.index_trust.set(engine.engine_id, value=Trust(engine.index_trust, "").weight)
             for tier in engine.tiers:
                 metrics.tier_blocks.set(engine.engine_id, tier.tier, value=tier.blocks)
@@ -271,7 +271,7 @@ class FleetSampler:
         self._metrics.load_cv.remove(pool.pool_id)
         for engine in sample.engines:
             if engine.pool_id == pool.pool_id:
-                self._metrics.outstanding_tokens.remove(engine.engine_id)
+                self._metrics.in_flight_tokens.remove(engine.engine_id)
 
     def _forget_gone(self, engine_ids: set[str], pool_ids: set[str]) -> None:
         metrics = self._metrics
@@ -280,7 +280,7 @@ class FleetSampler:
             self._hotspots.forget(engine_id)
             self._smoother.forget(engine_id)
             self._event_counters.forget(engine_id)
-            metrics.outstanding_tokens.remove(engine_id)
+            metrics.in_flight_tokens.remove(engine_id)
             metrics.index_trust.remove(engine_id)
             metrics.rejected_keys.remove(engine_id)
             for tier in (*TIERS, "adapter"):
@@ -314,8 +314,8 @@ def _engine_sample(
         state=shown.state,
         reason=shown.reason,
         since=shown.since,
-        outstanding_tokens=load.in_flight_tokens,
-        outstanding_s=load.in_flight_s,
+        in_flight_tokens=load.in_flight_tokens,
+        in_flight_s=load.in_flight_s,
         running=load.running,
         bound=load.bound,
         oldest_bound_s=oldest_bound_s,
@@ -350,7 +350,7 @@ def _totals(pool: LivePool) -> PoolTotals:
     return PoolTotals(
         requests=traffic.requests,
         on_time=traffic.on_time,
-        refused=traffic.refused,
+        rejected=traffic.rejected,
         work_s=progress.work_s,
         prompt_tokens=progress.prompt_tokens,
         recomputed_tokens=progress.recomputed_tokens,

@@ -47,5 +47,5 @@ class RequestMetrics(RequestListener):
             if record.cached_tokens is not None:
                 metrics.cached_tokens.inc(decision.pool_id, amount=record.cached_tokens)
         elif record.outcome == REJECTED:
-            metrics.refusals.inc(decision.pool_id, record.error)
+            metrics.rejections.inc(decision.pool_id, record.error)
         metrics.requests.inc(decision.pool_id, record.outcome)

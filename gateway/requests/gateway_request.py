@@ -68,7 +68,7 @@ def gateway_request(
     max_output_tokens: int = 0,
     session_id: str = "",
     priority: int | None = None,
-    tbt_slo_s: float | None = None,
+    tpot_slo_s: float | None = None,
     slo_class: str = "",
     key_class: str = "",  # its API key's
     tracked: bool = True,
@@ -101,7 +101,7 @@ def gateway_request(
         tenant_id,
         session_id,
         named.priority if priority is None else priority,
-        tbt_slo_s or named.tbt_slo_s or entry.policy.tbt_slo_s,
+        tpot_slo_s or named.tpot_slo_s or entry.policy.tpot_slo_s,
         arrived_s + named.deadline_s if named.deadline_s else inf,
         slo_class,
         (),

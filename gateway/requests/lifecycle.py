@@ -1,6 +1,6 @@
 """Places one request and follows it to its end; shared by the decision API and the proxy.
 
-Every request that gets here ends in exactly one of completed, failed, refused, cancelled or client_error. The record
+Every request that gets here ends in exactly one of completed, failed, rejected, cancelled or client_error. The record
 holds its state; the listeners get each change once.
 """
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from gateway.http.json_body import BadBodyError
 
 TTFT_HEADERS = (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms")
-TBT_HEADERS = (b"x-headway-tbt-slo-ms", b"x-llm-d-slo-tpot-ms")
+TPOT_HEADERS = (b"x-headway-tpot-slo-ms", b"x-llm-d-slo-tpot-ms")
 CLASS_HEADER = b"x-headway-slo-class"
 _LONGEST_TTFT_MS = 3_600_000
-_LONGEST_TBT_MS = 60_000
+_LONGEST_TPOT_MS = 60_000
 _CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch
 
 
@@ -20,9 +20,9 @@ def ttft_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
     return _seconds(headers, TTFT_HEADERS, _LONGEST_TTFT_MS)
 
 
-def tbt_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
+def tpot_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
     """Return the objective for the time between tokens, None where no header names one; raises BadBodyError."""
-    return _seconds(headers, TBT_HEADERS, _LONGEST_TBT_MS)
+    return _seconds(headers, TPOT_HEADERS, _LONGEST_TPOT_MS)
 
 
 def slo_class(headers: Mapping[bytes, bytes]) -> str:

@@ -15,7 +15,7 @@ _SENTENCES = {
     "no_engine": (503, "No engine of this model is available; try again."),
     "queue_full": (429, "The queue for this model is full; try again later."),
     "wait_expired": (429, "The request reached the maximum wait without an engine; try again later."),
-    "hopeless": (429, "No engine can meet the request's TTFT objective; try again later."),
+    "infeasible": (429, "No engine can meet the request's TTFT objective; try again later."),
     "prefill_overload": (429, "The request would miss its TTFT objective; try again later."),
     "decode_overload": (429, "The engines' time per output token would be too high; try again later."),
     SHUTDOWN: (503, SENTENCE),

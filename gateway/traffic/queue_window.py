@@ -16,11 +16,11 @@ MAX_WAITS = 4096
 class QueueSummary(msgspec.Struct, frozen=True, gc=False):
     """The window at one moment: events per second, waits in seconds (None: no dispatch to tell from)."""
 
-    granted_at_once_per_s: float
-    granted_waited_per_s: float
+    dispatched_at_once_per_s: float
+    dispatched_waited_per_s: float
     migrations_per_s: float
     overtaken_per_s: float
-    refusals_per_s: dict[str, float]
+    rejections_per_s: dict[str, float]
     """By code; codes of which there was none are left out."""
     wait_mean_s: float | None
     wait_p90_s: float | None

@@ -12,7 +12,7 @@ from routing.values.decision import Decision
 
 COMPLETED = "completed"
 FAILED = "failed"
-REJECTED = "refused"
+REJECTED = "rejected"
 CANCELLED = "cancelled"
 JUDGED = (COMPLETED, FAILED, REJECTED)
 """Outcomes that are on time or late; others say nothing of that."""
@@ -77,7 +77,7 @@ class TrafficWindow:
         self.requests = 0
         """Since the start, as the two below; cancelled ones are left out."""
         self.on_time = 0
-        self.refused = 0
+        self.rejected = 0
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -96,7 +96,7 @@ class TrafficWindow:
         if outcome in JUDGED:
             self.requests += 1
             self.on_time += record.on_time
-            self.refused += outcome == REJECTED
+            self.rejected += outcome == REJECTED
         if outcome == COMPLETED and decision.engine_id:
             prompt, cached, predicted = self._totals.get(decision.engine_id, (0, 0, 0))
             self._totals[decision.engine_id] = (

@@ -44,7 +44,7 @@ class LoadEstimate:
             return True
         return (sum(self._under_way.values()) + size) * self.byte_s <= tokens * self.token_s
 
-    def refused(self) -> None:
+    def rejected(self) -> None:
         """Believe a little less in a rate because of which no load is begun any more that could tell another."""
         self.byte_s *= _FADING
 

@@ -122,7 +122,7 @@ class SchedulerSide:
         size = wanted * self.payload_bytes
         tracked.late = bool(wanted and self._settings.max_load_ratio) and not self.estimate.pays(tokens, size)
         if tracked.late:
-            self.estimate.refused()
+            self.estimate.rejected()
             return 0
         return tokens
 

@@ -202,7 +202,7 @@ class BlockStore:
         self._describe(record, header)
         self._close_read([record])
         if self.room is not None and failed is not None:
-            self.room.refused(slot, failed)
+            self.room.rejected(slot, failed)
         elif self.room is not None and whole:
             self.room.taken(slot)
         return failed is None

@@ -59,7 +59,7 @@ class DiskRoom:
         self._free.without_space(slot for slot in self._free.listed() if not written[slot])
         self._free.allow(self._fitting())
 
-    def refused(self, slot: int, error: OSError) -> None:
+    def rejected(self, slot: int, error: OSError) -> None:
         """Note a write that failed; the slot is free."""
         if error.errno not in _FULL:
             return

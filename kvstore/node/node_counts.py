@@ -24,4 +24,4 @@ class NodeCounts(msgspec.Struct):
     """Blocks that could not be written to SSD: the disk is full or ill."""
     write_through_skipped: int = 0
     """Blocks that were not written to SSD because the queue was full."""
-    refused: dict[str, int] = msgspec.field(default_factory=dict)
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)

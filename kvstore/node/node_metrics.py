@@ -70,9 +70,9 @@ class NodeMetrics(Collector):
         counts, server = self._store.counts, self._server
         for name, text in _COUNTED.items():
             yield CounterMetricFamily, name, text, "", {"": getattr(counts, name)}
-        yield CounterMetricFamily, "refused", "Requests rejected, by reason.", "reason", counts.refused
+        yield CounterMetricFamily, "rejected", "Requests rejected, by reason.", "reason", counts.rejected
         text = "Connections closed: unproved, late, displaced or crowded in the greeting; slow: within a payload."
-        yield CounterMetricFamily, "connections_refused", text, "reason", server.rejected
+        yield CounterMetricFamily, "connections_rejected", text, "reason", server.rejected
         yield GaugeMetricFamily, "connections", "Connections of clients.", "", {"": len(server)}
         yield GaugeMetricFamily, "blocks", "Blocks held.", "", {"": len(self._store.catalog)}
         yield GaugeMetricFamily, "tenants", "Tenants with blocks.", "", {"": len(self._store.catalog.usage)}

@@ -69,7 +69,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     misses: _Count = 0
     stored: _Count = 0
     repaired: _Count = 0
-    refused: _Count = 0
+    rejected: _Count = 0
     write_through_waiting: _Count = 0
     write_through_failed: _Count = 0
     """Blocks that the disk did not take."""

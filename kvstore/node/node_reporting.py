@@ -56,7 +56,7 @@ def report_of(store: BlockStore, server: TransferServer, write_through: WriteThr
             misses=counts.misses,
             stored=counts.stored,
             repaired=counts.repaired,
-            refused=sum(counts.refused.values()),
+            rejected=sum(counts.rejected.values()),
             write_through_waiting=write_through.waiting(),
             write_through_failed=counts.write_through_failed,
             **({} if store.room is None else _disk(store.room)),

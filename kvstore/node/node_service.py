@@ -30,7 +30,7 @@ from kvstore.transfer.frames import (
     Pull,
     Purge,
     Put,
-    Refused,
+    Rejected,
     Reply,
     Shrink,
     Suspect,
@@ -48,7 +48,7 @@ class _Incoming:
     def __init__(self, store: BlockStore, filling: list[Filling], expected: list[bytes]) -> None:
         self._store, self._filling, self._expected = store, filling, expected
         self.views: list[tuple[int, memoryview | None]] = [(len(each.view), each.view) for each in filling]
-        self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else Refused("checksum")
+        self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else Rejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
         """Keep the blocks that are what was announced."""
@@ -76,12 +76,12 @@ class NodeService:
         """Yield blocks to be sent."""
         return self._store.reading(keys, min(max_bytes, MAX_PAYLOAD_BYTES))
 
-    def begin_put(self, message: Put) -> _Incoming | Refused:
+    def begin_put(self, message: Put) -> _Incoming | Rejected:
         """Allocate for a put; an ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
         if message.hint == "ephemeral" or any(not facts.checksum for facts in message.blocks):
             return self._rejected("ephemeral" if message.hint == "ephemeral" else "checksum")
         begun = self._begin(message.blocks)
-        if isinstance(begun, Refused):
+        if isinstance(begun, Rejected):
             return begun
         tx_id, filling = begun
         new = {each.record.facts.key: each for each in filling}
@@ -103,7 +103,7 @@ class NodeService:
         incoming.end = end
         return incoming
 
-    def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | Refused:
+    def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | Rejected:
         """Prepare to fill blocks of a transaction."""
         filling = self._store.begin_write(message.tx_id, message.keys)
         if filling is None:
@@ -177,7 +177,7 @@ class NodeService:
         if not message.holder:
             return Done(len(promoted), [key for key in keys if key not in promoted])
         begun = self._begin(message.blocks, expected)
-        if isinstance(begun, Refused):
+        if isinstance(begun, Rejected):
             return begun
         tx_id, filling = begun
         fetched = self._fetch(tx_id, message, filling)
@@ -225,7 +225,7 @@ class NodeService:
         except PeerError:
             return self._rejected("holder")
         if not isinstance(locked, Done):
-            return self._rejected("holder", locked.keys if isinstance(locked, Refused) else [])
+            return self._rejected("holder", locked.keys if isinstance(locked, Rejected) else [])
         dropped = {facts.key for facts in store.shrink(keys, message.unread_s, until)}
         with contextlib.suppress(PeerError):
             self._client.call(message.holder, Commit(tx_id))
@@ -233,7 +233,7 @@ class NodeService:
 
     def _begin(
         self, blocks: Sequence[BlockFacts], expected: Expected | None = None
-    ) -> tuple[str, list[Filling]] | Refused:
+    ) -> tuple[str, list[Filling]] | Rejected:
         """Allocate and begin to write in one transaction of our own."""
         tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
         got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S, expected)
@@ -246,8 +246,8 @@ class NodeService:
             return self._rejected("missing")
         return tx_id, filling
 
-    def _rejected(self, reason: str, keys: list[bytes] | None = None) -> Refused:
+    def _rejected(self, reason: str, keys: list[bytes] | None = None) -> Rejected:
         with self._store.lock:
-            refused = self._store.counts.refused
-            refused[reason] = refused.get(reason, 0) + 1
-        return Refused(reason, keys or [])
+            rejected = self._store.counts.rejected
+            rejected[reason] = rejected.get(reason, 0) + 1
+        return Rejected(reason, keys or [])

@@ -200,7 +200,7 @@ class Done(_Message, tag="done", frozen=True):
     present: list[bytes] = []
 
 
-class Refused(_Message, tag="refused", frozen=True):
+class Rejected(_Message, tag="rejected", frozen=True):
     """It was not done, and nothing has changed; the reason is one of few words."""
 
     reason: str
@@ -210,7 +210,7 @@ class Refused(_Message, tag="refused", frozen=True):
 Request = (
     Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Describe | Pull | Shrink | Page
 )
-Reply = Blocks | Held | PageOf | Done | Refused
+Reply = Blocks | Held | PageOf | Done | Rejected
 Message = Challenge | Hello | Welcome | Request | Reply
 
 _encoder = msgspec.msgpack.Encoder()

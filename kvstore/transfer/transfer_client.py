@@ -21,7 +21,7 @@ from kvstore.transfer.frames import (
     Get,
     Message,
     Put,
-    Refused,
+    Rejected,
     Reply,
     Suspect,
 )
@@ -133,13 +133,13 @@ class TransferClient:
         hint: CacheHint = "default",
         pin_s: float = 0.0,
         priority: Priority = Priority.REQUEST,
-    ) -> Done | Refused:
+    ) -> Done | Rejected:
         """Store blocks, whose facts carry checksums, all or none; raises PeerError. Repeating it is harmless."""
         size = sum(facts.length for facts, _ in blocks)
         message = Put([facts for facts, _ in blocks], hint, pin_s)
         with self._flow.moving(priority, size, self._settings.timeout_s):
             answer = self.call(address, message, [payload for _, payload in blocks])
-        if not isinstance(answer, Done | Refused):
+        if not isinstance(answer, Done | Rejected):
             raise PeerError("the node answers a put with something else")
         return answer
 

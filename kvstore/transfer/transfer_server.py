@@ -16,7 +16,7 @@ from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.client_links import ClientLinks
 from kvstore.transfer.connection import Connection, PeerError, large_buffers
 from kvstore.transfer.flow_control import FlowControl
-from kvstore.transfer.frames import Blocks, Get, Message, Put, Refused, Reply, Write
+from kvstore.transfer.frames import Blocks, Get, Message, Put, Rejected, Reply, Write
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.tls import FileTls, TlsFiles
 from kvstore.transfer.unproven import Unproven
@@ -57,10 +57,10 @@ class NodeService(Protocol):
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
         """Yield the first of these blocks, as many as fit, which stay where they are until the end."""
 
-    def begin_put(self, message: Put) -> Incoming | Refused:
+    def begin_put(self, message: Put) -> Incoming | Rejected:
         """Make room for blocks."""
 
-    def begin_write(self, message: Write, payload_bytes: int) -> Incoming | Refused:
+    def begin_write(self, message: Write, payload_bytes: int) -> Incoming | Rejected:
         """Prepare to fill allocated blocks."""
 
     def answer(self, message: Message) -> Reply:
@@ -228,9 +228,9 @@ class TransferServer:
         self._limit(connection, sum(map(len, payload)))
         connection.send(message, payload)
 
-    def _receive_blocks(self, connection: Connection, incoming: Incoming | Refused, payload_bytes: int) -> None:
+    def _receive_blocks(self, connection: Connection, incoming: Incoming | Rejected, payload_bytes: int) -> None:
         self._limit(connection, payload_bytes)
-        if isinstance(incoming, Refused):
+        if isinstance(incoming, Rejected):
             connection.discard(payload_bytes)
             self._reply(connection, incoming)
             return

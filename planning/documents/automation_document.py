@@ -41,7 +41,7 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ratio: Annotated[
         RatioDocument, about("Prefill/decode ratio", "Changes engine roles as load shifts between prefill and decode.")
     ] = RatioDocument()
-    control_slice: Annotated[
+    holdback: Annotated[
         SliceDocument,
         about(
             "Holdback", "Keeps a small share of sessions on a simple rule, and falls back to it while the policy loses."

@@ -9,7 +9,7 @@ import msgspec
 from routing.policy.setting import about, number
 
 
-class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GuardrailDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much worse than the other arm an arm may be, and how many requests a verdict needs."""
 
     late_more: Annotated[

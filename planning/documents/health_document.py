@@ -109,11 +109,11 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         about("Panic threshold", "If the share of healthy engines is smaller, no engine is quarantined as an outlier."),
         number("share", ge=0, le=1, usual=(0.3, 0.5)),
     ] = 0.5
-    ramp_s: Annotated[
+    slow_start_s: Annotated[
         float,
         about("Slow start", "Time until a returning engine gets its full share of load; 0: at once."),
         number("s", ge=0, le=3600, usual=(15, 120)),
     ] = 30.0
-    ramp_from: Annotated[
+    slow_start_from: Annotated[
         float, about("Slow start from", "Initial share of load."), number("share", gt=0, le=1, usual=(0.05, 0.3))
     ] = 0.1

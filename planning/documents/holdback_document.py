@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from routing.policy.setting import about, number
 
 
@@ -29,9 +29,10 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         bool,
         about("Fall back", "Lets the simple rule place all sessions while the policy does worse; off: compare only."),
     ] = True
-    guards: Annotated[
-        GuardDocument, about("Guardrails", "How much worse than the simple rule the policy must do to count as worse.")
-    ] = GuardDocument()
+    guardrails: Annotated[
+        GuardrailDocument,
+        about("Guardrails", "How much worse than the simple rule the policy must do to count as worse."),
+    ] = GuardrailDocument()
     hold_s: Annotated[
         float,
         about("Fall back after", "How long the policy must do worse before the simple rule takes over."),

@@ -74,7 +74,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         about("Warm-up", "Time from starting an engine until it serves. The forecast looks this far ahead."),
         number("s", ge=0, le=3600, usual=(10, 300)),
     ] = 30.0
-    ramp_s: Annotated[
+    slow_start_s: Annotated[
         float,
         about("Slow start", "Time until a new engine gets its full share of load; 0: at once."),
         number("s", ge=0, le=3600, usual=(0, 60)),

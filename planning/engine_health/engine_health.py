@@ -73,17 +73,17 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 def plan_health(
-    facts: PoolFacts, memory: HealthMemory, settings: HealthDocument, *, slow_start_s: float = 0.0
+    facts: PoolFacts, memory: HealthMemory, settings: HealthDocument, *, newcomer_slow_start_s: float = 0.0
 ) -> tuple[HealthPlan, HealthMemory]:
     """Return a verdict on each engine, and the memory for the next round.
 
     Engines that are not meant to serve (starting, draining, out) are not judged and begin anew afterwards. Over
-    `slow_start_s` (ScalingDocument.ramp_s) an engine that has just begun to serve gets a growing share of the load.
+    `newcomer_slow_start_s` (ScalingDocument.slow_start_s) an engine that has just begun to serve gets a growing share of the load.
     """
     now_s = facts.now_s
     active = [each for each in facts.engines if each.standing == ACTIVE]
     speeds = PeerSpeeds(active, settings)
-    judged = [_judge(each, speeds, memory, settings, facts.tbt_slo_s, now_s) for each in active]
+    judged = [_judge(each, speeds, memory, settings, facts.tpot_slo_s, now_s) for each in active]
     panic = _panics(judged, settings, now_s)
     room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_for(OUTLIER_CODES) for each in judged)
     suspicions = len(judged) // 2 - sum(each.out_for(SUSPICION_CODES) for each in judged)
@@ -106,7 +106,8 @@ def plan_health(
             held_back[each.facts.engine_id] = LAST_OF_ROLE if alone else OUTLIER_LIMIT
         moved[each.facts.engine_id] = after
     verdicts = tuple(
-        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, slow_start_s) for each in facts.engines
+        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, newcomer_slow_start_s)
+        for each in facts.engines
     )
     changed = tuple(
         each.engine_id
@@ -125,12 +126,12 @@ def _judge(
     speeds: PeerSpeeds,
     memory: HealthMemory,
     settings: HealthDocument,
-    tbt_slo_s: float,
+    tpot_slo_s: float,
     now_s: float,
 ) -> _Judged:
     before = memory.engines.get(facts.engine_id)
     now = first_memory(facts, now_s) if before is None else remembered(before, facts, now_s)
-    signs = signs_of(facts, now, speeds.peers_of(facts), settings, tbt_slo_s, now_s)
+    signs = signs_of(facts, now, speeds.peers_of(facts), settings, tpot_slo_s, now_s)
     shown = {sign.code: now.signs.get(sign.code, now_s) for sign in signs}
     return _Judged(facts, msgspec.structs.replace(now, signs=shown), tuple(signs))
 
@@ -164,7 +165,7 @@ def _moved(
     )
     if sick is not None:
         return _eject(memory, sick, settings, now_s)
-    if memory.state == PROBATION and now_s - memory.since_s < settings.ramp_s:
+    if memory.state == PROBATION and now_s - memory.since_s < settings.slow_start_s:
         return memory
     if each.signs:
         sign = each.signs[0]
@@ -210,7 +211,7 @@ def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone
     if memory.until_s is not None and now_s < memory.until_s and not alone:
         return memory
     memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
-    if suspected or not settings.ramp_s:
+    if suspected or not settings.slow_start_s:
         return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
     return msgspec.structs.replace(memory, state=PROBATION, text=f"returning after: {memory.text}")
 
@@ -221,7 +222,7 @@ def _verdict(
     panic: bool,
     settings: HealthDocument,
     now_s: float,
-    slow_start_s: float,
+    newcomer_slow_start_s: float,
 ) -> Verdict:
     if memory is None:
         text = f"not judged while it is {facts.standing}"
@@ -230,18 +231,18 @@ def _verdict(
             engine_id=facts.engine_id, incarnation=facts.incarnation, state=HEALTHY, text=text, since_s=since_s
         )
     state, code, text, share = memory.state, memory.code, memory.text, 1.0
-    since_s, ramp_s = memory.since_s, 0.0
+    since_s, slow_start_s = memory.since_s, 0.0
     if state == QUARANTINED:
         share = 0.0
         if panic and code in OUTLIER_CODES:
             state, share, text = SUSPECT, 1.0, f"not quarantined, too few engines are healthy: {text}"
     elif state == PROBATION:
-        ramp_s = settings.ramp_s
-    elif state == HEALTHY and facts.since_s is not None and now_s - facts.since_s < slow_start_s:
+        slow_start_s = settings.slow_start_s
+    elif state == HEALTHY and facts.since_s is not None and now_s - facts.since_s < newcomer_slow_start_s:
         state, code, text = PROBATION, NEWCOMER, "it has just started to serve"
-        since_s, ramp_s = facts.since_s, slow_start_s
-    if ramp_s:
-        share = _in_slow_start(since_s, ramp_s, settings, now_s)
+        since_s, slow_start_s = facts.since_s, newcomer_slow_start_s
+    if slow_start_s:
+        share = _in_slow_start(since_s, slow_start_s, settings, now_s)
     return Verdict(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
@@ -251,14 +252,14 @@ def _verdict(
         since_s=since_s,
         until_s=memory.until_s,
         load_share=share,
-        ramp_s=ramp_s,
+        slow_start_s=slow_start_s,
     )
 
 
-def _in_slow_start(from_s: float, ramp_s: float, settings: HealthDocument, now_s: float) -> float:
+def _in_slow_start(from_s: float, slow_start_s: float, settings: HealthDocument, now_s: float) -> float:
     """Return the share of the load that an engine gets which began to come at `from_s`."""
-    done = max((now_s - from_s) / ramp_s, 0.0)
-    return min(1.0, settings.ramp_from + (1.0 - settings.ramp_from) * done)
+    done = max((now_s - from_s) / slow_start_s, 0.0)
+    return min(1.0, settings.slow_start_from + (1.0 - settings.slow_start_from) * done)
 
 
 def _differs(before: EngineMemory | None, after: EngineMemory) -> bool:

@@ -97,14 +97,14 @@ def remembered(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
     served = (facts.first_tokens_total, facts.chunks_total)
     grown = sum(max(new - old, 0) for new, old in zip(served, memory.served, strict=True))
     grew, backwards = _counters_grew(memory, facts)
-    counted = grew or (facts.running == 0 and facts.waiting == 0 and not facts.granted)
+    counted = grew or (facts.running == 0 and facts.waiting == 0 and not facts.dispatched)
     memory = _unanswered(memory, grown, now_s, moved=grew or backwards)
     return msgspec.structs.replace(
         memory,
         reachable=facts.reachable,
         served=served,
         served_s=now_s if grown or not _has_work(facts) else memory.served_s,
-        given_s=now_s if not facts.granted else memory.given_s,
+        given_s=now_s if not facts.dispatched else memory.given_s,
         first_token_s=now_s if served[0] > memory.served[0] or not facts.prefilling else memory.first_token_s,
         counters=counters_of(facts) if facts.readable else memory.counters,
         counted_s=now_s if counted else memory.counted_s,
@@ -151,7 +151,7 @@ def _unanswered(memory: EngineMemory, grown: int, now_s: float, *, moved: bool) 
 
 
 def _has_work(facts: EngineFacts) -> bool:
-    return facts.granted > 0 or (facts.running or 0) > 0 or (facts.waiting or 0) > 0
+    return facts.dispatched > 0 or (facts.running or 0) > 0 or (facts.waiting or 0) > 0
 
 
 def _counters_grew(memory: EngineMemory, facts: EngineFacts) -> tuple[bool, bool]:

@@ -29,7 +29,7 @@ LYING = "lying"
 FAILURES = "failures"
 CRAWLING = "crawling"
 FLAPPING = "flapping"
-REJECTING = "refusing"
+REJECTING = "rejecting"
 BOTTLENECK = "decode_bottleneck"
 FROZEN_METRICS = "frozen_metrics"
 GARBAGE_METRICS = "garbage_metrics"
@@ -68,7 +68,7 @@ class Sign(msgspec.Struct, frozen=True):
 
 
 def signs_of(
-    facts: EngineFacts, memory: EngineMemory, peers: Peers, settings: HealthDocument, tbt_slo_s: float, now_s: float
+    facts: EngineFacts, memory: EngineMemory, peers: Peers, settings: HealthDocument, tpot_slo_s: float, now_s: float
 ) -> list[Sign]:
     """Return the signs that show, the gravest first."""
     found = [
@@ -76,7 +76,7 @@ def signs_of(
         *_standstill(facts, memory, settings, now_s),
         *_failing(facts, memory, settings, now_s),
         *_rejecting(facts, peers, settings),
-        *_crawling(facts, peers, settings, tbt_slo_s),
+        *_crawling(facts, peers, settings, tpot_slo_s),
         *_doubts(facts, memory, settings, now_s),
     ]
     order = {FAULT: 0, SUSPICION: 1, OUTLIER: 2, DOUBT: 3}
@@ -101,7 +101,7 @@ def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
     if not facts.reachable:
         since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
         silent_s = max(now_s - since_s, 0.0)
-        served = facts.granted > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
+        served = facts.dispatched > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
         grade = DOUBT if served else FAULT
         yield Sign(UNREACHABLE, grade, f"no probe answered for {silent_s:.1f} s", _left(settings.silent_s, silent_s))
     elif facts.paused:
@@ -111,14 +111,14 @@ def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
 def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
     """Yield a sign where requests stand and nothing comes of them."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
-    if not facts.granted:
+    if not facts.dispatched:
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
     judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)
     frozen = are_frozen(facts, memory)
     claims = judged and not frozen and any(each is not None for each in memory.counters)
     counted_for_s = now_s - memory.counted_s
-    served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.granted else memory.served_s)
-    standing = facts.granted > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
+    served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.dispatched else memory.served_s)
+    standing = facts.dispatched > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
     if not standing or served_for_s < limit_s:
         return
     code, text = NO_PROGRESS, ""
@@ -126,15 +126,15 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
         waiting = count(facts.waiting or 0, "waiting request")
         code, text = NOT_STARTING, f"it has {waiting}, but none has run for {counted_for_s:.0f} s"
     elif claims and counted_for_s >= limit_s:
-        ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
+        ones = _run(facts.running) if facts.running else f"{_requests(facts.dispatched)} had no answer"
         text = f"{ones}, and no token was counted for {counted_for_s:.0f} s"
     elif facts.streaming > 0:
         streams = count(facts.streaming, "stream has", "streams have")
         text = f"{streams} produced nothing for {served_for_s:.0f} s"
         if claims:
             code, text = LYING, f"{text}, although its metrics show progress"
-    elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
-        text = f"{_requests(facts.granted)} produced nothing for {served_for_s:.0f} s, and its metrics do not change"
+    elif frozen and facts.dispatched > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
+        text = f"{_requests(facts.dispatched)} produced nothing for {served_for_s:.0f} s, and its metrics do not change"
     if text:
         yield Sign(code, SUSPICION, text, still_since_s=now_s - served_for_s)
 
@@ -151,21 +151,21 @@ def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
 
 def _rejecting(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
     """Yield a sign where the engine rejects what its peers take; what all reject is not the engine's fault."""
-    share, elsewhere = known(facts.refused_share), peers.refused_share
-    if share is None or elsewhere is None or facts.refused_samples < settings.failures:
+    share, elsewhere = known(facts.rejected_share), peers.rejected_share
+    if share is None or elsewhere is None or facts.rejected_samples < settings.failures:
         return
     if share >= REJECTS and share >= settings.slow_factor * elsewhere:
         text = f"it rejected {100 * share:.0f} % of its requests (4xx), other engines {100 * elsewhere:.0f} %"
         yield Sign(REJECTING, OUTLIER, text)
 
 
-def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_slo_s: float) -> Iterator[Sign]:
+def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tpot_slo_s: float) -> Iterator[Sign]:
     """Yield a sign where the engine is slow for its estimate and beside its peers; alone it is a doubt only.
 
     Tokens come slowly from a mixed engine that prefills much, so they count against it only where its
     prefills are slow too.
     """
-    factor, slowness, tbt_s = settings.slow_factor, known(facts.slowness), known(facts.tbt_s)
+    factor, slowness, tpot_s = settings.slow_factor, known(facts.slowness), known(facts.tpot_s)
     judged = slowness is not None and facts.slowness_samples >= settings.slow_samples
     if judged and slowness is not None and slowness >= factor:
         text = f"prefills take {slowness:.1f} times their estimate"
@@ -179,14 +179,14 @@ def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_sl
                 _patience_s(settings, slowness),
             )
     elif (
-        tbt_s is not None
-        and peers.tbt_s is not None
-        and facts.tbt_samples >= settings.slow_samples
-        and tbt_s >= max(factor * peers.tbt_s, tbt_slo_s)
+        tpot_s is not None
+        and peers.tpot_s is not None
+        and facts.tpot_samples >= settings.slow_samples
+        and tpot_s >= max(factor * peers.tpot_s, tpot_slo_s)
     ):
-        text = f"tokens are {1000 * tbt_s:.0f} ms apart, on other engines {1000 * peers.tbt_s:.0f} ms"
+        text = f"tokens are {1000 * tpot_s:.0f} ms apart, on other engines {1000 * peers.tpot_s:.0f} ms"
         slow_too = facts.role == "decode" or (judged and slowness is not None and slowness >= factor / 2)
-        hold_s = _patience_s(settings, tbt_s / max(peers.tbt_s, _INSTANT_S))
+        hold_s = _patience_s(settings, tpot_s / max(peers.tpot_s, _INSTANT_S))
         yield Sign(CRAWLING, OUTLIER, text, hold_s) if slow_too else Sign(CRAWLING, DOUBT, text)
 
 

@@ -35,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """When a quarantine may end at the earliest; None: when its sign is gone."""
     load_share: float = 1.0
     """Share of its usual load that it should get, 0..1."""
-    ramp_s: float = 0.0
+    slow_start_s: float = 0.0
     """Seconds from `since_s` over which a probation's share grows to the whole."""
 
 

@@ -52,9 +52,9 @@ class EngineSpeed:
         if expected_s > 0:
             self._first_tokens.append(_Told(now - took_s + expected_s, now, took_s / expected_s))
 
-    def answered(self, tbt_s: float, now: float) -> None:
+    def answered(self, tpot_s: float, now: float) -> None:
         """Note the mean seconds between the tokens of one answer."""
-        self._tpot.append((now, tbt_s))
+        self._tpot.append((now, tpot_s))
 
     def usual(self) -> float:
         """Return how many times its estimate a first token has usually taken; 1 where nothing is known."""
@@ -79,7 +79,7 @@ class EngineSpeed:
         since = max(since, _change_s(told))
         return _median([each.slowness for each in told if each.at_s >= since])
 
-    def tbt(self, now: float) -> Speed:
+    def tpot(self, now: float) -> Speed:
         """Return the median of the mean seconds between an answer's tokens."""
         while self._tpot and self._tpot[0][0] < now - WINDOW_S:
             self._tpot.popleft()

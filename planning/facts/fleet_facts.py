@@ -55,7 +55,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens_total: float | None = None
 
     # what the gateway sees itself
-    granted: int = 0
+    dispatched: int = 0
     """Requests that were given to it and are not complete."""
     prefilling: int = 0
     """Those of them without a first token, where one will be seen: not those whose answers come in whole."""
@@ -69,19 +69,19 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated seconds of the longest prefill that stands there."""
     failures_in_row: int = 0
     """Requests that failed there since the last one that did not."""
-    refused_share: float | None = None
+    rejected_share: float | None = None
     """Share of its last answers that were 4xx, 0..1."""
-    refused_samples: int = 0
+    rejected_samples: int = 0
     slowness: float | None = None
     """Median over the window: seconds from dispatch to first token over the estimate of the same; 1: as estimated.
     Requests that have stood for longer than their estimate count with the time so far."""
     slowness_samples: int = 0
-    tbt_s: float | None = None
+    tpot_s: float | None = None
     """Median over the window of the mean seconds between a request's tokens."""
-    tbt_samples: int = 0
+    tpot_samples: int = 0
     event_gaps_total: int = 0
     """Times its KV events had a gap."""
-    outstanding_s: float = 0.0
+    in_flight_s: float = 0.0
     """Seconds of prefill work that is bound to it or stands there."""
     bound: int = 0
     """Requests that wait at the gateway for this engine."""
@@ -96,7 +96,7 @@ class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that were answered or rejected."""
     on_time: int
     """Those of them with a first token within their objective."""
-    refused: int = 0
+    rejected: int = 0
     work_s: float = 0.0
     """Engine seconds that the requests which arrived in the span ask for: uncached prefill, and decode where that takes
     the engine's time."""
@@ -119,7 +119,7 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     now_s: float
     ttft_slo_s: float = 5.0
-    tbt_slo_s: float = 0.1
+    tpot_slo_s: float = 0.1
     engines: tuple[EngineFacts, ...] = ()
     failed_starts: int = 0
     """Starts of engines in a row that were given up."""

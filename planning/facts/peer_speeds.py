@@ -18,8 +18,8 @@ class Peers(msgspec.Struct, frozen=True):
     """Typical values among an engine's peers; None if too few can be judged."""
 
     slowness: float | None
-    tbt_s: float | None
-    refused_share: float | None = None
+    tpot_s: float | None
+    rejected_share: float | None = None
 
 
 class PeerSpeeds:
@@ -40,13 +40,13 @@ class PeerSpeeds:
         )
 
     def _rejected_of(self, facts: EngineFacts) -> float | None:
-        return known(facts.refused_share) if facts.refused_samples >= self._least else None
+        return known(facts.rejected_share) if facts.rejected_samples >= self._least else None
 
     def _slowness_of(self, facts: EngineFacts) -> float | None:
         return known(facts.slowness) if facts.slowness_samples >= self._least else None
 
     def _tpot_of(self, facts: EngineFacts) -> float | None:
-        return known(facts.tbt_s) if facts.tbt_samples >= self._least else None
+        return known(facts.tpot_s) if facts.tpot_samples >= self._least else None
 
 
 def _median_without(values: Sequence[float], own: float | None) -> float | None:

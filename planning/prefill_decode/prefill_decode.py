@@ -158,6 +158,6 @@ def _flips(engines: Sequence[EngineFacts], step: int) -> tuple[RoleFlip, ...]:
     before, after = (PREFILL, DECODE) if step > 0 else (DECODE, PREFILL)
     able = sorted(
         (each for each in engines if each.role == before and each.standing == ACTIVE),
-        key=lambda each: (each.granted, round(each.outstanding_s, 1), each.engine_id),
+        key=lambda each: (each.dispatched, round(each.in_flight_s, 1), each.engine_id),
     )
     return tuple(RoleFlip(each.engine_id, before, after) for each in able[: abs(step)])

@@ -76,7 +76,7 @@ def plan_rebalance(
 def _look(
     facts: PoolFacts, serving: Sequence[EngineFacts], memory: RebalanceMemory, settings: RebalanceDocument
 ) -> tuple[_Look, RebalanceMemory]:
-    work_s = {each.engine_id: work for each in serving if (work := known(each.outstanding_s)) is not None}
+    work_s = {each.engine_id: work for each in serving if (work := known(each.in_flight_s)) is not None}
     count = len(work_s)
     mean_s = sum(work_s.values()) / count if count else 0.0
     cv = facts.windows[-1].load_cv if facts.windows else 0.0
@@ -197,7 +197,9 @@ def _told(look: _Look, moves: Sequence[MigrateRequests], settings: RebalanceDocu
         queued_requests = count(sum(each.at_most for each in moves), "queued request")
         return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {queued_requests} may move")]
     if look.hot:
-        return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no request is queued there")]
+        return [
+            Reason("no_queued_requests", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no request is queued there")
+        ]
     if len(look.work_s) < 2:
         return [Reason("no_choice", "fewer than two engines to balance")]
     return [Reason("no_hotspot", _spread(look, settings))]

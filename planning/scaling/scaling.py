@@ -128,7 +128,7 @@ def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
                 among,
                 key=lambda each: (
                     each.load_share > 0,
-                    round(each.outstanding_s, 1),
+                    round(each.in_flight_s, 1),
                     -(each.since_s or 0.0),
                     each.engine_id,
                 ),

@@ -23,7 +23,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     on_time: int = 0
     ended: int = 0
     failed: int = 0
-    refused: int = 0
+    rejected: int = 0
     ttft: dict[int, int] = {}
     """Times to first token by bucket; see bucket_of."""
     ttft_log_sum: float = 0.0
@@ -148,5 +148,5 @@ class ArmTally:
         )
 
 
-_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "prompt_tokens", "cached_tokens")
+_COUNTS = ("judged", "on_time", "ended", "failed", "rejected", "prompt_tokens", "cached_tokens")
 _SUMS = ("ttft_log_sum", "ttft_log_squares", "size_log_sum", "size_log_squares", "size_ttft_logs")

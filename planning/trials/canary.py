@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.facts.reason import Reason
 from planning.trials.comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardrailReading, compare
 from routing.values.counted import count
@@ -27,11 +27,11 @@ class CanaryFacts(msgspec.Struct, frozen=True):
     step_for_s: float
     min_dwell_s: float
     advance: Advance
-    guards: GuardDocument
+    guardrails: GuardrailDocument
     whole: dict[str, tuple[ArmSlice, ...]]
     """All of the step."""
     recent: dict[str, tuple[ArmSlice, ...]]
-    """The last `guards.window_s` of it."""
+    """The last `guardrails.window_s` of it."""
     frozen: bool = False
     """An operator froze a pool: nothing goes on by itself, and giving up still does."""
     tried: str = "the canary"
@@ -51,7 +51,7 @@ class CanaryPlan(msgspec.Struct, frozen=True):
 
 def plan_canary(facts: CanaryFacts) -> CanaryPlan:
     """Return what one look at a canary comes to."""
-    together = compare([each for slices in facts.whole.values() for each in slices], facts.guards)
+    together = compare([each for slices in facts.whole.values() for each in slices], facts.guardrails)
     reasons = _worse(facts)
     if reasons:
         return CanaryPlan(ABORT, tuple(reasons), together)
@@ -80,7 +80,7 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
         scopes = dict(stretch) if len(stretch) > 1 else {}
         scopes[""] = tuple(each for slices in stretch.values() for each in slices)
         for pool in sorted(scopes):
-            for reading in compare(scopes[pool], facts.guards).worse:
+            for reading in compare(scopes[pool], facts.guardrails).worse:
                 where = f" in pool {pool}" if pool else ""
                 words = guardrail_words(reading, facts.tried, facts.base) + where
                 found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", words))
@@ -93,7 +93,7 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
         counts = (
             f"{count(together.tried_requests, 'request')} of {facts.tried}, {together.base_requests} of {facts.base}"
         )
-        return Reason("too_few", f"Not enough requests: {counts}; each needs {facts.guards.min_requests}")
+        return Reason("too_few", f"Not enough requests: {counts}; each needs {facts.guardrails.min_requests}")
     suspects = [each for each in together.readings if each.verdict == "suspect"]
     if suspects:
         return Reason("suspect", f"{guardrail_words(suspects[0], facts.tried, facts.base)}, but this may be chance")

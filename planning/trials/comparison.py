@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s, together
 
 DOUBT = 4.0
@@ -58,7 +58,7 @@ class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Comparison(msgspec.Struct, frozen=True, gc=False):
-    """All guards of one stretch of time."""
+    """All guardrails of one stretch of time."""
 
     readings: tuple[GuardrailReading, ...]
     base_requests: int
@@ -67,7 +67,7 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def worse(self) -> tuple[GuardrailReading, ...]:
-        """The guards whose lines are crossed beyond doubt."""
+        """The guardrails whose lines are crossed beyond doubt."""
         return tuple(each for each in self.readings if each.verdict == WORSE)
 
     @property
@@ -76,15 +76,15 @@ class Comparison(msgspec.Struct, frozen=True, gc=False):
         return self.enough and all(each.verdict in (FINE, TOO_FEW) for each in self.readings)
 
 
-def compare(slices: Sequence[ArmSlice], guards: GuardDocument) -> Comparison:
+def compare(slices: Sequence[ArmSlice], guardrails: GuardrailDocument) -> Comparison:
     """Return how the candidate did beside the baseline."""
     base, tried = together(each.base for each in slices), together(each.tried for each in slices)
-    enough = min(base.judged, tried.judged) >= guards.min_requests
+    enough = min(base.judged, tried.judged) >= guardrails.min_requests
     readings = (
-        _share(LATE, slices, lambda each: (each.late, each.judged), guards.late_more, enough),
-        _share(FAILED, slices, lambda each: (each.failed, each.ended), guards.failed_more, enough),
-        _ttft(slices, base, tried, guards),
-        _tail(slices, base, tried, guards),
+        _share(LATE, slices, lambda each: (each.late, each.judged), guardrails.late_more, enough),
+        _share(FAILED, slices, lambda each: (each.failed, each.ended), guardrails.failed_more, enough),
+        _ttft(slices, base, tried, guardrails),
+        _tail(slices, base, tried, guardrails),
     )
     return Comparison(readings, base.judged, tried.judged, enough)
 
@@ -108,12 +108,14 @@ def _share(
     return _reading(guard, p, q, q - p, math.sqrt(max(alike, _clustered(residuals))), limit)
 
 
-def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardrailReading:
+def _ttft(
+    slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guardrails: GuardrailDocument
+) -> GuardrailReading:
     """Return the ratio of the geometric means of the times to first token, at equal lengths of the prompts."""
     n, m = base.answered, tried.answered
-    if min(n, m) < guards.min_requests:
+    if min(n, m) < guardrails.min_requests:
         values = (math.exp(base.ttft_log_sum / n) if n else None, math.exp(tried.ttft_log_sum / m) if m else None)
-        return GuardrailReading(TTFT, *values, None, None, None, guards.ttft_ratio, TOO_FEW)
+        return GuardrailReading(TTFT, *values, None, None, None, guardrails.ttft_ratio, TOO_FEW)
     slope = _slope(base, tried)
     mean, other = _log_sum(base, slope) / n, _log_sum(tried, slope) / m
     alike = _spread(base, slope) / n + _spread(tried, slope) / m
@@ -125,9 +127,9 @@ def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
     error = math.sqrt(max(alike, _clustered(residuals)))
     ratio = other - mean
     lower, upper = math.exp(ratio - DOUBT * error), math.exp(ratio + DOUBT * error)
-    verdict = _verdict(ratio, error, math.log(guards.ttft_ratio))
+    verdict = _verdict(ratio, error, math.log(guardrails.ttft_ratio))
     values = math.exp(base.ttft_log_sum / n), math.exp(tried.ttft_log_sum / m)
-    return GuardrailReading(TTFT, *values, math.exp(ratio), lower, upper, guards.ttft_ratio, verdict)
+    return GuardrailReading(TTFT, *values, math.exp(ratio), lower, upper, guardrails.ttft_ratio, verdict)
 
 
 def _slope(base: ArmWindow, tried: ArmWindow) -> float:
@@ -146,13 +148,15 @@ def _log_sum(window: ArmWindow, slope: float) -> float:
     return window.ttft_log_sum - slope * window.size_log_sum
 
 
-def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardrailReading:
+def _tail(
+    slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guardrails: GuardrailDocument
+) -> GuardrailReading:
     """Return the share of requests that take longer than the line lets a tenth of them."""
     slow_s = quantile_s(base, 1 - TAIL_SHARE)
     m = tried.answered
-    if slow_s is None or min(base.answered, m) < guards.min_requests:
+    if slow_s is None or min(base.answered, m) < guardrails.min_requests:
         return GuardrailReading(TAIL, None, None, None, None, None, TAIL_SHARE, TOO_FEW)
-    line_s = slow_s * guards.tail_ratio
+    line_s = slow_s * guardrails.tail_ratio
     over = [_over(each.tried, line_s) for each in slices]
     share = sum(over) / m
     residuals = [

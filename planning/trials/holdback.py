@@ -55,8 +55,8 @@ def plan_holdback(
     facts: HoldbackFacts, memory: HoldbackMemory, settings: SliceDocument
 ) -> tuple[HoldbackPlan, HoldbackMemory]:
     """Return who serves, and what to remember."""
-    comparison = compare(facts.whole, settings.guards)
-    worse = {each.guard: each for each in (*comparison.worse, *compare(facts.recent, settings.guards).worse)}
+    comparison = compare(facts.whole, settings.guardrails)
+    worse = {each.guard: each for each in (*comparison.worse, *compare(facts.recent, settings.guardrails).worse)}
     after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
     reasons = (reason,) if reason is not None else ()
     return HoldbackPlan(share_of(after.state, settings), after.state != memory.state, reasons, comparison), after

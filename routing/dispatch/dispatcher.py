@@ -93,8 +93,8 @@ class Dispatcher:
         self._ttl_s = policy.reservation_ttl_s
         self.arms.follow(placement)
         self._names = policy.placement.name, policy.order.name
-        self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
-        self.dispatch_limit.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
+        self.waiting.reorder(order, LineRules(policy.fairness, policy.starvation_limit_s or NEVER))
+        self.dispatch_limit.adopt(policy.dispatch_limit, policy.prefill_window_tokens, policy.lookahead_s)
         self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
         self.view.decode.adopt(policy)
 

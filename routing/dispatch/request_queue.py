@@ -147,7 +147,7 @@ class WaitingRoom:
 
         Where dispatches go round the tenants, one that holds less than its part of the places gets in beyond them.
         """
-        places, standing = policy.max_tickets, len(self.places) + deferred
+        places, standing = policy.queue_limit, len(self.places) + deferred
         if standing < places:
             return False
         held = self._by_tenant.get(tenant, 0)

@@ -75,7 +75,7 @@ class DecodePrice:
     def adopt(self, policy: RoutingPolicy) -> None:
         """Estimate by this policy from now on."""
         self._cost = DecodeCost.of(policy.decode_cost)
-        self._tpot_slo_s, self._weight = policy.tbt_slo_s, policy.decode_weight
+        self._tpot_slo_s, self._weight = policy.tpot_slo_s, policy.decode_weight
 
     def rates(self, request: InferenceRequest, learned: DecodeCost | None, *, alike: bool = True) -> DecodeRates:
         """Return the rates for a request; `learned` is the cost of the engine's kind, None: the policy's.
@@ -84,7 +84,7 @@ class DecodePrice:
         token may, TPOT matters as much less: the rate goes to zero with them.
         """
         cost = learned or self._cost
-        tpot_s = request.tbt_slo_s or self._tpot_slo_s
+        tpot_s = request.tpot_slo_s or self._tpot_slo_s
         sequences, answer_s, ttft_s = request.sequences, self.answer_s, request.ttft_slo_s
         if request.max_output_tokens and answer_s > (longest_s := (request.max_output_tokens - 1) * tpot_s):
             answer_s = longest_s

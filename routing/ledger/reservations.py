@@ -198,13 +198,13 @@ class Reservations:
         work.free_at = now + behind_s + _OVERRUN * (now - head.dispatched_s)
         self._refresh(target, work, now)
 
-    def may_start(self, target: int, uncached_tokens: int, grant_tokens: int, until: float) -> bool:
+    def may_start(self, target: int, uncached_tokens: int, prefill_window_tokens: int, until: float) -> bool:
         """Return whether a prefill may be sent: nothing runs, both fit the token budget, or it is free by `until`."""
         work = self._work[target]
         if not work.prefilling or work.free_at <= until:
             return True
         running = sum(each.uncached_tokens for each in work.prefilling.values())
-        return running + uncached_tokens <= grant_tokens
+        return running + uncached_tokens <= prefill_window_tokens
 
     def in_flight_s(self, target: int, now: float) -> float:
         """Return the seconds until the target would have prefilled all it was given."""

@@ -66,7 +66,7 @@ def choose_decoder(standings: Sequence[DecodeStanding], prompt_tokens: int, need
     """
     ranked = sorted(
         (
-            (not each.fits, each.tbt_s if each.fits else -float(each.room_tokens or 0), one.target ^ salt, place)
+            (not each.fits, each.tpot_s if each.fits else -float(each.room_tokens or 0), one.target ^ salt, place)
             for place, (one, each) in enumerate((one, scored(one, prompt_tokens, need)) for one in standings)
         )
     )

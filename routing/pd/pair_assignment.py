@@ -140,7 +140,7 @@ class EnginePairs:
             best.engine_id,
             incarnation,
             choice.reason,
-            best.tbt_s,
+            best.tpot_s,
             leg.need_tokens,
             choice.candidates,
         )
@@ -183,9 +183,9 @@ class EnginePairs:
         if not standings:
             return None
         candidates = [scored(each, request.prompt_tokens, _need(request)) for each in standings]
-        fitting = [each.tbt_s for each in candidates if each.fits]
+        fitting = [each.tpot_s for each in candidates if each.fits]
         if settings.mode == PREDICTIVE_SYSTEM:
-            fitting = [sum(each.tbt_s for each in candidates) / len(candidates)] if fitting else []
+            fitting = [sum(each.tpot_s for each in candidates) / len(candidates)] if fitting else []
         if fitting and min(fitting) <= limit_s:
             return None
         mean_s = settings.decode_s or self._book.decode_s

@@ -6,16 +6,16 @@ from __future__ import annotations
 class DecayingLoad:
     """Costs that lose the factor `decay` in each interval; computed when asked, not by a background thread.
 
-    With `keeps_standing` the load never falls below the costs that were added and not yet released:
+    With `keeps_pending` the load never falls below the costs that were added and not yet released:
     a queue that still stands is not forgotten, however long it stands.
 
     Mutable state: `_load` (true at `_at_s`), `_at_s` and `_standing`.
     """
 
-    def __init__(self, decay: float, interval_s: float, *, keeps_standing: bool = False) -> None:
+    def __init__(self, decay: float, interval_s: float, *, keeps_pending: bool = False) -> None:
         self._decay = decay
         self._interval_s = interval_s
-        self._keeps_standing = keeps_standing
+        self._keeps_pending = keeps_pending
         self._load = 0.0
         self._standing = 0.0
         self._at_s = 0.0
@@ -23,7 +23,7 @@ class DecayingLoad:
     def at(self, now: float) -> float:
         """Return the load at a moment not before the last change; moments before it count as it."""
         load = self._load * self._factor(now - self._at_s)
-        return max(load, self._standing) if self._keeps_standing else load
+        return max(load, self._standing) if self._keeps_pending else load
 
     def add(self, cost: float, now: float) -> None:
         """Count a cost from now on."""

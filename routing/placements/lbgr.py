@@ -66,7 +66,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     decay_interval_s: Annotated[
         float, about("Decay interval", "How often the load decays (Δt)."), number("s", gt=0, le=3600, usual=(0.01, 1))
     ] = 0.020
-    keep_standing: Annotated[
+    keep_pending: Annotated[
         bool, about("Keep pending load", "Does not decay the load of requests without a first token; not in the paper.")
     ] = False
     residual: Annotated[
@@ -141,7 +141,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         """Return what is known of an engine, as the one used last."""
         engine = self._engines.pop(engine_id, None)
         if engine is None:
-            load = DecayingLoad(self.decay, self.decay_interval_s, keeps_standing=self.keep_standing)
+            load = DecayingLoad(self.decay, self.decay_interval_s, keeps_pending=self.keep_pending)
             features = 1 if self.residual == "bias" else 4
             engine = _Engine(load, ResidualModel(features, forgetting=self.forgetting, prior=self.prior))
             if len(self._engines) >= _MAX_ENGINES:

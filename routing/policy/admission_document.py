@@ -47,7 +47,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         ),
         number("s", ge=0, le=600, usual=(0, 2)),
     ] = 0.0
-    refuse_hopeless: Annotated[
+    reject_infeasible: Annotated[
         bool,
         about(
             "Reject SLO-infeasible",
@@ -65,7 +65,7 @@ class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         about("TTFT objective", "Time to first token; 0: the pool's."),
         number("s", ge=0, le=3600, usual=(0.2, 60)),
     ] = 0.0
-    tbt_slo_s: Annotated[
+    tpot_slo_s: Annotated[
         float,
         about("TPOT objective", "Mean time per output token; 0: the pool's."),
         number("s", ge=0, le=60, usual=(0.02, 0.5)),

@@ -9,27 +9,27 @@ import msgspec
 from routing.policy.setting import about, number
 
 PENDING: Final = "pending"
-OUTSTANDING: Final = "outstanding"
+IN_FLIGHT: Final = "in_flight"
 BLIND: Final = "blind"
 
 
-class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DispatchLimitDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a queued request may go to its engine."""
 
     mode: Annotated[
-        Literal["pending", "outstanding", "blind"],
+        Literal["pending", "in_flight", "blind"],
         about(
             "Dispatch when",
             "pending: the prefill window has room and the engine reports no accepted request that has not started. "
-            "outstanding: fewer in-flight requests than the limit. blind: at once.",
+            "in_flight: fewer in-flight requests than the limit. blind: at once.",
         ),
     ] = "pending"
-    max_outstanding: Annotated[
+    in_flight_limit: Annotated[
         int,
-        about("In-flight limit", "Maximum in-flight requests per engine (mode outstanding)."),
+        about("In-flight limit", "Maximum in-flight requests per engine (mode in_flight)."),
         number("requests", ge=1, le=100_000, usual=(4, 64)),
     ] = 16
-    report_max_age_s: Annotated[
+    report_ttl_s: Annotated[
         float,
         about(
             "Report TTL",
@@ -37,7 +37,7 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
         number("s", gt=0, le=60, usual=(0.3, 1)),
     ] = 0.5
-    keep_room: Annotated[
+    wait_for_memory: Annotated[
         bool,
         about(
             "Wait for memory",

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from routing.policy.admission_document import MAX_CLASSES, AdmissionDocument, ClassName, SloClass
 from routing.policy.cost_document import DecodeCostDocument
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.fairness_document import FairnessDocument
 from routing.policy.schema_versions import SchemaLine
 from routing.policy.setting import about, number
@@ -71,14 +71,14 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         default_factory=lambda: Stage(name="least_cost")
     )
     order: Annotated[Stage, about("Queue order", "Chooses which queued request is dispatched next.")] = msgspec.field(
-        default_factory=lambda: Stage(name="shed", params={"forget_blocks": True})
+        default_factory=lambda: Stage(name="late_last", params={"forget_blocks": True})
     )
     ttft_slo_s: Annotated[
         float,
         about("TTFT objective", "Target time to first token. Slower requests count as late."),
         number("s", gt=0, le=3600, usual=(0.5, 30), group="Service level"),
     ] = 5.0
-    tbt_slo_s: Annotated[
+    tpot_slo_s: Annotated[
         float,
         about("TPOT objective", "Target mean time per output token. Admission judges decode load by it."),
         number("s", gt=0, le=60, usual=(0.02, 0.5), group="Service level"),
@@ -143,23 +143,24 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             group="Dispatch",
         ),
     ] = "locality_offload"
-    retry_share: Annotated[
+    retry_budget: Annotated[
         float,
         about("Retry budget", "Maximum share of running requests that may be retries after an engine failure."),
         number("share", ge=0, le=1, usual=(0.1, 0.3), group="Limits"),
     ] = 0.2
-    retry_least: Annotated[
+    min_retries: Annotated[
         int,
         about("Min retries", "Retries always allowed, whatever the load."),
         number("requests", ge=0, le=10_000, usual=(1, 10), group="Limits"),
     ] = 3
-    push: Annotated[
-        PushDocument, about("Dispatch limit", "Holds requests at the gateway until their engine can start them.")
-    ] = PushDocument()
+    dispatch_limit: Annotated[
+        DispatchLimitDocument,
+        about("Dispatch limit", "Holds requests at the gateway until their engine can start them."),
+    ] = DispatchLimitDocument()
     fairness: Annotated[FairnessDocument, about("Fairness", "Shares engines between waiting tenants.")] = (
         FairnessDocument()
     )
-    max_passed_over_s: Annotated[
+    starvation_limit_s: Annotated[
         float,
         about(
             "Starvation limit",
@@ -168,7 +169,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         number("s", ge=0, le=3600, usual=(10, 60), group="Dispatch"),
     ] = 0.0
-    grant_tokens: Annotated[
+    prefill_window_tokens: Annotated[
         int,
         about(
             "Prefill window",
@@ -176,12 +177,12 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
         number("tok", ge=1, le=1_000_000, usual=(1024, 16_384), group="Dispatch"),
     ] = 8192
-    grant_lookahead_s: Annotated[
+    lookahead_s: Annotated[
         float,
         about("Look-ahead", "Dispatches a request this long before its engine is expected to be free."),
         number("s", ge=0, le=5, usual=(0, 0.5), group="Dispatch"),
     ] = 0.05
-    max_tickets: Annotated[
+    queue_limit: Annotated[
         int,
         about("Queue limit", "Maximum queued requests in the pool; further requests get 429."),
         number("requests", ge=1, le=1_000_000, usual=(100, 20_000), group="Limits"),

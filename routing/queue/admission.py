@@ -62,19 +62,19 @@ class Admission:
     def adopt(self, policy: RoutingPolicy) -> None:
         """Judge by this policy from now on."""
         self.settings: AdmissionDocument = policy.admission
-        self._tpot_slo_s = policy.tbt_slo_s
+        self._tpot_slo_s = policy.tpot_slo_s
         self._counts_loads = counts_loads(policy.placement.name)
         self._decode_cost = DecodeCost.of(policy.decode_cost)
         self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
         if self.pairs is not None:
             self.pairs.adopt(policy)
-        self.judges = policy.admission.mode != OFF or policy.admission.refuse_hopeless
+        self.judges = policy.admission.mode != OFF or policy.admission.reject_infeasible
 
     def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Rejected | None:
         """Return the rejection of a request for which this engine was chosen; None: it may go on."""
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
-        if self.settings.refuse_hopeless and ttft_s > left_s and self.is_infeasible(request, now):
+        if self.settings.reject_infeasible and ttft_s > left_s and self.is_infeasible(request, now):
             return Rejected(request.request_id, reasons.INFEASIBLE, max(_LEAST_RETRY_S, ttft_s - left_s))
         if self.settings.mode == OFF:
             return None
@@ -128,7 +128,7 @@ class Admission:
 
     def _judge_decode(self, request: InferenceRequest, choice: Choice, now: float, at_s: float) -> Rejected | None:
         if self.pairs is not None and choice.target not in self.pairs.alone:
-            limit_s = self.settings.threshold * (request.tbt_slo_s or self._tpot_slo_s)
+            limit_s = self.settings.threshold * (request.tpot_slo_s or self._tpot_slo_s)
             wait_s = self.pairs.overload_s(request, now, at_s, limit_s)
             if wait_s is not None:
                 return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
@@ -138,7 +138,7 @@ class Admission:
         targets = (choice.target,) if alone else self._view.roster.accepting
         batches = [self._batch(target, now, moment) + 1 for target in targets]
         step_s = sum(map(self._step_s, targets, batches)) / len(targets)
-        limit_s = self.settings.threshold * (request.tbt_slo_s or self._tpot_slo_s)
+        limit_s = self.settings.threshold * (request.tpot_slo_s or self._tpot_slo_s)
         if step_s <= limit_s:
             return None
         batch = sum(batches) / len(targets)

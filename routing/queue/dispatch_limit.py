@@ -12,7 +12,7 @@ import msgspec
 
 from routing.ledger.fleet_view import NEVER
 from routing.ledger.reservations import Reservations
-from routing.policy.dispatch_limit_document import BLIND, OUTSTANDING, PushDocument
+from routing.policy.dispatch_limit_document import BLIND, IN_FLIGHT, DispatchLimitDocument
 
 _HELD_S = 0.25
 """An engine is kept for a prompt that does not fit yet for this long; by then another may have taken it."""
@@ -36,19 +36,19 @@ class DispatchLimit:
     def __init__(self, reservations: Reservations) -> None:
         self._reservations = reservations
         self.reports: dict[int, _Report] = {}
-        self.adopt(PushDocument(), 1, 0.0)
+        self.adopt(DispatchLimitDocument(), 1, 0.0)
 
-    def adopt(self, settings: PushDocument, grant_tokens: int, lookahead_s: float) -> None:
+    def adopt(self, settings: DispatchLimitDocument, prefill_window_tokens: int, lookahead_s: float) -> None:
         """Follow these settings from now on."""
         self._settings = settings
-        self._window_tokens = grant_tokens
+        self._window_tokens = prefill_window_tokens
         self._lookahead_s = lookahead_s
-        self._blind, self._by_count = settings.mode == BLIND, settings.mode == OUTSTANDING
+        self._blind, self._by_count = settings.mode == BLIND, settings.mode == IN_FLIGHT
 
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Note that an engine has so many requests that it has not started, and room for so many tokens."""
         room = float("inf") if room_tokens is None else float(room_tokens)
-        self._reservations.note_room(target, room, now + self._settings.report_max_age_s)
+        self._reservations.note_room(target, room, now + self._settings.report_ttl_s)
         last = self.reports.get(target)
         if last is None or room >= last.held_tokens:
             self.reports[target] = _Report(pending, now)
@@ -75,11 +75,11 @@ class DispatchLimit:
             return True
         standing = self._reservations
         if self._by_count:
-            return standing.dispatched(target) < self._settings.max_outstanding
+            return standing.dispatched(target) < self._settings.in_flight_limit
         if not standing.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
-        if report is None or now >= report.at_s + self._settings.report_max_age_s:
+        if report is None or now >= report.at_s + self._settings.report_ttl_s:
             return True
         pending = report.pending > 0 and standing.prefilling(target) > 0
         if not pending and (self._has_room(target, report, prompt_tokens, now) or not standing.dispatched(target)):
@@ -91,16 +91,16 @@ class DispatchLimit:
         """Return whether another request would start at once; keeps nothing free for it."""
         standing = self._reservations
         if self._by_count:
-            return standing.dispatched(target) < self._settings.max_outstanding
+            return standing.dispatched(target) < self._settings.in_flight_limit
         if not standing.may_start(target, 0, self._window_tokens - 1, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
-        if report is None or now >= report.at_s + self._settings.report_max_age_s:
+        if report is None or now >= report.at_s + self._settings.report_ttl_s:
             return True
         return report.pending == 0 or standing.prefilling(target) == 0
 
     def _has_room(self, target: int, report: _Report, prompt_tokens: int, now: float) -> bool:
-        if not self._settings.keep_room:
+        if not self._settings.wait_for_memory:
             return True
         if report.held_tokens and now >= report.held_until_s:
             report.held_tokens = 0
@@ -117,7 +117,7 @@ class DispatchLimit:
         report = self.reports.get(target)
         free_s = self._reservations.free_at(target) - self._lookahead_s
         # A report that blocks is followed by another, or is ignored once it is too old.
-        old_s = report.at_s + self._settings.report_max_age_s if report is not None and report.blocks else now
+        old_s = report.at_s + self._settings.report_ttl_s if report is not None and report.blocks else now
         return old_s if old_s > now else free_s
 
     def stepped_down(self, target: int, now: float) -> bool:
@@ -125,7 +125,7 @@ class DispatchLimit:
         if self._blind or self._by_count:
             return False
         report = self.reports.get(target)
-        return report is None or now >= report.at_s + self._settings.report_max_age_s
+        return report is None or now >= report.at_s + self._settings.report_ttl_s
 
     def check(self) -> None:
         """Raise AssertionError if a report is impossible."""

@@ -12,7 +12,7 @@ class DecodeCandidate(msgspec.Struct, frozen=True, gc=False):
     """One scored decode engine, with this request counted in."""
 
     engine_id: str
-    tbt_s: float
+    tpot_s: float
     """Expected seconds between tokens."""
     batch: int
     """Requests that would decode there, those whose prefill still runs among them."""
@@ -32,7 +32,7 @@ class EnginePair(msgspec.Struct, frozen=True, gc=False):
     incarnation: int
     reason: str
     """A code of routing.values.reasons."""
-    tbt_s: float
+    tpot_s: float
     need_tokens: int
     """KV memory that was counted for it there."""
     candidates: tuple[DecodeCandidate, ...] = ()

@@ -26,7 +26,7 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     session_id: str = ""
     priority: int = 0
     """Lower goes first, as in vLLM."""
-    tbt_slo_s: float = 0.0
+    tpot_slo_s: float = 0.0
     """Mean time between tokens that meets the SLO; 0: the policy's."""
     give_up_s: float = math.inf
     """Moment after which waiting any longer is of no use to the caller."""

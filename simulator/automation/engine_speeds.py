@@ -56,9 +56,9 @@ class SpeedWatch:
         ]
         return self._of(station.engine_id).slowness(standing, now)
 
-    def tbt(self, station: Station, now: float) -> Speed:
+    def tpot(self, station: Station, now: float) -> Speed:
         """Return the median of the mean times between tokens in seconds, and the number of samples."""
-        return self._of(station.engine_id).tbt(now)
+        return self._of(station.engine_id).tpot(now)
 
     def _expect(self, each: _Followed) -> None:
         record = each.record
@@ -71,8 +71,8 @@ class SpeedWatch:
         if record.first_token_s is not None and each.dispatched_s is not None and not each.started:
             each.started = True
             speed.first_token(record.first_token_s - each.dispatched_s, each.expected_s, now)
-        if record.status == FINISHED and record.tbt_s is not None:
-            speed.answered(record.tbt_s, now)
+        if record.status == FINISHED and record.tpot_s is not None:
+            speed.answered(record.tpot_s, now)
 
     def _of(self, engine_id: str) -> EngineSpeed:
         return self._speeds.setdefault(engine_id, (0, EngineSpeed()))[1]

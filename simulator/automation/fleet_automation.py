@@ -104,7 +104,7 @@ class FleetAutomation:
 
     def _automate_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         plan, self._health_memory = plan_health(
-            facts, self._health_memory, self._policy.health, slow_start_s=self._policy.scaling.ramp_s
+            facts, self._health_memory, self._policy.health, newcomer_slow_start_s=self._policy.scaling.slow_start_s
         )
         if plan.changed:
             self.health.append(plan)

@@ -38,7 +38,7 @@ class PoolWatch:
             pool_id=simulation.router.pool_id,
             now_s=now,
             ttft_slo_s=policy.ttft_slo_s,
-            tbt_slo_s=policy.tbt_slo_s,
+            tpot_slo_s=policy.tpot_slo_s,
             engines=tuple(sorted(engines, key=lambda each: each.engine_id)),
             windows=tuple(self.windows.windows),
         )
@@ -47,7 +47,7 @@ class PoolWatch:
         standing: Standing = ACTIVE if station.accepts else DRAINING
         prefilling = [each.request.prompt_tokens for each in station.live.values() if each.first_token_s is None]
         slowness, slow_samples = self._speeds.slowness(station, now)
-        tbt_s, tbt_samples = self._speeds.tbt(station, now)
+        tpot_s, tpot_samples = self._speeds.tpot(station, now)
         facts = EngineFacts(
             engine_id=station.engine_id,
             incarnation=station.incarnation,
@@ -59,15 +59,15 @@ class PoolWatch:
             running=station.engine.running,
             waiting=station.engine.waiting,
             kv_usage=station.engine.kv_usage,
-            granted=len(station.live),
+            dispatched=len(station.live),
             prefilling=len(prefilling),
             streaming=len(station.live) if isinstance(station.engine, FaultyEngine) else 0,
             longest_prefill_s=self._profile.prefill_s(max(prefilling), 0) if prefilling else 0.0,
             slowness=slowness,
             slowness_samples=slow_samples,
-            tbt_s=tbt_s,
-            tbt_samples=tbt_samples,
-            outstanding_s=load.in_flight_s,
+            tpot_s=tpot_s,
+            tpot_samples=tpot_samples,
+            in_flight_s=load.in_flight_s,
             bound=load.bound,
         )
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts

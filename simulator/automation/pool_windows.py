@@ -55,7 +55,7 @@ class WindowWatch:
                 span_s=span_s,
                 requests=counted,
                 on_time=on_time,
-                refused=rejected,
+                rejected=rejected,
                 work_s=work_s,
                 queued=unbound + sum(each.bound for each in loads),
                 queued_s=unbound_s + sum(in_flight_s),

@@ -1,4 +1,4 @@
-"""Shows both arms of a run as a table for people, and what their guards say."""
+"""Shows both arms of a run as a table for people, and what their guardrails say."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VERDICTS = {
 
 
 def render_canaries(reports: Sequence[dict[str, Any]]) -> str:
-    """Return both arms of each run that had a canary, with what its guards say; empty where none had."""
+    """Return both arms of each run that had a canary, with what its guardrails say; empty where none had."""
     lines: list[str] = []
     for report in reports:
         for run in report.get("seeds", [report]):
@@ -50,6 +50,6 @@ def _canary(canary: dict[str, Any], seed: str) -> list[str]:
     return [
         f"Canary with {canary['share'] * 100:.3g} % of the sessions{seed}",
         *text_table(rows),
-        "What its guards say (their mean is the geometric one):",
+        "What its guardrails say (their mean is the geometric one):",
         *(f"  {guardrail_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
     ]

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which cached block goes: {', '.join(EVICTIONS)} (default: the profile's, else lru)",
     )
     add("--slo-ttft", help="time to first token that is on time, seconds (default: the policy file's, else 5)")
-    add("--slo-tbt", help="mean time between tokens that is on time, seconds (default: any)")
+    add("--slo-tpot", help="mean time between tokens that is on time, seconds (default: any)")
     add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order or policy")
     add(
         "--policy-file",
@@ -136,7 +136,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     if not arguments.transfers and any(each.placement.name == "mooncake" for each in policies):
         notes.append("mooncake chooses as min_ttft: engines transfer nothing, as in a live pool; see --transfers")
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
-    rates = {"qps": values.above_zero("qps"), "slo_tbt_s": values.above_zero("slo_tbt")}
+    rates = {"qps": values.above_zero("qps"), "slo_tpot_s": values.above_zero("slo_tpot")}
     spec_fields = {**_fleet(arguments, values), **rates}
     jobs = values.whole("jobs", 1) or os.cpu_count() or 1
     max_input = values.whole("max_input", 1)

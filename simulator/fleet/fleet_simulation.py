@@ -197,7 +197,7 @@ class FleetSimulation:
     def take_load(self, engine_id: str, load: LoadReport) -> None:
         """Let the router hear what an engine said of its load."""
         self.router.note_memory(engine_id, load.kv_usage)
-        if self._report_age_s > self.router.policy.push.report_max_age_s:
+        if self._report_age_s > self.router.policy.dispatch_limit.report_ttl_s:
             return
         self.deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
 
@@ -270,7 +270,7 @@ class FleetSimulation:
             if self.nodes is not None:
                 self.nodes.queued(record.request, outcome.decision, self.now)
         else:
-            self._note(f"refused:{outcome.code}", outcome.request_id, "")
+            self._note(f"rejected:{outcome.code}", outcome.request_id, "")
             self._end(record, REJECTED)
 
     def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
@@ -280,7 +280,7 @@ class FleetSimulation:
         record.engine_id = engine_id
         record.dispatched_s, record.compute_s = self.now, decision.compute_s
         self._learning.dispatched(decision, self.now)
-        self._note("granted", record.request.request_id, engine_id)
+        self._note("dispatched", record.request.request_id, engine_id)
         station = self.stations.of(engine_id)
         station.live[record.request.request_id] = record
         if decision.fetch is not None and self._transfers is not None:
@@ -386,7 +386,7 @@ class FleetSimulation:
         request_id = record.request.request_id
         station.engine.abort(request_id, self.now)
         del station.live[request_id]
-        self._note("refused:after_prefill", request_id, station.engine_id)
+        self._note("rejected:after_prefill", request_id, station.engine_id)
         self._end(record, REJECTED)
         self.deliver(self.router.observe(Failed(request_id), self.now))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from routing.values.inference_request import InferenceRequest
 
-UNFINISHED, FINISHED, REJECTED, FAILED = "unfinished", "finished", "refused", "failed"
+UNFINISHED, FINISHED, REJECTED, FAILED = "unfinished", "finished", "rejected", "failed"
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class RequestRecord:
         return None if self.first_token_s is None else self.first_token_s - self.request.arrived_s
 
     @property
-    def tbt_s(self) -> float | None:
+    def tpot_s(self) -> float | None:
         """Mean seconds between its tokens; None for answers of one token."""
         if self.finished_s is None or self.first_token_s is None or self.output_tokens < 2:
             return None

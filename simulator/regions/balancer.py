@@ -190,7 +190,7 @@ class Balancer:
         known.in_flight -= 1
         if self._indexes_outputs:
             known.index.add(request.prompt.then(request.output))
-        if self._push_limit.kind == "outstanding":
+        if self._push_limit.kind == "in_flight":
             self._scan()
 
     def _scan(self) -> None:

@@ -31,8 +31,8 @@ class RegionPolicy(msgspec.Struct, frozen=True):
     """One cache and one memory for all engines, and a network without delay: a bound, no system."""
 
 
-def _outstanding(limit: int) -> RegionPolicy:
-    return RegionPolicy(SglangCacheAware(), PushLimit("outstanding", limit), central=True)
+def _in_flight(limit: int) -> RegionPolicy:
+    return RegionPolicy(SglangCacheAware(), PushLimit("in_flight", limit), central=True)
 
 
 POLICIES: dict[str, RegionPolicy] = {
@@ -47,7 +47,7 @@ POLICIES: dict[str, RegionPolicy] = {
     "consistent_hash": RegionPolicy(SkyWalkerCh(), BLIND, central=True),
     "sglang_central": RegionPolicy(SglangCacheAware(), BLIND, central=True),
     "sglang_pending": RegionPolicy(SglangCacheAware(), PENDING, central=True),
-    **{f"sglang_outstanding_{limit}": _outstanding(limit) for limit in (12, 16, 24, 28, 40)},
+    **{f"sglang_in_flight_{limit}": _in_flight(limit) for limit in (12, 16, 24, 28, 40)},
     "ours_central": RegionPolicy(LocalityOffload(), central=True, indexes_outputs=True),
     "ours_late": RegionPolicy(LocalityOffload(early_in_flight=1e9), indexes_outputs=True),
     "pooled_bound": RegionPolicy(LeastLoad(), BLIND, central=True, pooled=True),

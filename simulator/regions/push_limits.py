@@ -13,7 +13,7 @@ class PushLimit(msgspec.Struct, frozen=True):
     Pending requests are those of the last probe: requests that the balancer sent since do not count.
     """
 
-    kind: Literal["blind", "pending", "outstanding"]
+    kind: Literal["blind", "pending", "in_flight"]
     limit: int = 0
 
     def has_room(self, pending: int, in_flight: int) -> bool:

@@ -77,4 +77,4 @@ def progress_for(total: int | None, stream: TextIO | None = None) -> Progress:
 
 def _counts(counter: SummaryCounter) -> str:
     counts = counter.counts
-    return f"ok {counts['ok']}, rejected {counts['refused']}, failed {counts['failed']}"
+    return f"ok {counts['ok']}, rejected {counts['rejected']}, failed {counts['failed']}"

@@ -87,7 +87,7 @@ async def _send_once(session: aiohttp.ClientSession, body: bytes, options: Repla
         async with session.post(options.target + path, data=body) as response:
             if response.status in _REJECTIONS:
                 await response.read()
-                rejected = Outcome(status="refused", error=f"HTTP {response.status}")
+                rejected = Outcome(status="rejected", error=f"HTTP {response.status}")
                 return _Rejected(_retry_after(response.headers), rejected)
             if response.status != 200:
                 return Outcome(status="failed", error=f"HTTP {response.status}: {_reason(await response.read())}")

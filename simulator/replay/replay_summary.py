@@ -29,7 +29,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     ok: int
-    refused: int
+    rejected: int
     failed: int
     duration_s: float
     ttft_mean_s: float | None
@@ -84,7 +84,7 @@ class SummaryCounter:
         return ReplaySummary(
             requests=self.done,
             ok=self.counts["ok"],
-            refused=self.counts["refused"],
+            rejected=self.counts["rejected"],
             failed=self.counts["failed"],
             duration_s=round(duration_s, 3),
             ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
@@ -110,7 +110,7 @@ def render_summary(summary: ReplaySummary) -> str:
     share = "not reported" if summary.cached_share is None else f"{summary.cached_share:.1%}"
     lines = [
         f"requests      {summary.requests} in {summary.duration_s:.1f} s",
-        f"ok            {summary.ok}   rejected {summary.refused}   failed {summary.failed}",
+        f"ok            {summary.ok}   rejected {summary.rejected}   failed {summary.failed}",
         f"TTFT          p50 {seconds(summary.ttft_p50_s)}   p90 {seconds(summary.ttft_p90_s)}   "
         f"p99 {seconds(summary.ttft_p99_s)}",
         f"cached tokens {share} of {summary.prompt_tokens} prompt tokens",

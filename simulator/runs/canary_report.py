@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.arm_window import ArmTally
 from planning.trials.comparison import ArmSlice, Comparison, compare
 from routing.trials.arms import CANARY, LIVE, Arms
@@ -33,7 +33,7 @@ class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Both arms after the warm-up, and the guards of a canary with their usual lines."""
+    """Both arms after the warm-up, and the guardrails of a canary with their usual lines."""
 
     share: float
     """Of the sessions, as asked for."""
@@ -54,7 +54,7 @@ def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good:
             _figures(arm, placement, [each for each in zip(records, good, names, strict=True) if each[2] == arm])
             for arm, placement in ((LIVE, live), (CANARY, entry.placement.name))
         ),
-        comparison=compare(_slices(records, good, names), GuardDocument()),
+        comparison=compare(_slices(records, good, names), GuardrailDocument()),
     )
 
 

@@ -71,7 +71,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttft_p90_s: float | None
     ttft_p99_s: float | None
     ttft_mean_s: float | None
-    tbt_p90_s: float
+    itl_p90_s: float
     e2e_p50_s: float | None
     e2e_p90_s: float | None
     token_hit_rate: float
@@ -86,24 +86,24 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: RunDetail | msgspec.UnsetType = msgspec.UNSET
 
 
-def on_time(record: RequestRecord, slo_tbt_s: float | None, ttft_slo_s: float | None = None) -> bool:
+def on_time(record: RequestRecord, slo_tpot_s: float | None, ttft_slo_s: float | None = None) -> bool:
     """Return whether the request met its SLOs; without `ttft_slo_s` its own deadline counts."""
     request = record.request
     deadline_s = request.deadline_s if ttft_slo_s is None else request.arrived_s + ttft_slo_s
     if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
         return False
-    tpot = record.tbt_s
-    return slo_tbt_s is None or tpot is None or tpot <= slo_tbt_s
+    tpot = record.tpot_s
+    return slo_tpot_s is None or tpot is None or tpot <= slo_tpot_s
 
 
 def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
     """Return the figures of a run that is over."""
     records = simulation.history[spec.warmup :]
-    good = [on_time(each, spec.slo_tbt_s, spec.counted_slo_s) for each in records]
+    good = [on_time(each, spec.slo_tpot_s, spec.counted_slo_s) for each in records]
     tokens = [each.request.prompt_tokens for each in records]
     ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
     e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
-    tpots = sorted(each.tbt_s for each in records if each.tbt_s is not None)
+    tpots = sorted(each.tpot_s for each in records if each.tpot_s is not None)
     served = [each for each in records if each.hit_tokens is not None]
     return RunReport(
         placement=spec.policy.placement.name,
@@ -117,7 +117,7 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         ttft_p90_s=percentile(ttfts, 90),
         ttft_p99_s=percentile(ttfts, 99),
         ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
-        tbt_p90_s=percentile(tpots, 90) or 0.0,
+        itl_p90_s=percentile(tpots, 90) or 0.0,
         e2e_p50_s=percentile(e2es, 50),
         e2e_p90_s=percentile(e2es, 90),
         token_hit_rate=_share(

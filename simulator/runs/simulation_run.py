@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planning.facts.fleet_facts import Role
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.registry import Table
 from routing.router import Router
@@ -49,7 +49,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """First requests that no metric counts."""
     engine_model: str = "reference"
     profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
-    slo_tbt_s: float | None = None
+    slo_tpot_s: float | None = None
     """Mean time between a request's tokens that still counts as on time."""
     counted_slo_s: float | None = None
     """Time to first token by which requests count as on time; None: the policy's objective."""
@@ -85,13 +85,13 @@ def evaluation_policy(
         order=order,
         ttft_slo_s=ttft_slo_s,
         prefill_cost=cost_of(profile if profile is not None else EngineProfile()),
-        grant_tokens=1,
-        grant_lookahead_s=0.0,
-        max_tickets=1_000_000,
+        prefill_window_tokens=1,
+        lookahead_s=0.0,
+        queue_limit=1_000_000,
         max_wait_s=3600.0,
         reservation_ttl_s=86_400.0,
         # Reports are fresh here; their age only sets when an engine that one holds back is looked at once more.
-        push=PushDocument(report_max_age_s=1.0),
+        dispatch_limit=DispatchLimitDocument(report_ttl_s=1.0),
     )
 
 

@@ -11,17 +11,17 @@ from routing.values.prepared_struct import prepared
 from simulator.baselines.registry import STAGES
 
 _OWN = (
-    "grant_tokens",
-    "grant_lookahead_s",
-    "max_tickets",
+    "prefill_window_tokens",
+    "lookahead_s",
+    "queue_limit",
     "max_wait_s",
     "reservation_ttl_s",
-    "tbt_slo_s",
+    "tpot_slo_s",
     "bottleneck_s",
     "decode_weight",
-    "max_passed_over_s",
+    "starvation_limit_s",
 )
-_OBJECTS = ("admission", "decode_cost", "push", "fairness")
+_OBJECTS = ("admission", "decode_cost", "dispatch_limit", "fairness")
 """Objects of the policy whose members are set by `object.member`."""
 
 
@@ -30,7 +30,7 @@ def set_parameters(
 ) -> tuple[RoutingPolicy, list[str]]:
     """Return the policy with the parameters set, and what is wrong with them.
 
-    `beta`, `placement.beta` and `order.…` name a stage's parameter, `grant_tokens` and its like a field
+    `beta`, `placement.beta` and `order.…` name a stage's parameter, `prefill_window_tokens` and its like a field
     of the policy, `admission.mode` and its like a member of one of its objects. With `lenient` a
     parameter that the stage of this policy does not know is left out, if some other stage of the
     registry knows it.

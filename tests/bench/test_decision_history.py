@@ -29,7 +29,7 @@ def test_what_was_asked_again_rejected_or_lost_is_counted_apart() -> None:
     assert found["decisions"] == 5
     assert found["decisions_asked_again"] == 2
     assert found["decisions_lost"] == 1
-    assert found["decisions_refused"] == 1
+    assert found["decisions_rejected"] == 1
     assert found["reports_not_taken"] == 1
 
 

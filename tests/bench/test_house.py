@@ -18,7 +18,7 @@ ROOM = {
     "gateway/one/a.py": "import gateway.two.b\n\n\ndef longer() -> int:\n    return 1\n",
     "gateway/one/c.py": "import gateway.one.a\n\n\ndef short() -> int:\n    return 1\n",
     "gateway/two/__init__.py": "",
-    "gateway/two/b.py": "import gateway.one.c\n# A ticket that is refused; `max_tickets` stays.\n",
+    "gateway/two/b.py": "import gateway.one.c\n# A ticket that is rejected; `queue_limit` stays.\n",
 }
 
 
@@ -40,7 +40,7 @@ def test_pairs_circles_sizes_and_words_are_counted(tree: Path) -> None:
 
 
 def test_words_are_told_with_their_lines(tree: Path) -> None:
-    assert list(broken_words(tree, ["gateway"])) == [("gateway/two/b.py:2", ["ticket", "refused"])]
+    assert list(broken_words(tree, ["gateway"])) == [("gateway/two/b.py:2", ["ticket", "rejected"])]
 
 
 def test_a_feature_by_layer_has_a_folder_per_layer_and_one_by_feature_has_one() -> None:

@@ -154,8 +154,8 @@ async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEn
             for _ in range(3):
                 assert endpoint_of((await ask(opened, subset=allowed))[1]) == allowed
         for none in ([], ["192.0.2.1:8000"]):
-            refused = (await ask(opened, subset=none))[1].immediate_response
-            assert refused.status.code == 503
+            rejected = (await ask(opened, subset=none))[1].immediate_response
+            assert rejected.status.code == 503
 
 
 async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
@@ -178,9 +178,9 @@ async def test_load_shed_by_headway_is_429_with_its_retry_after() -> None:
 
     server = await asyncio.start_server(shed, "127.0.0.1", 0)
     async with server, picker(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as opened:
-        refused = (await ask(opened))[1].immediate_response
-        assert refused.status.code == 429
-        named = {each.header.key: each.header.raw_value for each in refused.headers.set_headers}
+        rejected = (await ask(opened))[1].immediate_response
+        assert rejected.status.code == 429
+        named = {each.header.key: each.header.raw_value for each in rejected.headers.set_headers}
         assert named["retry-after"] == b"7"
 
 

@@ -125,13 +125,13 @@ def every_error_of_a_draft_is_told_with_its_path(cast: Cast) -> None:
     page = cast.page
     page.goto(f"{cast.program.url}/policies/default")
     page.fill('[name="ttft_slo_s"]', "9000")
-    page.fill('[name="grant_tokens"]', "many")
-    page.fill("#document", page.input_value("#document").replace('"shed"', '"shedd"'))
+    page.fill('[name="prefill_window_tokens"]', "many")
+    page.fill("#document", page.input_value("#document").replace('"late_last"', '"shedd"'))
     page.click("#publish")
     errors = page.locator("#error-summary li")
     expect(errors).to_have_count(3)
     paths = errors.evaluate_all("(items) => items.map((item) => item.dataset.path)")
-    assert sorted(paths) == ["grant_tokens", "order.name", "ttft_slo_s"]
+    assert sorted(paths) == ["prefill_window_tokens", "order.name", "ttft_slo_s"]
     expect(page.locator("#error-summary")).to_contain_text('order.name "shedd" is unknown; did you mean shed?')
     expect(page.locator("#error-summary")).to_contain_text("ttft_slo_s 9,000 is above 3,600 s")
     assert serious_violations(page) == []
@@ -139,8 +139,8 @@ def every_error_of_a_draft_is_told_with_its_path(cast: Cast) -> None:
 
 def a_valid_draft_is_published_and_decisions_follow(cast: Cast, before: int) -> None:
     page = cast.page
-    page.select_option('[name="order.name"]', "shed")
-    page.fill('[name="grant_tokens"]', "4096")
+    page.select_option('[name="order.name"]', "late_last")
+    page.fill('[name="prefill_window_tokens"]', "4096")
     page.fill('[name="ttft_slo_s"]', "4")
     page.fill("#message", "Shorter objective")
     publish(page, before + 1)
@@ -168,10 +168,10 @@ def who_was_beaten_merges(cast: Cast, before: int) -> None:
         each.goto(f"{cast.program.url}/policies/default")
         assert live_version(each) == before
     page.fill('[name="max_wait_s"]', "45")
-    page.fill('[name="max_tickets"]', "1500")
+    page.fill('[name="queue_limit"]', "1500")
     page.fill("#message", "Shorter queue")
     other.fill('[name="max_wait_s"]', "50")
-    other.fill('[name="grant_lookahead_s"]', "0.1")
+    other.fill('[name="lookahead_s"]', "0.1")
     other.fill("#message", "More room")
     # The operator's question is open, the draft behind it stored as v{before + 1}, when the other one publishes.
     page.click("#publish")
@@ -186,8 +186,8 @@ def who_was_beaten_merges(cast: Cast, before: int) -> None:
     page.check('input[name="choice.max_wait_s"][value="mine"]')
     page.click("text=Save merged draft")
     expect(page.locator('[name="max_wait_s"]')).to_have_value("45")
-    expect(page.locator('[name="max_tickets"]')).to_have_value("1500")
-    expect(page.locator('[name="grant_lookahead_s"]')).to_have_value("0.1")
+    expect(page.locator('[name="queue_limit"]')).to_have_value("1500")
+    expect(page.locator('[name="lookahead_s"]')).to_have_value("0.1")
     publish(page, before + 3)
     assert cast.program.decided_by() == before + 3
 

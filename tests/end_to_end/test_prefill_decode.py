@@ -57,7 +57,7 @@ async def test_requests_survive_failed_hand_offs_and_a_killed_decode_engine(tmp_
     roles = ("prefill", "prefill", "decode", "decode")
     fast = {"time_scale": 10.0, "block_tokens": 64, "num_blocks": 2000}
     # Faults hit every request here, so none is to be rejected for want of retries.
-    policy = RoutingPolicy(retry_least=100)
+    policy = RoutingPolicy(min_retries=100)
     with live_fleet(tmp_path, policy, engines=4, roles=roles, **fast) as fleet:  # type: ignore[arg-type]
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {API_KEY}"}) as session:
             answers = await asyncio.gather(*(ask(session, fleet, number) for number in range(12)))

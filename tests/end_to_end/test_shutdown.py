@@ -81,9 +81,9 @@ async def test_a_gateway_drains_its_streams_under_sigterm_and_sends_new_work_els
             while await answered(client, f"{url}/ready") != 503:
                 await asyncio.sleep(0.05)
             assert await answered(client, f"{url}/live") == 200
-            async with client.post(url + CHAT, json=body) as refused:
-                assert refused.status == 503
-                assert (await refused.json())["error"]["code"] == "shutting_down"
+            async with client.post(url + CHAT, json=body) as rejected:
+                assert rejected.status == 503
+                assert (await rejected.json())["error"]["code"] == "shutting_down"
             assert (await stream.content.read()).endswith(b"data: [DONE]\n\n")
         assert await ended(process) == 0
 

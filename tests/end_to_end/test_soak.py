@@ -14,7 +14,7 @@ def test_kills_lose_nothing_repeat_nothing_and_publish_in_turn(seed: int) -> Non
     figures, wrong, _ = soak(float(seed), seed=seed)
     assert wrong == []
     assert figures["whole"] > 100
-    assert figures["decisions_refused"] + figures["decisions_lost"] < 0.01 * figures["decisions"]
+    assert figures["decisions_rejected"] + figures["decisions_lost"] < 0.01 * figures["decisions"]
     assert sum(figures[f"killed_{kind}"] for kind in ("worker", "beat", "gateway", "engine", "web")) >= 5
     assert figures["effects"] >= 1
     assert figures["versions"] >= 2

@@ -210,7 +210,7 @@ async def test_keys_that_nobody_confirms_for_too_long_open_nothing_until_the_bus
         await until(lambda: live.gateway.api_key(KEY.sha256) is None)
         await until(lambda: live.gateway.snapshot is not before)
         assert (tmp_path / FILE_NAME).stat().st_mtime_ns == saved_at, "nobody confirms what is on disk"
-        assert "api_keys_refused" in caplog.text
+        assert "api_keys_rejected" in caplog.text
         live.bus.connected = True
         assert live.gateway.api_key(KEY.sha256) == KEY
         await until(lambda: (tmp_path / FILE_NAME).stat().st_mtime_ns > saved_at)

@@ -98,8 +98,8 @@ async def test_queued_requests_leave_an_engine_that_its_decodes_hold_up(tmp_path
         placement=Stage(name="dual_map", params={"adaptive_key": False}),
         order=Stage(name="fifo"),
         ttft_slo_s=1.5,
-        grant_tokens=1,
-        grant_lookahead_s=0.0,
+        prefill_window_tokens=1,
+        lookahead_s=0.0,
         bottleneck_s=0.5,
     )
     keys = tuple(range(1, 5001))
@@ -126,7 +126,7 @@ async def test_a_pool_with_roles_predicts_decodes_by_the_uniform_time(
         admission=AdmissionDocument(mode="predictive_system", decode_s=decode_s),
         prefill_cost=PrefillCostDocument(base_s=1.0, per_token_s=1e-9, per_token_squared_s=0.0, per_hit_token_s=0.0),
         decode_cost=DecodeCostDocument(base_s=0.0, per_sequence_s=0.08, per_context_token_s=0.0),
-        tbt_slo_s=0.1,
+        tpot_slo_s=0.1,
         ttft_slo_s=60.0,
     )
     async with ScriptedEngine() as prefills, ScriptedEngine() as decodes:

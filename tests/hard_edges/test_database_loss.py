@@ -92,9 +92,9 @@ async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tm
             assert "The database does not answer" in text
             assert "manage.py doctor" in text
             assert headers["retry-after"] == headers["refresh"] == "2"
-            refused = {"Authorization": f"Bearer {program.secrets.api_key}"}
+            rejected = {"Authorization": f"Bearer {program.secrets.api_key}"}
             async with session.post(
-                f"{program.url}/api/v1/regions", json={"slug": "r", "name": "R"}, headers=refused
+                f"{program.url}/api/v1/regions", json={"slug": "r", "name": "R"}, headers=rejected
             ) as answer:
                 assert answer.status == 503
                 assert json.loads(await answer.text())["type"] == "urn:headway:problem:unavailable"

@@ -60,7 +60,7 @@ async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_ag
                 await until(more_than(history, 100))
     found = figures(history.decided, away)
     assert found["decisions"] > 100 * 2 * len(kills)
-    assert found["decisions_lost"] == found["decisions_refused"] == 0
+    assert found["decisions_lost"] == found["decisions_rejected"] == 0
     assert 0 < found["decisions_asked_again"] <= CALLERS * len(kills)
     assert found["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
     assert len({each.decision_id for each in history.decided}) == len(history.decided)
@@ -79,7 +79,7 @@ async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: P
             fleet.publish(2)
             await asyncio.to_thread(wait_until, lambda: fleet.versions() == [2, 2])
         found = figures(history.decided, [])
-        assert found["decisions_lost"] == found["decisions_refused"] == found["decisions_asked_again"] == 0
+        assert found["decisions_lost"] == found["decisions_rejected"] == found["decisions_asked_again"] == 0
         assert found["reports_not_taken"] == 0
         for position in (0, 1):
             events = [json.loads(line) for line in fleet.log(position).splitlines()]
@@ -110,4 +110,4 @@ async def test_policies_published_200_times_a_minute_reach_all_gateways_within_t
     assert stale == []
     found = figures(history.decided, [])
     assert [each.why for each in history.decided if each.why] == []
-    assert found["decisions_lost"] == found["decisions_refused"] == found["reports_not_taken"] == 0
+    assert found["decisions_lost"] == found["decisions_rejected"] == found["reports_not_taken"] == 0

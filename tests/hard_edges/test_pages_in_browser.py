@@ -69,7 +69,7 @@ with transaction.atomic():
     shadow = Shadow.objects.create(key="none", pool=pool, draft=version, base=policy.live_version, state="failed",
         created_at=now, until=now, ended_at=now, reason=markup)
     Canary.objects.create(key="none", policy=policy, version=version, against=policy.live_version, steps=[0.1],
-        step_at=now, min_dwell_s=1, advance="by_hand", guards={{}}, state="aborted", reason=markup, why=markup,
+        step_at=now, min_dwell_s=1, advance="by_hand", guardrails={{}}, state="aborted", reason=markup, why=markup,
         author_name=markup, ended_by=markup, started_at=now, ended_at=now)
     record_change()
 print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": key.key_id, "person_id": str(person.pk),

@@ -35,7 +35,7 @@ def test_no_request_is_dropped_and_each_decision_carries_one_version(program: Li
     assert figures["decisions_unknown"] == 0
     assert figures["decisions_of_no_version"] == 0
     assert figures["publishes"] >= 10
-    assert figures["publishes_refused"] == 0
+    assert figures["publishes_rejected"] == 0
     assert figures["versions_used"] >= 2
 
 

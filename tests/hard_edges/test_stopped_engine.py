@@ -45,7 +45,7 @@ def registered(engines: list[EngineProcess]) -> Pool:
     """Store the engines as the gateway knows them."""
     policy = Policy.objects.create(slug="p", name="P")
     policy.live_version = PolicyVersion.objects.create(
-        policy=policy, number=1, routing_document={}, automation_document={"health": {"ramp_s": 20}}
+        policy=policy, number=1, routing_document={}, automation_document={"health": {"slow_start_s": 20}}
     )
     policy.save()
     region = Region.objects.create(slug="here", name="Here")

@@ -172,7 +172,7 @@ for number in range(400):
 found, segments = DecisionIndex.objects.count(), Segment.objects.count()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store([many(9000)])
-print(json.dumps({"stored": stored, "refused": rejected, "found": found, "segments": segments,
+print(json.dumps({"stored": stored, "rejected": rejected, "found": found, "segments": segments,
     "saved": saved, "version": snapshots.load(0.0).version, "files": len(list((directory / "snapshot").iterdir())),
     "after": DecisionIndex.objects.count()}))
 """
@@ -235,7 +235,7 @@ def test_a_kill_in_any_step_of_merging_segments_loses_and_doubles_nothing(tmp_pa
 
 def test_a_full_disk_costs_what_is_new_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     found = told(FULL_DISK, str(tmp_path))
-    assert found["refused"]
+    assert found["rejected"]
     assert found["found"] == found["stored"] != 0
     assert found["segments"] == found["stored"] // 8  # type: ignore[operator]
     assert (found["saved"], found["version"], found["files"]) == (False, 1, 1)

@@ -27,7 +27,7 @@ def well(name: str) -> Story:
             name,
             now_s,
             running=4,
-            granted=4,
+            dispatched=4,
             prefilling=1,
             streaming=3,
             longest_prefill_s=1.0,
@@ -35,12 +35,12 @@ def well(name: str) -> Story:
             chunks_total=int(50 * now_s),
             prompt_tokens_total=1000 * now_s,
             generated_tokens_total=50 * now_s,
-            refused_share=0.02,
-            refused_samples=20,
+            rejected_share=0.02,
+            rejected_samples=20,
             slowness=1.1,
             slowness_samples=20,
-            tbt_s=0.03,
-            tbt_samples=20,
+            tpot_s=0.03,
+            tpot_samples=20,
         )
 
     return at

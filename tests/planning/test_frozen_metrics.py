@@ -25,7 +25,7 @@ def test_frozen_counters_are_a_doubt_as_soon_as_enough_answers_came() -> None:
 
 
 def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
-    story = after(BEGIN, "sick", **FROZEN | {"running": 0, "granted": lambda now: int(now) % 2, "prefilling": 0})
+    story = after(BEGIN, "sick", **FROZEN | {"running": 0, "dispatched": lambda now: int(now) % 2, "prefilling": 0})
     assert first([*others(3), story], "suspect")[1].code == "frozen_metrics"
 
 
@@ -46,7 +46,7 @@ def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
         if now_s < 40.0:
             return facts
         still = {"first_tokens_total": 40, "chunks_total": 2000, "longest_prefill_s": 0.0}
-        return replace(facts, streaming=0, prefilling=0, granted=1, **still)
+        return replace(facts, streaming=0, prefilling=0, dispatched=1, **still)
 
     found = states_of(story)
     assert {state for at_s, state, _ in found if at_s < 69.0} == {"healthy", "suspect"}
@@ -60,7 +60,7 @@ def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> 
             return facts
         asked = 1 if now_s > 70.0 else 0
         still = {"first_tokens_total": 40, "chunks_total": 2000}
-        return replace(facts, granted=asked, streaming=asked, prefilling=asked, **still)
+        return replace(facts, dispatched=asked, streaming=asked, prefilling=asked, **still)
 
     assert {state for _, state, _ in states_of(story)} == {"healthy", "suspect"}
 
@@ -69,7 +69,7 @@ def test_what_others_sent_says_nothing_of_a_request_that_has_just_come() -> None
     def story(now_s: float) -> EngineFacts:
         asked = 1 if now_s % 40.0 > 38.0 else 0
         still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
-        return replace(well("sick")(now_s), granted=asked, streaming=asked, prefilling=asked, **still)
+        return replace(well("sick")(now_s), dispatched=asked, streaming=asked, prefilling=asked, **still)
 
     assert {state for _, state, _ in states_of(story, 200.0)} == {"healthy"}
 

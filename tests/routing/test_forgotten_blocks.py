@@ -14,7 +14,7 @@ LATE_S = 30.0
 
 def with_a_queued_request_given_up(*, forget_blocks: bool) -> Router:
     """Return a router of one engine that still computes its first prompt, long after the second one was given up."""
-    router = pool(size=1, order="shed", order_params={"forget_blocks": forget_blocks}, grant_tokens=0)
+    router = pool(size=1, order="late_last", order_params={"forget_blocks": forget_blocks}, prefill_window_tokens=0)
     router.submit(request(1, FIRST), 0.0)
     router.submit(request(2, SHARED), 0.0)
     router.submit(request(3, range(2000, 2020), at=LATE_S), LATE_S)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvstore.index.lower_tiers import CPU, DISK, EXTERNAL
 from routing.ledger.fleet_view import FleetView
-from routing.policy.policy_document import PushDocument
+from routing.policy.policy_document import DispatchLimitDocument
 from routing.router import Router
 from routing.values.decision import Choice, Decision, Dispatched, Loading
 from routing.values.feedback_events import FeedbackEvent
@@ -103,7 +103,7 @@ def test_what_was_loaded_is_in_memory_for_the_next_request() -> None:
 
 
 def test_a_queued_request_is_dispatched_with_what_it_loads_by_then() -> None:
-    router = pool(size=1, push=PushDocument(), grant_tokens=1, grant_lookahead_s=0)
+    router = pool(size=1, dispatch_limit=DispatchLimitDocument(), prefill_window_tokens=1, lookahead_s=0)
     router.fleet.change_tier("e-01", CPU, True, KEYS[:10])
     router.submit(request(1, [90, 91]), 0.0)
     router.submit(request(2, BLOCKS), 0.0)

@@ -155,7 +155,7 @@ def test_a_live_router_follows_no_baseline(name: str) -> None:
         Router("pool", policy, 1)
     router = Router("pool", RoutingPolicy(), 1)
     entry = ArmEntry(arm=CANARY, trial_id="trial", share=0.5, placement=policy.placement)
-    for rejected in (lambda: router.set_policy(policy, 2, 0.0), lambda: router.arms.built([entry], "shed")):
+    for rejected in (lambda: router.set_policy(policy, 2, 0.0), lambda: router.arms.built([entry], "late_last")):
         with pytest.raises(PolicyStageError, match=re.escape(says)):
             rejected()
     assert router.policy_version == 1
@@ -164,7 +164,7 @@ def test_a_live_router_follows_no_baseline(name: str) -> None:
 @pytest.mark.parametrize(
     ("placement", "order", "problem"),
     [
-        ("central", "shed", r"order\.name: 'shed' binds no request .* orders that do: late_binding"),
+        ("central", "late_last", r"order\.name: 'late_last' binds no request .* orders that do: late_binding"),
         ("least_cost", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
         ("skywalker", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
     ],

@@ -57,7 +57,7 @@ def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
 
 
 def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
-    router = pool(size=1, grant_lookahead_s=0.05)
+    router = pool(size=1, lookahead_s=0.05)
     first = router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
     free_at = first.decision.compute_s  # type: ignore[union-attr]
@@ -68,7 +68,7 @@ def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
 
 
 def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
-    router = pool(size=1, grant_tokens=1024)
+    router = pool(size=1, prefill_window_tokens=1024)
     outcomes = [router.submit(request(number, [number]), 0.0) for number in range(3)]
     assert [type(each).__name__ for each in outcomes] == ["Dispatched", "Dispatched", "Queued"]
 
@@ -97,7 +97,7 @@ def test_an_excluded_engine_is_chosen_only_if_no_other_takes_work() -> None:
 
 
 def test_a_full_waiting_room_rejects_with_a_time_to_retry() -> None:
-    router = pool(size=1, max_tickets=1)
+    router = pool(size=1, queue_limit=1)
     router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
     rejected = router.submit(request(3, LONG), 0.0)
@@ -207,7 +207,7 @@ def test_a_new_policy_is_named_by_every_decision_after_it() -> None:
 
 
 def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> None:
-    router = pool(size=1, order="shed", grant_tokens=1, grant_lookahead_s=0.0)
+    router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(1, 21):
         begins = 10.0 * number
         router.submit(request(number, [1000 + number]), begins)
@@ -222,7 +222,7 @@ def test_an_engine_whose_first_tokens_come_late_is_not_counted_on_for_less() -> 
 
 
 def test_a_newcomer_is_not_expected_to_wait_for_infeasible_queued_requests() -> None:
-    router = pool(size=1, order="shed", grant_tokens=1, grant_lookahead_s=0.0)
+    router = pool(size=1, order="late_last", prefill_window_tokens=1, lookahead_s=0.0)
     router.submit(request(1, LONG), 0.0)
     for number in range(2, 9):
         router.submit(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
@@ -240,7 +240,7 @@ def _from(number: int, tenant: str) -> InferenceRequest:
 
 
 def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_part() -> None:
-    router = pool(size=1, max_tickets=4, fairness=FairnessDocument(enabled=True))
+    router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
     waits = [isinstance(router.submit(_from(number, "b"), 0.0), Queued) for number in range(1, 7)]
     assert waits == [False, True, True, True, True, False]
     waits = [isinstance(router.submit(_from(number, "a"), 0.0), Queued) for number in range(7, 10)]
@@ -256,14 +256,14 @@ def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_pa
 
 
 def test_tenants_get_in_beyond_a_full_waiting_room_up_to_a_limit() -> None:
-    router = pool(size=1, max_tickets=4, fairness=FairnessDocument(enabled=True))
+    router = pool(size=1, queue_limit=4, fairness=FairnessDocument(enabled=True))
     for number in range(1, 40):
         router.submit(_from(number, f"tenant-{number // 6}"), 0.0)
     assert len(router.waiting) <= 8
 
 
 def test_without_fairness_a_full_waiting_room_is_full_for_all() -> None:
-    router = pool(size=1, max_tickets=2)
+    router = pool(size=1, queue_limit=2)
     for number in range(1, 4):
         router.submit(_from(number, "b"), 0.0)
     assert isinstance(router.submit(_from(4, "a"), 0.0), Rejected)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.fairness_document import FairnessDocument
 from routing.registry import stage_pairs
 from routing.router import Router
@@ -88,19 +88,26 @@ PAIRS = [
 
 
 PUSHES = st.builds(
-    PushDocument, mode=st.sampled_from(["pending", "outstanding", "blind"]), max_outstanding=st.integers(1, 3)
+    DispatchLimitDocument, mode=st.sampled_from(["pending", "in_flight", "blind"]), in_flight_limit=st.integers(1, 3)
 )
 FAIRNESS = st.builds(FairnessDocument, enabled=st.booleans(), max_share=st.sampled_from([0.4, 1.0]))
 
 
 @pytest.mark.parametrize(("placement", "order"), PAIRS)
-@given(seed=st.integers(0, 2**32), push=PUSHES, fairness=FAIRNESS, max_passed_over_s=st.sampled_from([0.0, 2.0]))
+@given(
+    seed=st.integers(0, 2**32), dispatch_limit=PUSHES, fairness=FAIRNESS, starvation_limit_s=st.sampled_from([0.0, 2.0])
+)
 @settings(max_examples=15, deadline=None)
 def test_nothing_is_lost_or_granted_twice(
-    placement: str, order: str, seed: int, push: PushDocument, fairness: FairnessDocument, max_passed_over_s: float
+    placement: str,
+    order: str,
+    seed: int,
+    dispatch_limit: DispatchLimitDocument,
+    fairness: FairnessDocument,
+    starvation_limit_s: float,
 ) -> None:
     rng = Random(seed)
-    rules = {"push": push, "fairness": fairness, "max_passed_over_s": max_passed_over_s}
+    rules = {"dispatch_limit": dispatch_limit, "fairness": fairness, "starvation_limit_s": starvation_limit_s}
     router, ledger, now = pool(placement, order, max_wait_s=20.0, **rules), Ledger(), 0.0  # type: ignore[arg-type]
     for number in range(80):
         now += rng.random()

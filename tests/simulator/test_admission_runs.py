@@ -23,9 +23,9 @@ def policy(**parameters: bool | float | str) -> RoutingPolicy:
 
 
 def test_parameters_of_admission_are_set_by_name() -> None:
-    made = policy(admission__mode="early", admission__defer_s=0.5, tbt_slo_s=0.05, decode_cost__base_s=0.02)
+    made = policy(admission__mode="early", admission__defer_s=0.5, tpot_slo_s=0.05, decode_cost__base_s=0.02)
     assert (made.admission.mode, made.admission.defer_s) == ("early", 0.5)
-    assert (made.tbt_slo_s, made.decode_cost.base_s) == (0.05, 0.02)
+    assert (made.tpot_slo_s, made.decode_cost.base_s) == (0.05, 0.02)
 
 
 def test_wrong_parameters_are_told_with_their_path() -> None:
@@ -39,12 +39,12 @@ def test_wrong_parameters_are_told_with_their_path() -> None:
 def test_infeasible_requests_are_rejected_and_all_others_are_on_time() -> None:
     rows = burst(60)
     served = run(RunSpec(policy=policy(), engines=2), rows)
-    refused = run(RunSpec(policy=policy(admission__refuse_hopeless=True), engines=2), rows)
+    rejected = run(RunSpec(policy=policy(admission__reject_infeasible=True), engines=2), rows)
     assert max(each.ttft_s or 0.0 for each in served.history) > 10.0
-    statuses = [each.status for each in refused.history]
+    statuses = [each.status for each in rejected.history]
     assert statuses.count(REJECTED) > 10
-    assert all((each.ttft_s or 0.0) <= 5.001 for each in refused.history if each.status == FINISHED)
-    refused.check()
+    assert all((each.ttft_s or 0.0) <= 5.001 for each in rejected.history if each.status == FINISHED)
+    rejected.check()
 
 
 def test_deferred_requests_are_tried_again() -> None:

@@ -1,4 +1,4 @@
-"""A canary in virtual time: who gets its placement, what its requests came to, and what the guards make of it."""
+"""A canary in virtual time: who gets its placement, what its requests came to, and what the guardrails make of it."""
 
 from __future__ import annotations
 

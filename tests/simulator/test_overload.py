@@ -14,9 +14,9 @@ BEARABLE_QPS = 4.0
 
 
 def loaded(qps: float) -> RunReport:
-    chosen = spec("least_cost", "shed", qps=qps, warmup=50)
+    chosen = spec("least_cost", "late_last", qps=qps, warmup=50)
     bounded: RunSpec = msgspec.structs.replace(
-        chosen, policy=msgspec.structs.replace(chosen.policy, max_tickets=WAITING)
+        chosen, policy=msgspec.structs.replace(chosen.policy, queue_limit=WAITING)
     )
     workload = chat(600)
     simulation = run(bounded, workload)

@@ -22,8 +22,8 @@ def requests() -> Workload:
 def on_time(order: str, age_s: float, *, good_for_s: float = 1.0) -> float:
     """Return the share on time where decodes take memory and reports of it come so late."""
     base = evaluation_policy(Stage(name="least_cost"), Stage(name=order))
-    push = msgspec.structs.replace(base.push, report_max_age_s=good_for_s)
-    policy = msgspec.structs.replace(base, push=push)
+    dispatch_limit = msgspec.structs.replace(base.dispatch_limit, report_ttl_s=good_for_s)
+    policy = msgspec.structs.replace(base, dispatch_limit=dispatch_limit)
     spec = RunSpec(policy=policy, engines=4, qps=9.5, warmup=200, engine_model="colocated", report_age_s=age_s)
     return report_of(spec, requests(), run(spec, requests()), 0.0).slo_share
 

@@ -107,7 +107,7 @@ class FakeFleet:
     def _state(self, place: int, engine: FakeEngine, t: float) -> tuple[str, str, float]:
         if self.events:
             if place == self._lost and LOST_AT <= t < self._lost_until:
-                return "lost", "3 connects refused; a direct probe runs every second", LOST_AT
+                return "lost", "3 connects rejected; a direct probe runs every second", LOST_AT
             if place == self._lost and self._lost_until <= t < self._lost_until + 20:
                 return "starting", "answers again; warming up", self._lost_until
             if place == self._drain and t >= DRAIN_AT:
@@ -131,8 +131,8 @@ class FakeFleet:
             state=state,
             reason=reason,
             since=start + since,
-            outstanding_tokens=round(engine.tokens),
-            outstanding_s=wait_s,
+            in_flight_tokens=round(engine.tokens),
+            in_flight_s=wait_s,
             running=0 if lost or not engine.tokens else round(6 + 9 * min(2.5, wait_s)),
             bound=_bound(wait_s, lost=lost),
             oldest_bound_s=0.7 * max(0.0, wait_s - 0.8) if _bound(wait_s, lost=lost) else 0.0,
@@ -146,9 +146,9 @@ class FakeFleet:
 
     def _pool(self, pool: int, engines: tuple[EngineSample, ...], t: float) -> PoolSample:
         mine = [engine for engine in engines if engine.pool_id == f"pool-{pool}"]
-        loads = [engine.outstanding_tokens for engine in mine if engine.state in ("serving", "hot")] or [0]
+        loads = [engine.in_flight_tokens for engine in mine if engine.state in ("serving", "hot")] or [0]
         mean = statistics.fmean(loads)
-        worst = max((engine.outstanding_s for engine in mine), default=0.0)
+        worst = max((engine.in_flight_s for engine in mine), default=0.0)
         late_share = min(0.6, max(0.0, (worst - 2.8) / 26)) + self._rng.random() * 0.004
         unbound = round(max(0.0, 7 * (worst - 3.2)) * self._rng.uniform(0.85, 1.15)) if worst > 3.2 else 0
         if not unbound and self._rng.random() < 0.08:
@@ -156,14 +156,14 @@ class FakeFleet:
         requests_per_s = len(mine) * 3.4 * (1 + 0.04 * math.sin(t / 17) + self._rng.gauss(0, 0.01))
         p90 = 0.9 + 0.16 * worst + self._rng.random() * 0.1
         waited = min(0.9, 0.04 * worst)
-        refused = max(0.0, worst - 6.0)
+        rejected = max(0.0, worst - 6.0)
         return PoolSample(
             pool_id=f"pool-{pool}",
             name=("chat-70b", "agents-32b")[pool],
             region="eu-west",
             served_model=("llama-3.3-70b-instruct", "qwen3-32b")[pool],
             placement=("least_cost", "dual_map")[pool],
-            order=("shed", "fifo")[pool],
+            order=("late_last", "fifo")[pool],
             policy_version=(42 if self.events and t >= PUBLISH_AT else 41, 17)[pool],
             ttft_slo_s=TTFT_SLO_S,
             tokens_per_s=PREFILL_TOKENS_PER_S,
@@ -180,13 +180,13 @@ class FakeFleet:
             hit_share=0.70 + 0.02 * math.sin(t / 31 + pool) + self._rng.gauss(0, 0.004),
             late=round(late_share * requests_per_s * 60),
             bound=sum(engine.bound for engine in mine),
-            granted_at_once_per_s=requests_per_s * (1 - waited),
-            granted_waited_per_s=requests_per_s * waited,
+            dispatched_at_once_per_s=requests_per_s * (1 - waited),
+            dispatched_waited_per_s=requests_per_s * waited,
             queue_wait_mean_s=0.12 * worst,
             queue_wait_p90_s=0.4 * worst,
             migrations_per_s=max(0.0, 0.3 * (worst - 3.0)) if pool else 0.0,
             overtaken_per_s=0.1 * requests_per_s * waited,
-            refusals_per_s={"hopeless": 0.3 * refused, "queue_full": 0.1 * refused} if refused else {},
+            rejections_per_s={"infeasible": 0.3 * rejected, "queue_full": 0.1 * rejected} if rejected else {},
         )
 
 

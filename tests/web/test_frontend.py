@@ -108,7 +108,7 @@ def test_the_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Pat
     for row, engine in enumerate(history.latest.engines):
         expected = [None if column is None else column.floats[0][row] for column in window]
         assert read["tokens"][row] == expected
-        assert read["now"][row] == engine.outstanding_tokens
+        assert read["now"][row] == engine.in_flight_tokens
     cv = [None if column is None else column.pools["pool-0"][0] for column in window]
     assert all(
         (one is None) == (other is None) and (one is None or math.isclose(one, other, rel_tol=1e-6))

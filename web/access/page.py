@@ -52,15 +52,15 @@ def admins_only(view: no_role.View) -> no_role.View:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not may(console_actor(request), Role.ADMIN):
-            return refused(request, "This requires the role admin; ask an admin.")
+            return rejected(request, "This requires the role admin; ask an admin.")
         return view(request, *args, **kwargs)
 
     return guarded
 
 
-def refused(request: HttpRequest, why: str) -> HttpResponse:
+def rejected(request: HttpRequest, why: str) -> HttpResponse:
     """Return the page that says what is missing."""
-    return no_role.refused(request, "Access", why, "access/rejected.html")
+    return no_role.rejected(request, "Access", why, "access/rejected.html")
 
 
 def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: Any) -> HttpResponse:

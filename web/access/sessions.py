@@ -15,7 +15,7 @@ from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.sessions import open_sessions, sign_out, sign_out_everybody
 from controlplane.platform.format import moment
 from controlplane.platform.roles import NotAllowedError
-from web.access.page import PAGE_ROWS, access_page, admins_only, refused
+from web.access.page import PAGE_ROWS, access_page, admins_only, rejected
 from web.shell.console_request import console_actor, go, listed, why
 
 ADDRESS = "/access/sessions"
@@ -47,7 +47,7 @@ def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
     try:
         ended = sign_out(session, actor=console_actor(request))
     except NotAllowedError as error:
-        return refused(request, str(error))
+        return rejected(request, str(error))
     return go(back, said="signed-out" if ended else "nothing")
 
 

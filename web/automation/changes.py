@@ -133,5 +133,5 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
     pool = seen_pool(actor, slug)
     question = ask(pool, do, about, now)
     typed = typed_fields(request)
-    refused = question.refused(problems, typed, words) if question is not None else None
-    return pool_response(request, actor, pool, refused, status=status, trouble=words)
+    rejected = question.rejected(problems, typed, words) if question is not None else None
+    return pool_response(request, actor, pool, rejected, status=status, trouble=words)

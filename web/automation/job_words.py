@@ -19,7 +19,7 @@ _TITLES = {
     "requests": "Store requests",
     "whatif": "What-if",
     "canary": "Judge canaries",
-    "control_slice": "Compare with the holdback",
+    "holdback": "Compare with the holdback",
     "prefill_decode": "Prefill/decode ratio",
 }
 _SHAPES = {

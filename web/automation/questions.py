@@ -43,7 +43,7 @@ class AutomationQuestion:
     preview: Mapping[str, int] = field(default_factory=dict)
     """How many engines there are, and the least and most that may be asked for; the page says what a number does."""
 
-    def refused(
+    def rejected(
         self, problems: Sequence[FieldProblem], typed: Mapping[str, Sequence[str]], more: str = ""
     ) -> AutomationQuestion:
         """Return the question again with what was typed and what is wrong with it."""

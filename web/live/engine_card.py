@@ -49,7 +49,7 @@ REASONS = {
     "migrated": "Migrated in",
     "held": "Queued for a pull",
     "pulled": "Pulled",
-    "parked": "Deferred",
+    "deferred": "Deferred",
     "advised": "Advised",
     "forwarded": "Forwarded",
     "session_region": "Region of its session",
@@ -59,7 +59,7 @@ REASONS = {
     "no_local_engine": "Region with engines",
 }
 DECODE_REASONS = {
-    "least_tbt": "fastest tokens",
+    "least_tpot": "fastest tokens",
     "only_decoder": "only decode engine",
     "most_room": "most free memory",
 }
@@ -71,10 +71,10 @@ QUEUE_REASONS = {
     "first_feasible": "oldest on time",
     "shortest_feasible": "shortest on time",
     "only_feasible": "only one on time",
-    "hopeless_last": "late, served last",
+    "infeasible_last": "late, served last",
     "pulled_best_fit": "best fit",
     "fair_share": "tenant's share",
-    "passed_over_bound": "starvation limit",
+    "starvation_limit": "starvation limit",
 }
 
 
@@ -148,7 +148,7 @@ def below_memory(sample: EngineSample) -> str:
 def _line(record: StoredDecision) -> DecisionLine:
     decision = record.decision
     ttft_s = record.first_token_after_s
-    late = record.outcome in ("failed", "refused")
+    late = record.outcome in ("failed", "rejected")
     return DecisionLine(
         decision_id=decision.decision_id,
         at=record.decided_at,

@@ -98,10 +98,10 @@ def load_share(row: EngineHealth | None, now: datetime) -> float:
         return 1.0
     if row.state == HealthState.QUARANTINED:
         return 0.0
-    if row.ramp_s <= 0:
+    if row.slow_start_s <= 0:
         return 1.0
-    done = max(0.0, (now - row.since).total_seconds()) / row.ramp_s
-    return min(1.0, row.ramp_from + (1.0 - row.ramp_from) * done)
+    done = max(0.0, (now - row.since).total_seconds()) / row.slow_start_s
+    return min(1.0, row.slow_start_from + (1.0 - row.slow_start_from) * done)
 
 
 def _ends(row: EngineHealth | None, now: datetime) -> str:
@@ -112,8 +112,8 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
     left_s = (row.until - now).total_seconds() if row.until is not None else 0.0
     if row.state == HealthState.QUARANTINED:
         return f"for at least another {span(left_s)}" if left_s > 0 else "until its symptom is gone"
-    if row.state == HealthState.PROBATION and row.ramp_s > 0:
-        whole_s = row.ramp_s - (now - row.since).total_seconds()
+    if row.state == HealthState.PROBATION and row.slow_start_s > 0:
+        whole_s = row.slow_start_s - (now - row.since).total_seconds()
         return f"all of its load in {span(whole_s)}" if whole_s > 0 else "all of its load"
     return f"for another {span(left_s)}" if row.code == TRUSTED and left_s > 0 else ""
 
@@ -126,15 +126,15 @@ def evidence(sample: EngineSample | None) -> str:
     age = "no report yet" if sample.report_age_s is None else f"report {duration(sample.report_age_s)} old"
     if counts is None:
         return f"{sample.running} running, {age}"
-    parts = [f"{counts.granted} dispatched, {counts.prefilling} in prefill", age]
+    parts = [f"{counts.dispatched} dispatched, {counts.prefilling} in prefill", age]
     if counts.failures_in_row:
         parts.append(f"{counts.failures_in_row} consecutive failures")
-    if counts.refused_share:
-        parts.append(f"{100 * counts.refused_share:.0f} % 4xx answers")
+    if counts.rejected_share:
+        parts.append(f"{100 * counts.rejected_share:.0f} % 4xx answers")
     if counts.slowness is not None:
         parts.append(f"prefills take {counts.slowness:.1f}× the estimate")
-    if counts.tbt_s is not None:
-        parts.append(f"{duration(counts.tbt_s)} between tokens")
+    if counts.tpot_s is not None:
+        parts.append(f"{duration(counts.tpot_s)} between tokens")
     if counts.event_gaps_total:
         parts.append(f"{count(counts.event_gaps_total, 'gap')} in its events")
     return ", ".join(parts)

@@ -139,7 +139,7 @@ class FleetFeed:
             return Recent(
                 # A column changes by getting new arrays, so a shallow copy is enough.
                 [
-                    replace(column, pools=dict(column.pools), refusals=dict(column.refusals))
+                    replace(column, pools=dict(column.pools), rejections=dict(column.rejections))
                     for column in (scoped_column(each, scope) for each in self._history.fine_columns())
                 ],
                 scoped_markers(self._history.markers.recent(), scope),

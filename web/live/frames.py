@@ -11,7 +11,7 @@ that were removed within the picture behind the others:
     float32 hour[P][S]
     uint8   engines[ENGINE_BYTES][E][C]
 
-The head's `refusals` are [pool, column, {code: per second}] of the columns that have some, pool and column being
+The head's `rejections` are [pool, column, {code: per second}] of the columns that have some, pool and column being
 places in the arrays. NaN and 255 stand for unknown. A column frame with sequence number n is understood by
 whoever holds the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.history.past) have the
 same form.
@@ -175,7 +175,7 @@ def pack(
     hour: Iterable[Sequence[float]],
 ) -> bytes:
     """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
-    head = {**head, "refusals": _rejections(pool_ids, columns)}
+    head = {**head, "rejections": _rejections(pool_ids, columns)}
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
@@ -215,8 +215,8 @@ def _words(engine: EngineSample) -> tuple[object, ...]:
 def _now(engine: EngineSample) -> list[float]:
     """Return the engine's newest values in the order of NOW_FLOATS."""
     return [
-        engine.outstanding_tokens,
-        engine.outstanding_s,
+        engine.in_flight_tokens,
+        engine.in_flight_s,
         engine.running,
         engine.bound,
         math.nan if engine.kv_usage is None else engine.kv_usage,
@@ -228,11 +228,11 @@ def _now(engine: EngineSample) -> list[float]:
 def _rejections(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
     """Return the rejections by code of each pool and column that has some, to four digits: they are for reading."""
     return [
-        (pool, place, {code: float(f"{rate:.4g}") for code, rate in sorted(column.refusals[pool_id].items())})
+        (pool, place, {code: float(f"{rate:.4g}") for code, rate in sorted(column.rejections[pool_id].items())})
         for place, column in enumerate(columns)
-        if column is not None and column.refusals
+        if column is not None and column.rejections
         for pool, pool_id in enumerate(pool_ids)
-        if pool_id in column.refusals
+        if pool_id in column.rejections
     ]
 
 

@@ -30,7 +30,7 @@ class HourStrip:
             self._columns.append((index, {}))
         peaks = self._columns[-1][1]
         for engine in sample.engines:
-            peaks[engine.pool_id] = max(peaks.get(engine.pool_id, 0.0), engine.outstanding_s)
+            peaks[engine.pool_id] = max(peaks.get(engine.pool_id, 0.0), engine.in_flight_s)
 
     def restore(self, stored: Mapping[str, Mapping[int, float]]) -> bool:
         """Take in stored peaks (pool → column → seconds); tell whether they add something to the hour shown."""

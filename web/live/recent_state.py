@@ -112,7 +112,7 @@ class LatenessWatch:
                 since=last.since if last else before.at,
                 lapses=(last.lapses if last else 0) + 1,
                 away_s=(last.away_s if last else 0.0) + away_s,
-                refuses=False,
+                rejects=False,
             )
             self._seen_at = sample.at
 

@@ -24,10 +24,10 @@ def rejection_word(code: str) -> str:
     return _WORDS.get(code, code.replace("_", " "))
 
 
-def rejected_words(refusals: Mapping[str, float]) -> str:
+def rejected_words(rejections: Mapping[str, float]) -> str:
     """Return how many requests are rejected and why: "29 /s rejected, mostly queue full"; "" where none is."""
-    if not refusals:
+    if not rejections:
         return ""
-    often = max(sorted(refusals), key=lambda code: refusals[code])
-    mostly = "mostly " if len(refusals) > 1 else ""
-    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s rejected, {mostly}{rejection_word(often)}"
+    often = max(sorted(rejections), key=lambda code: rejections[code])
+    mostly = "mostly " if len(rejections) > 1 else ""
+    return f"{rate(sum(rejections.values()))}{NARROW_SPACE}/s rejected, {mostly}{rejection_word(often)}"

@@ -56,7 +56,7 @@ def scoped_column(column: Column, scope: Scope) -> Column:
         floats=[column.floats_for(roster, place) for place in range(len(column.floats))],
         codes=[bytearray(column.codes_for(roster, place)) for place in range(len(column.codes))],
         pools={pool_id: values for pool_id, values in column.pools.items() if pool_id in scope},
-        refusals={pool_id: rates for pool_id, rates in column.refusals.items() if pool_id in scope},
+        rejections={pool_id: rates for pool_id, rates in column.rejections.items() if pool_id in scope},
     )
 
 

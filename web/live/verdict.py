@@ -134,8 +134,8 @@ def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
 def _gateway_late(sample: FleetSample) -> Verdict | None:
     if sample.lateness is None:
         return None
-    refuses = " It rejects requests that it cannot serve." if sample.lateness.refuses else ""
-    text = f"{_stood_still(sample.lateness)}.{refuses} {_on_time(sample)}; its engines are not the cause."
+    rejects = " It rejects requests that it cannot serve." if sample.lateness.rejects else ""
+    text = f"{_stood_still(sample.lateness)}.{rejects} {_on_time(sample)}; its engines are not the cause."
     return Verdict("warn", "The gateway is late.", text, shape="degraded")
 
 
@@ -212,14 +212,14 @@ def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> Verdict | 
 
 
 def _work_s(engine: EngineSample, look: RecentState) -> float:
-    return look.work_s.get(engine.engine_id, engine.outstanding_s)
+    return look.work_s.get(engine.engine_id, engine.in_flight_s)
 
 
 def handled_per_s(pool: PoolSample) -> float:
-    """Return the requests per second that were granted or rejected; without these figures, those that ended."""
-    if pool.granted_at_once_per_s is None or pool.granted_waited_per_s is None or pool.observes:
+    """Return the requests per second that were dispatched or rejected; without these figures, those that ended."""
+    if pool.dispatched_at_once_per_s is None or pool.dispatched_waited_per_s is None or pool.observes:
         return pool.requests_per_s
-    return pool.granted_at_once_per_s + pool.granted_waited_per_s + sum((pool.refusals_per_s or {}).values())
+    return pool.dispatched_at_once_per_s + pool.dispatched_waited_per_s + sum((pool.rejections_per_s or {}).values())
 
 
 def _quiet(sample: FleetSample, look: RecentState, said: Verdict | None) -> Verdict:
@@ -251,11 +251,11 @@ def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, 
 
 def _rejected(pools: Sequence[PoolSample]) -> str:
     """Return what a sentence adds where requests are rejected."""
-    refusals: dict[str, float] = {}
+    rejections: dict[str, float] = {}
     for pool in pools:
-        for code, per_s in (pool.refusals_per_s or {}).items():
-            refusals[code] = refusals.get(code, 0.0) + per_s
-    return f", {rejected_words(refusals)}" if refusals else ""
+        for code, per_s in (pool.rejections_per_s or {}).items():
+            rejections[code] = rejections.get(code, 0.0) + per_s
+    return f", {rejected_words(rejections)}" if rejections else ""
 
 
 def _in_state(sample: FleetSample, state: str) -> list[EngineSample]:

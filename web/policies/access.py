@@ -45,6 +45,6 @@ def known_version(standing: PolicyStanding, text: str | None) -> PolicyVersion:
     return version
 
 
-def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
+def rejected(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
     """Say with 403 what the person's role does not reach; nothing was changed."""
     return lacks_role(request, "Policies", reason, reverse("policy", args=[standing.policy.slug]))

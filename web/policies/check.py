@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.format import moment_of
-from web.policies.access import opened, refused, version_named, version_number
+from web.policies.access import opened, rejected, version_named, version_number
 from web.policies.editor.draft_form import form_as_typed
 from web.policies.rollout import reach_of
 from web.policies.words import author_of
@@ -19,7 +19,7 @@ def check(request: HttpRequest, slug: str) -> HttpResponse:
     """Return the summary and the diff of what was typed, as pieces of the page; nothing is stored."""
     standing = opened(request, slug)
     if not standing.may_draft:
-        return refused(request, standing)
+        return rejected(request, standing)
     form = form_as_typed(standing.live, version_named(standing, request.POST.get("draft")), request.POST)
     return render(request, "policies/check.html", {"form": form, "standing": standing})
 

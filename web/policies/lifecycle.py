@@ -16,7 +16,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import change_policy
 from controlplane.policies.reading import PolicyStanding
 from controlplane.policies.scheduled_publishes import ScheduleError, cancel_schedule, waiting_schedule
-from web.policies.access import CONFLICT, PRECONDITION_FAILED, known_version, opened, refused, version_number
+from web.policies.access import CONFLICT, PRECONDITION_FAILED, known_version, opened, rejected, version_number
 from web.policies.editor.draft_form import form_of_version
 from web.policies.editor.page import render_editor
 from web.policies.questions import PUBLISH
@@ -41,7 +41,7 @@ def cancel_publish(request: HttpRequest, slug: str) -> HttpResponse:
     standing = opened(request, slug)
     schedule = waiting_schedule(standing.policy)
     if not standing.may_publish:
-        return refused(request, standing)
+        return rejected(request, standing)
     if schedule is None:
         return _said(request, standing, "Nothing is scheduled; there was nothing to cancel.", CONFLICT)
     try:
@@ -62,7 +62,7 @@ def set_approval_rule(request: HttpRequest, slug: str) -> HttpResponse:
     try:
         change_policy(standing.policy, changes, actor=console_actor(request), expected=revision)
     except NotAllowedError as error:
-        return refused(request, standing, str(error))
+        return rejected(request, standing, str(error))
     except StaleRevisionError:
         said = "The policy changed while this page was open. Nothing was changed; review it and repeat."
         return _said(request, opened(request, slug), said, PRECONDITION_FAILED)
@@ -73,7 +73,7 @@ def _decided(request: HttpRequest, slug: str, decide: Callable[..., object]) -> 
     standing = opened(request, slug)
     version = known_version(standing, request.POST.get("version"))
     if not standing.may_publish:
-        return refused(request, standing)
+        return rejected(request, standing)
     try:
         decide(version, actor=console_actor(request))
     except CannotApproveError as error:

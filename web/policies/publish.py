@@ -24,7 +24,7 @@ from web.policies.access import (
     UNPROCESSABLE,
     known_version,
     opened,
-    refused,
+    rejected,
     version_number,
 )
 from web.policies.editor.draft_form import form_of_version, with_problems
@@ -51,7 +51,7 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
     """Make a draft live; 412 with the three-way view where somebody else published in the meantime."""
     standing, version = _asked(request, slug)
     if not standing.may_publish:
-        return refused(request, standing)
+        return rejected(request, standing)
     if version.number == standing.live_number:
         # The second click of a double click: what it asks for has happened.
         return _published(slug, version)
@@ -112,7 +112,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
     """Publish a copy of an older version; 412 with the same question anew where another version is live by then."""
     standing, version = _asked(request, slug)
     if not standing.may_publish:
-        return refused(request, standing)
+        return rejected(request, standing)
     instead_of = version_number(request.POST.get("instead_of"))
     live = standing.live
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
@@ -143,7 +143,7 @@ def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, erro
         return render_editor(request, standing, form, status=UNPROCESSABLE)
     if isinstance(error, StalePolicyError):
         return render_merge(request, standing, version, status=PRECONDITION_FAILED)
-    return refused(request, standing, str(error))
+    return rejected(request, standing, str(error))
 
 
 def _published(slug: str, version: PolicyVersion) -> HttpResponse:

@@ -77,7 +77,7 @@ class ShownStep:
 
 
 def strip_of(
-    journey: Sequence[TimelineStep],
+    release_timeline: Sequence[TimelineStep],
     standing: PolicyStanding,
     number: int,
     now: datetime,
@@ -86,7 +86,7 @@ def strip_of(
 ) -> tuple[ShownStep, ...]:
     """Return the steps between validated and live of a draft; those that nobody asks for are left out."""
     shown = []
-    for step in journey:
+    for step in release_timeline:
         optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
         if step.step not in (*TRIALS, APPROVED, SCHEDULED) or (optional and not step.at):
             continue
@@ -117,9 +117,9 @@ def _trial(step: TimelineStep, standing: PolicyStanding, number: int, now: datet
     return replace(shown, words="" if step.state == NEXT else shown.words, start=start)
 
 
-def line_of(journey: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:
+def line_of(release_timeline: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:
     """Return what has happened to a version, in its order, for one line."""
-    return tuple(_shown(step, now, step.address, "") for step in journey if step.state not in (SKIPPED, NEXT))
+    return tuple(_shown(step, now, step.address, "") for step in release_timeline if step.state not in (SKIPPED, NEXT))
 
 
 def _shown(step: TimelineStep, now: datetime, href: str, action: str) -> ShownStep:

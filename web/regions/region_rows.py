@@ -77,7 +77,7 @@ def _row(name: str, sample: FleetSample) -> RegionRow:
         local_per_s=local,
         forwarded_per_s=dict(sorted(forwarded.items())),
         served_per_s=local + taken,
-        tokens=sum(engine.outstanding_tokens for engine in engines),
+        tokens=sum(engine.in_flight_tokens for engine in engines),
         running=sum(engine.running for engine in engines),
         queued=queued,
         available=available,

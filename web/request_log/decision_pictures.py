@@ -62,7 +62,7 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         "instead_s": duration(best_s),
         "instead_end": place(100 * best_s / end_s),
         "ticks": [(place(100 * each / end_s), duration(each) if each else "0") for each in ticks(end_s)],
-        "granted": place(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
+        "dispatched": place(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
         "first": place(100 * ttft_s / end_s),
         "first_near_end": ttft_s / end_s > 0.8,
         "slo": place(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",

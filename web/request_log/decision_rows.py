@@ -31,7 +31,7 @@ _FULL_REGRET_MS = 2000
 SHAPES = {
     "completed": ("serving", "On time"),
     "failed": ("lost", "Failed"),
-    "refused": ("lost", "Rejected"),
+    "rejected": ("lost", "Rejected"),
     "cancelled": ("maintenance", "Client disconnected"),
     "client_error": ("maintenance", "Rejected by engine"),
     "unanswered": ("unknown", "No completion report"),

@@ -51,7 +51,7 @@ def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpR
     return render(request, "shell/no_role.html", context, status=403)
 
 
-def refused(request: HttpRequest, page: str, why: str, template: str = "shell/rejected.html") -> HttpResponse:
+def rejected(request: HttpRequest, page: str, why: str, template: str = "shell/rejected.html") -> HttpResponse:
     """Say with 403 what a whole page is missing."""
     return render(request, template, shell_context(request, page=page, why=why), status=403)
 
@@ -64,7 +64,7 @@ def needs_all_pools(page: str, why: str) -> Callable[[View], View]:
         def guarded(request: HttpRequest) -> HttpResponse:
             if may(console_actor(request), Role.VIEWER):
                 return view(request)
-            return refused(request, page, f"{why} requires a role in all pools. Ask an admin.")
+            return rejected(request, page, f"{why} requires a role in all pools. Ask an admin.")
 
         return guarded
 

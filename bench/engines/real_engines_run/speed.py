@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from bench.engines.real_engines_run.conversations import HOT_ANSWER_TOKENS
-from routing.policy.dispatch_limit_document import BLIND, PushDocument
+from routing.policy.dispatch_limit_document import BLIND, DispatchLimitDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
 from tests.vllm.real_engine import MODEL, RealEngine
 
@@ -71,9 +71,9 @@ class Speed:
     def policy(self, *, queues: bool) -> RoutingPolicy:
         """Return the default policy with this objective; its costs are these until better ones are learned."""
         cost = PrefillCostDocument(base_s=self.base_s, per_token_s=self.per_token_s, per_token_squared_s=0.0)
-        push = PushDocument() if queues else PushDocument(mode=BLIND)
-        policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", push=push)
-        return msgspec.structs.replace(policy, tbt_slo_s=self.tpot_objective_s) if self.tpot_s else policy
+        push = DispatchLimitDocument() if queues else DispatchLimitDocument(mode=BLIND)
+        policy = RoutingPolicy(ttft_slo_s=self.objective_s, prefill_cost=cost, cost="fitted", dispatch_limit=push)
+        return msgspec.structs.replace(policy, tpot_slo_s=self.tpot_objective_s) if self.tpot_s else policy
 
     @property
     def tpot_objective_s(self) -> float:

@@ -104,7 +104,7 @@ def sweep(result: Result, file: str) -> None:
     axes[0].set_title("Effective request capacity")
     axes[0].set_ylabel("requests within both objectives, %")
     axes[1].plot(prefill, [row["ttft_mean_s"] for row in rows], color=PREFILL, marker="o", label="TTFT, s")
-    axes[1].plot(prefill, [10 * row["tbt_mean_s"] for row in rows], color=DECODE, marker="o", label="TBT, 0.1 s")
+    axes[1].plot(prefill, [10 * row["tpot_mean_s"] for row in rows], color=DECODE, marker="o", label="TBT, 0.1 s")
     axes[1].set_title("Mean TTFT and TBT")
     axes[1].set_yscale("log")
     axes[1].legend()

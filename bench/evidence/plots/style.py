@@ -35,7 +35,7 @@ COLOURS = {
 }
 DASHES = {
     "fifo": "-",
-    "shed": (0, (5, 1.5)),
+    "late_last": (0, (5, 1.5)),
     FORGETTING: (0, (3, 1)),
     "slack": (0, (1.5, 1.2)),
     "late_binding": (0, (4, 1, 1, 1)),

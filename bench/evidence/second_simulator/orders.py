@@ -11,14 +11,16 @@ def take(order: str, station: Station, now: float, reading: Reading) -> Job | No
     if order != "fifo":
         estimates = {job.number: _estimate_s(job, station, reading) for job in station.waiting}
         chosen = (
-            _shed(station, now, estimates, reading) if order == "shed" else _slack(station, now, estimates, reading)
+            _late_last(station, now, estimates, reading)
+            if order == "late_last"
+            else _slack(station, now, estimates, reading)
         )
         if chosen is not None:
             station.waiting.remove(chosen)
             return chosen
     if not station.infeasible:
         return station.waiting.pop(0) if station.waiting else None
-    if not reading.hopeless_coming:
+    if not reading.infeasible_coming:
         station.expect(station.infeasible[0])
     return station.infeasible.pop(0)
 
@@ -32,11 +34,11 @@ def _estimate_s(job: Job, station: Station, reading: Reading) -> float:
 def _give_up(job: Job, station: Station, reading: Reading) -> None:
     station.waiting.remove(job)
     station.infeasible.append(job)
-    if not reading.hopeless_coming:
+    if not reading.infeasible_coming:
         station.expect_no_more(job)
 
 
-def _shed(station: Station, now: float, estimates: dict[int, float], reading: Reading) -> Job | None:
+def _late_last(station: Station, now: float, estimates: dict[int, float], reading: Reading) -> Job | None:
     """Return the oldest request that can be on time."""
     for job in list(station.waiting):
         if now + estimates[job.number] <= job.deadline_s:

@@ -19,9 +19,9 @@ _NODES, _WINDOW, _LEAST_SEEN = 100, 1000, 50
 class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to take what the study's text leaves open."""
 
-    hopeless_wait: bool = True
+    infeasible_wait: bool = True
     """Whether requests that will be served last count in the wait of newcomers, which are served before them."""
-    hopeless_coming: bool = True
+    infeasible_coming: bool = True
     """Whether the blocks of requests that will be served last count as on their way to the engine."""
     estimates: Literal["bound", "asked"] = "bound"
     """When an order's estimates are made: once, when a request is bound, or each time that an engine asks."""
@@ -52,7 +52,7 @@ def _least_cost(reading: Reading) -> Place:
         def cost(engine: int) -> tuple[float, int]:
             station = stations[engine]
             compute_s = prefill_s(job.tokens, job.hit(station.match(job.blocks)))
-            wait_s = station.wait_s(now, with_infeasible=reading.hopeless_wait)
+            wait_s = station.wait_s(now, with_infeasible=reading.infeasible_wait)
             return wait_s + _BETA * compute_s, _tie(reading, job, engine)
 
         return min(range(len(stations)), key=cost)

@@ -40,10 +40,10 @@ def claims() -> dict[str, Any]:
 
 def order() -> Judged:
     """Queue orders under one placement."""
-    fifo, shed, slack = (
-        point("conversation", 12.0, "least_cost", each)["slo_share"] for each in ("fifo", "shed", "slack")
+    fifo, late_last, slack = (
+        point("conversation", 12.0, "least_cost", each)["slo_share"] for each in ("fifo", "late_last", "slack")
     )
-    return {"shares": [fifo, shed, slack], "verdict": judged(reproduced=min(shed, slack) > fifo + 0.1)}
+    return {"shares": [fifo, late_last, slack], "verdict": judged(reproduced=min(late_last, slack) > fifo + 0.1)}
 
 
 def virtual_nodes() -> Judged:
@@ -58,8 +58,8 @@ def virtual_nodes() -> Judged:
 
 def infeasible() -> Judged:
     """Rejection of requests that cannot meet their SLO any more."""
-    served, rejected = (load("overload").find(kind="hopeless", order="slack", on=on) for on in (False, True))
-    gains = admission.seed_gains("hopeless", order="slack")
+    served, rejected = (load("overload").find(kind="infeasible", order="slack", on=on) for on in (False, True))
+    gains = admission.seed_gains("infeasible", order="slack")
     return {
         "qps": overload.PAST_SATURATION_QPS,
         "served": served,

@@ -36,7 +36,7 @@ def _open_things(node: NodeProcess) -> list[str]:
 
 
 def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
-    refused = [
+    rejected = [
         f"the purge of {tenant} is rejected"
         for tenant in TENANTS
         if not isinstance(client.call(node.direct_address, Purge(tenant)), Done)
@@ -45,7 +45,7 @@ def _purged(node: NodeProcess, client: TransferClient) -> list[str]:
     count = node.file_bytes().count(MARK)
     # A full disk is tried once a second, so that a long queue waited for it; it has nothing to write any more.
     waiting = _until(lambda: _more_than_none(node, ("write_through_waiting",)))
-    return refused + kept + waiting + ([f"{count} payloads can be read after a purge"] if count else [])
+    return rejected + kept + waiting + ([f"{count} payloads can be read after a purge"] if count else [])
 
 
 def _room(node: NodeProcess, client: TransferClient) -> list[str]:

@@ -188,12 +188,12 @@ class SoakClient:
         return answer
 
     def _judge(self, operation: Operation, answer: object) -> None:
-        operation.outcome = "done" if isinstance(answer, Done) else "refused"
+        operation.outcome = "done" if isinstance(answer, Done) else "rejected"
         operation.reason = getattr(answer, "reason", "")
         if isinstance(answer, Done):
             present = set(answer.present)
             operation.found = [name for name in operation.names if known(name).facts.key not in present]
-        if operation.outcome == "refused":
+        if operation.outcome == "rejected":
             time.sleep(_PAUSE_S / 4)
 
     def _broken(self, operation: Operation) -> None:

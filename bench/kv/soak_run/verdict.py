@@ -101,7 +101,7 @@ def _had_no_effect(operation: Operation) -> bool:
     A client asks again where a kept connection breaks. Its second attempt may find the blocks locked by the first,
     which the node is still carrying out.
     """
-    return operation.outcome == "refused" and operation.reason != "locked"
+    return operation.outcome == "rejected" and operation.reason != "locked"
 
 
 def _must_fail(operation: Operation) -> bool:

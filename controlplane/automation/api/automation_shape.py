@@ -19,7 +19,7 @@ class EngineHealthShape(ModelShape):
 
     class Meta:
         model = EngineHealth
-        fields = ("engine", "state", "code", "reason", "since", "until", "ramp_from", "ramp_s")
+        fields = ("engine", "state", "code", "reason", "since", "until", "slow_start_from", "slow_start_s")
 
 
 class PlanShape(ModelShape):

@@ -46,7 +46,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
         return RoundResult({}, outcome={"mode": mode}, effects=[partial(_readmit_all, turn.pool, turn.at)])
     facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
     memory = msgspec.convert(turn.memory, prepared(HealthMemory))
-    plan, after = plan_health(facts, memory, settings, slow_start_s=policy.automation.scaling.ramp_s)
+    plan, after = plan_health(facts, memory, settings, newcomer_slow_start_s=policy.automation.scaling.slow_start_s)
     states: list[str] = [each.state for each in plan.verdicts]
     result = planned(
         turn,
@@ -90,8 +90,8 @@ def _put_one(engine: Engine, verdict: Verdict, settings: HealthDocument) -> None
         code=verdict.code,
         reason=verdict.text,
         until=_moment(verdict.until_s) if verdict.until_s is not None else None,
-        ramp_from=settings.ramp_from if returns else 1.0,
-        ramp_s=verdict.ramp_s if returns else 0.0,
+        slow_start_from=settings.slow_start_from if returns else 1.0,
+        slow_start_s=verdict.slow_start_s if returns else 0.0,
     )
 
 

@@ -28,9 +28,9 @@ class EngineHealth(models.Model):
     since = models.DateTimeField()
     until = models.DateTimeField(null=True, blank=True)
     """When a quarantine may end at the earliest."""
-    ramp_from = models.FloatField(default=1.0)
+    slow_start_from = models.FloatField(default=1.0)
     """Share of its load with which a probation begins."""
-    ramp_s = models.FloatField(default=0.0)
+    slow_start_s = models.FloatField(default=0.0)
     """Seconds from `since` over which that share grows to all of it."""
 
     class Meta:

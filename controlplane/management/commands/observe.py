@@ -33,7 +33,7 @@ class Tally:
     """What became of the lines."""
 
     accepted: int = 0
-    refused: int = 0
+    rejected: int = 0
     skipped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     """Why lines were skipped or rejected, counted."""
@@ -77,7 +77,7 @@ def _send(batch: list[bytes], url: str, key: str, tally: Tally) -> None:
             failures, pause_s = failures + 1, _retry_after_s(error.headers)
             message = _message(error)
             if error.code == 400 and message.startswith("No line was accepted"):
-                tally.refused += len(batch)
+                tally.rejected += len(batch)
                 tally.note(f"rejected: {message}")
                 return
             if error.code not in (429, 503) or failures == _TRIES:
@@ -107,7 +107,7 @@ def _count_answer(batch: list[bytes], said: dict[str, Any], tally: Tally) -> lis
     """Count what became of the lines, and return those that the gateway did not read."""
     read = said.get("resend_from", len(batch) + 1) - 1
     tally.accepted += said["accepted"]
-    tally.refused += read - said["accepted"]
+    tally.rejected += read - said["accepted"]
     for each in said["problems"]:
         if each["line"] <= read:
             tally.note(f"rejected: {each['message']}")
@@ -185,7 +185,7 @@ class Command(BaseCommand):
                 options["access_log"], options["url"], key, options["model"], follow=options["follow"]
             ):
                 if options["follow"]:
-                    self.stdout.write(f"{tally.accepted} accepted, {tally.refused} rejected, {tally.skipped} skipped")
+                    self.stdout.write(f"{tally.accepted} accepted, {tally.rejected} rejected, {tally.skipped} skipped")
         except OSError as error:
             raise CommandError(f"{options['access_log']} cannot be read: {error.strerror}") from error
         except GatewayRejectsError as error:
@@ -193,6 +193,6 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             return
         if tally is not None:
-            self.stdout.write(f"{tally.accepted} accepted, {tally.refused} rejected, {tally.skipped} skipped")
+            self.stdout.write(f"{tally.accepted} accepted, {tally.rejected} rejected, {tally.skipped} skipped")
             for reason, number in sorted(tally.reasons.items(), key=lambda each: -each[1]):
                 self.stdout.write(f"  {number} × {reason}")

@@ -30,8 +30,8 @@ def engine_together(told: Mapping[str, EngineSample]) -> EngineSample:
         state=state,
         reason=reason,
         since=since,
-        outstanding_tokens=sum(each.outstanding_tokens for each in samples),
-        outstanding_s=sum(each.outstanding_s for each in samples),
+        in_flight_tokens=sum(each.in_flight_tokens for each in samples),
+        in_flight_s=sum(each.in_flight_s for each in samples),
         running=sum(each.running for each in samples),
         bound=sum(each.bound for each in samples),
         oldest_bound_s=max(waits) if waits else None,
@@ -47,7 +47,7 @@ def counts_together(told: Sequence[EngineCounts]) -> EngineCounts | None:
     if len(told) <= 1:
         return told[0] if told else None
     return EngineCounts(
-        granted=sum(each.granted for each in told),
+        dispatched=sum(each.dispatched for each in told),
         prefilling=sum(each.prefilling for each in told),
         streaming=sum(each.streaming for each in told),
         first_tokens_total=sum(each.first_tokens_total for each in told),
@@ -55,12 +55,12 @@ def counts_together(told: Sequence[EngineCounts]) -> EngineCounts | None:
         longest_prefill_s=max(each.longest_prefill_s for each in told),
         # Each gateway counts the failures of its own; an engine that serves any of them is not failing.
         failures_in_row=min(each.failures_in_row for each in told),
-        refused_share=_median([(each.refused_share, each.refused_samples) for each in told]),
-        refused_samples=sum(each.refused_samples for each in told),
+        rejected_share=_median([(each.rejected_share, each.rejected_samples) for each in told]),
+        rejected_samples=sum(each.rejected_samples for each in told),
         slowness=_median([(each.slowness, each.slowness_samples) for each in told]),
         slowness_samples=sum(each.slowness_samples for each in told),
-        tbt_s=_median([(each.tbt_s, each.tbt_samples) for each in told]),
-        tbt_samples=sum(each.tbt_samples for each in told),
+        tpot_s=_median([(each.tpot_s, each.tpot_samples) for each in told]),
+        tpot_samples=sum(each.tpot_samples for each in told),
         event_gaps_total=max(each.event_gaps_total for each in told),
     )
 

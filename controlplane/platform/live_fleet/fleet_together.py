@@ -68,7 +68,7 @@ class FleetTogether:
         pending: dict[str, dict[str, float]] = {}
         for engine in engines:
             if engine.state in TAKING_WORK:
-                pending.setdefault(engine.pool_id, {})[engine.engine_id] = float(engine.outstanding_tokens)
+                pending.setdefault(engine.pool_id, {})[engine.engine_id] = float(engine.in_flight_tokens)
             else:
                 self._smoother.forget(engine.engine_id)
         pools = [

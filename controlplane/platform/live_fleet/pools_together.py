@@ -39,8 +39,8 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         ttft_points=(),
         observes=all(each.observes for each in told),
         bound=sum(each.bound or 0 for each in told),
-        granted_at_once_per_s=_sum([each.granted_at_once_per_s for each in told]),
-        granted_waited_per_s=_sum([each.granted_waited_per_s for each in told]),
+        dispatched_at_once_per_s=_sum([each.dispatched_at_once_per_s for each in told]),
+        dispatched_waited_per_s=_sum([each.dispatched_waited_per_s for each in told]),
         queue_wait_mean_s=_mean([(each.queue_wait_mean_s, _dispatches_per_s(each)) for each in told]),
         # Only the gateways know each wait; the slowest gateway's figure is not below the true one of all.
         queue_wait_p90_s=max(
@@ -48,7 +48,7 @@ def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
         ),
         migrations_per_s=_sum([each.migrations_per_s for each in told]),
         overtaken_per_s=_sum([each.overtaken_per_s for each in told]),
-        refusals_per_s=_rejections(told),
+        rejections_per_s=_rejections(told),
         totals=None,
         prefixes=_busiest(prefixes_together(told)),
         usual_d=max(each.usual_d for each in told),
@@ -79,11 +79,11 @@ def _sum(told: Sequence[float | None]) -> float | None:
 
 
 def _dispatches_per_s(pool: PoolSample) -> float:
-    return (pool.granted_at_once_per_s or 0.0) + (pool.granted_waited_per_s or 0.0)
+    return (pool.dispatched_at_once_per_s or 0.0) + (pool.dispatched_waited_per_s or 0.0)
 
 
 def _rejections(told: Sequence[PoolSample]) -> dict[str, float] | None:
-    known = [each.refusals_per_s for each in told if each.refusals_per_s is not None]
+    known = [each.rejections_per_s for each in told if each.rejections_per_s is not None]
     codes = sorted({code for each in known for code in each})
     return {code: math.fsum(each.get(code, 0.0) for each in known) for code in codes} if known else None
 

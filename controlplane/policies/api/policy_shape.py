@@ -32,7 +32,7 @@ class PolicyShape(ModelShape):
         fields = ("slug", "name", "needs_approval", "live_version", "revision")
 
 
-class JourneyStepShape(serializers.Serializer):
+class ReleaseStepShape(serializers.Serializer):
     """One step of a version between draft and live, and out of force again."""
 
     step = serializers.CharField(
@@ -65,7 +65,7 @@ class PolicyVersionShape(ModelShape):
 
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
-    journey = serializers.SerializerMethodField()
+    release_timeline = serializers.SerializerMethodField()
     timelines: Mapping[int, tuple[TimelineStep, ...]] | None = None
     """By version id, where several versions are shown at once."""
 
@@ -82,17 +82,17 @@ class PolicyVersionShape(ModelShape):
             "copies",
             "created_at",
             "published_at",
-            "journey",
+            "release_timeline",
         )
 
-    @extend_schema_field(JourneyStepShape(many=True))
-    def get_journey(self, version: PolicyVersion) -> list[Any]:
+    @extend_schema_field(ReleaseStepShape(many=True))
+    def get_release_timeline(self, version: PolicyVersion) -> list[Any]:
         """Return the steps in their order."""
         timelines = self.timelines
         if timelines is None:
             policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
             timelines = timelines_of(policy, [version], self.context.get("actor"))
-        return list(JourneyStepShape(timelines[version.pk], many=True).data)
+        return list(ReleaseStepShape(timelines[version.pk], many=True).data)
 
 
 class ScheduledPublishShape(ModelShape):

@@ -104,10 +104,10 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
 
 def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
     """Tell where the holdback's rule does not go with the queue order that it would share."""
-    control = policy.automation.control_slice
+    control = policy.automation.holdback
     if control.share and pair_problem(control.placement, policy.order.name):
         message = f"queue order {policy.order.name!r} lets engines pull unbound requests, so no rule places them"
-        yield FieldProblem(f"{AUTOMATION}.control_slice.share", message)
+        yield FieldProblem(f"{AUTOMATION}.holdback.share", message)
 
 
 def _with_parameters(policy: WholePolicy) -> WholePolicy:

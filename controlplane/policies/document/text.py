@@ -82,7 +82,7 @@ def completed(document: Any) -> Any:
 
 
 def value_text(value: Any) -> str:
-    """Return one value as JSON writes it, whole numbers without a point: 8, 0.00008, "shed"."""
+    """Return one value as JSON writes it, whole numbers without a point: 8, 0.00008, "late_last"."""
     if isinstance(value, float):
         return json_number(value)
     return json.dumps(value, ensure_ascii=False)

@@ -87,7 +87,7 @@ class RecordedDecisionDetailShape(serializers.Serializer):
         return instance
 
 
-OUTCOMES = ("completed", "failed", "refused", "cancelled", "client_error", "unanswered")
+OUTCOMES = ("completed", "failed", "rejected", "cancelled", "client_error", "unanswered")
 
 
 def _ms(text: str) -> int:

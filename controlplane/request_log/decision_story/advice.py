@@ -51,7 +51,7 @@ def _by_cause(stored: StoredDecision, cause: str) -> str:
     if cause == QUEUE_ORDER:
         return (
             f"Newer requests were dispatched to {name} first by the queue order {decision.order}. To limit that, set "
-            "the starvation limit (max_passed_over_s) to 10 to 60 s, or lower it; 0 is no limit."
+            "the starvation limit (starvation_limit_s) to 10 to 60 s, or lower it; 0 is no limit."
         )
     if cause == ADMISSION:
         return "Admission deferred it while an engine had capacity. Lower defer_s or raise the threshold in the policy."

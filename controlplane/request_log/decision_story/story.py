@@ -46,7 +46,7 @@ def verdict_of(stored: StoredDecision) -> str:
     named = {
         "completed": "Completed",
         "failed": "Failed",
-        "refused": "Rejected",
+        "rejected": "Rejected",
         "cancelled": "Client disconnected",
         "client_error": "Rejected by engine",
         UNANSWERED: "No completion report",

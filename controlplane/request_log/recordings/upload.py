@@ -25,7 +25,7 @@ MAX_MEMBERS = 10_000
 MAX_BLOCKS = 200_000
 MAX_INPUT = 100_000_000
 MAX_SPAN_MS = 31 * 86_400_000.0
-OUTCOMES = frozenset({"", "completed", "failed", "refused", "cancelled", "client_error", "unanswered"})
+OUTCOMES = frozenset({"", "completed", "failed", "rejected", "cancelled", "client_error", "unanswered"})
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_MEMBER = b"\x1f\x8b\x08"
 

@@ -197,7 +197,7 @@ def row_of(stored: StoredDecision, segment: int, place: int) -> tuple[Any, ...]:
         stored.error[:64],
         stored.late,
         _ms(stored.first_token_after_s),
-        _ms(stored.granted_after_s),
+        _ms(stored.dispatched_after_s),
         min(decision.prompt_tokens, _MOST),
         min(stored.believed_tokens, _MOST),
         None if stored.cached_tokens is None else min(stored.cached_tokens, _MOST),

@@ -43,7 +43,7 @@ class CanaryShape(ModelShape):
     )
     steps = serializers.ListField(child=serializers.FloatField(), read_only=True)
     share = serializers.FloatField(read_only=True, help_text="Share of sessions at its step, 0 to 1.")
-    guards = serializers.DictField(read_only=True)
+    guardrails = serializers.DictField(read_only=True)
     look = serializers.DictField(
         read_only=True,
         help_text="Figures of both sides (base: the live version or the other pools, tried: the canary), guardrails "
@@ -51,7 +51,7 @@ class CanaryShape(ModelShape):
     )
 
     evidence = serializers.SerializerMethodField(
-        help_text="What is known at its step: dwell_s and requests that are yet to come; guards, each with the verdict "
+        help_text="What is known at its step: dwell_s and requests that are yet to come; guardrails, each with the verdict "
         "holds, not_yet or broken and, of not_yet, wait_s, about how long until it can be known; missing, in "
         "sentences; wait_s over all of it (null: no estimate). Empty: it has ended.",
     )
@@ -70,7 +70,7 @@ class CanaryShape(ModelShape):
             "step_at",
             "min_dwell_s",
             "advance",
-            "guards",
+            "guardrails",
             "state",
             "reason",
             "why",
@@ -131,7 +131,7 @@ class NewCanary(Change):
         help_text="by_hand: manual steps. steps: automatic steps, manual promotion. promote: automatic steps and "
         "promotion.",
     )
-    guards = Document(
+    guardrails = Document(
         required=False,
         default=dict,
         help_text="late_more, failed_more, ttft_ratio, tail_ratio, min_requests, window_s; omitted ones take their "

@@ -13,7 +13,7 @@ from controlplane.platform.field_problems import problem
 from controlplane.trials.canary.end import CanaryOverError
 from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
 from controlplane.trials.models.canary import Canary
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import FAILED, LATE, TAIL, TTFT
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty, certainty
 from routing.values.counted import count
@@ -49,23 +49,23 @@ class Standing:
     """Seconds that the step has yet to last."""
     requests: int
     """Requests that are yet to be judged in the arm with fewer."""
-    guards: tuple[GuardrailCertainty, ...]
+    guardrails: tuple[GuardrailCertainty, ...]
     """Empty: nobody looked at this step yet."""
     missing: tuple[str, ...]
     """What is missing, one sentence each; empty: the evidence is there."""
     wait_s: float | None
-    """About how many seconds until it can be known whether all guards hold; None: there is no estimate."""
+    """About how many seconds until it can be known whether all guardrails hold; None: there is no estimate."""
 
 
 def standing(canary: Canary, now: datetime) -> Standing:
     """Return how far the evidence of the canary's step has come."""
-    limits = msgspec.convert(canary.guards, prepared(GuardDocument))
+    limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     look = look_at_step(canary)
     since_s = (now - canary.step_at).total_seconds()
     dwell_s = max(0.0, canary.min_dwell_s - since_s)
     judged = min(look.base.requests, look.tried.requests) if look else 0
     requests = max(0, limits.min_requests - judged)
-    guards = known_guards(look, limits, canary.step_at) if look else ()
+    guardrails = known_guardrails(look, limits, canary.step_at) if look else ()
     missing = []
     if dwell_s > 0:
         missing.append(f"This step has lasted {since_s:.0f} s of {canary.min_dwell_s:.0f} s.")
@@ -74,16 +74,18 @@ def standing(canary: Canary, now: datetime) -> Standing:
         each_side = "version" if canary.pool_id is None else "side"
         missing.append(f"{judged} of at least {least} judged for each {each_side}.")
     else:
-        missing += [f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guards if each.verdict != HOLDS]
+        missing += [
+            f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guardrails if each.verdict != HOLDS
+        ]
     if look and now.timestamp() - look.at > FRESH_S:
         missing.append(f"The last evaluation is {now.timestamp() - look.at:.0f} s old.")
-    return Standing(dwell_s, requests, guards, tuple(missing), _wait_s(dwell_s, guards))
+    return Standing(dwell_s, requests, guardrails, tuple(missing), _wait_s(dwell_s, guardrails))
 
 
-def _wait_s(dwell_s: float, guards: Sequence[GuardrailCertainty]) -> float | None:
-    waits = [each.wait_s for each in guards if each.verdict == NOT_YET]
+def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float | None:
+    waits = [each.wait_s for each in guardrails if each.verdict == NOT_YET]
     known = [each for each in waits if each is not None]
-    return max(dwell_s, *known, 0.0) if guards and len(known) == len(waits) else None
+    return max(dwell_s, *known, 0.0) if guardrails and len(known) == len(waits) else None
 
 
 def look_at_step(canary: Canary) -> CanaryEvaluation | None:
@@ -92,7 +94,9 @@ def look_at_step(canary: Canary) -> CanaryEvaluation | None:
     return look if look and look.at >= canary.step_at.timestamp() else None
 
 
-def known_guards(look: CanaryEvaluation, limits: GuardDocument, step_at: datetime) -> tuple[GuardrailCertainty, ...]:
+def known_guardrails(
+    look: CanaryEvaluation, limits: GuardrailDocument, step_at: datetime
+) -> tuple[GuardrailCertainty, ...]:
     """Return what the look says of each guard."""
     since_s = look.at - step_at.timestamp()
     return tuple(

@@ -24,39 +24,39 @@ from controlplane.trials.canary.arm_intake import ArmIntake, arm_intake
 from controlplane.trials.canary.end import end_running
 from controlplane.trials.canary.evaluation import look_of, plain
 from controlplane.trials.canary.pool_arms import slice_document
-from controlplane.trials.models.control_slice import ControlSlice, SliceState
+from controlplane.trials.models.holdback import Holdback, SliceState
 from planning.trials.canary import recent_of
 from planning.trials.holdback import HoldbackFacts, HoldbackMemory, HoldbackPlan, plan_holdback
 from routing.trials.arms import CONTROL, LIVE
 from routing.values.prepared_struct import prepared
 
 _VERBS = {
-    SliceState.OFF: "control_slice.off",
-    SliceState.SLICE: "control_slice.keep",
-    SliceState.FALLBACK: "control_slice.fall_back",
-    SliceState.PROBING: "control_slice.try_again",
+    SliceState.OFF: "holdback.off",
+    SliceState.SLICE: "holdback.keep",
+    SliceState.FALLBACK: "holdback.fall_back",
+    SliceState.PROBING: "holdback.try_again",
 }
 
 
-def holdback_of(pool: Pool, at: datetime) -> ControlSlice:
+def holdback_of(pool: Pool, at: datetime) -> Holdback:
     """Return the pool's slice as stored; a new one, not stored yet, where there is none."""
-    found = ControlSlice.objects.filter(pool=pool).first()
-    return found or ControlSlice(pool=pool, since=at, trial_id=secrets.token_hex(8))
+    found = Holdback.objects.filter(pool=pool).first()
+    return found or Holdback(pool=pool, since=at, trial_id=secrets.token_hex(8))
 
 
-def visible_slices(actor: Actor) -> list[ControlSlice]:
+def visible_slices(actor: Actor) -> list[Holdback]:
     """Return the slices of the pools that the actor may see, without those that are off."""
-    found = ControlSlice.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
+    found = Holdback.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
     return list(found.select_related("pool__policy__live_version").order_by("pool__slug"))
 
 
-def memory_of(stored: ControlSlice) -> HoldbackMemory:
+def memory_of(stored: Holdback) -> HoldbackMemory:
     """Return what the last look left."""
     return msgspec.convert(stored.memory, prepared(HoldbackMemory))
 
 
 def turn(
-    stored: ControlSlice,
+    stored: Holdback,
     plan: HoldbackPlan,
     memory: HoldbackMemory,
     look: dict[str, Any],
@@ -84,12 +84,12 @@ def turn(
         record_change()
 
 
-JOB = "control_slice"
+JOB = "holdback"
 EVERY = timedelta(seconds=1.5)
-ACTOR = program("control slice")
+ACTOR = program("holdback")
 
 
-@shared_task(name="controlplane.control_slice", ignore_result=True)
+@shared_task(name="controlplane.holdback", ignore_result=True)
 def holdbacks() -> None:
     """Run every other second."""
     look_at_slices(arm_intake())
@@ -97,13 +97,13 @@ def holdbacks() -> None:
 
 def look_at_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
     """Look at each pool whose policy asks for a slice or that has one, and return how many were."""
-    found = Pool.objects.select_related("policy__live_version", "steering", "region", "control_slice")
+    found = Pool.objects.select_related("policy__live_version", "steering", "region", "holdback")
     pools = [pool for pool in found if _concerned(pool)]
     return run_rounds(JOB, EVERY, partial(_look, intake=intake), pools=pools, clock=clock) if pools else 0
 
 
 def _concerned(pool: Pool) -> bool:
-    stored = getattr(pool, "control_slice", None)
+    stored = getattr(pool, "holdback", None)
     if stored is not None and stored.state != SliceState.OFF:
         return True
     return slice_document(pool.policy.live_version).share > 0
@@ -118,7 +118,7 @@ def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     number = live.number if live is not None else 0
     # The policy is the candidate here: the rule is what it must not lose to.
     slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
-    recent = recent_of(slices, turn_.now_s - settings.guards.window_s)
+    recent = recent_of(slices, turn_.now_s - settings.guardrails.window_s)
     facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, steering_of(pool).frozen)
     plan, after = plan_holdback(facts, memory, settings)
     look = look_of(turn_.now_s, after.state, plan.reasons, plan.comparison, slices)

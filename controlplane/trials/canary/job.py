@@ -27,7 +27,7 @@ from controlplane.trials.canary.evaluation import look_of, plain
 from controlplane.trials.canary.evidence import Evidence
 from controlplane.trials.canary.service_share import others_of, service_problem, side_names
 from controlplane.trials.models.canary import Canary, CanaryState
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
 from planning.trials.comparison import ArmSlice
 from routing.trials.arms import CANARY, LIVE
@@ -70,7 +70,7 @@ def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
 
 def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
     """Return what one look comes to; a slice that began before the step did belongs to the one before."""
-    guards = msgspec.convert(found.guards, prepared(GuardDocument))
+    guardrails = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
     since_s = found.step_at.timestamp()
     pools = list(found.policy.pools.select_related("steering"))
     told = {name: intake.slices(base, tried, since_s) for name, (base, tried) in _sides(found, pools).items()}
@@ -83,9 +83,9 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             min_dwell_s=found.min_dwell_s,
             # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
             advance="steps" if _must_wait(found) else found.advance,
-            guards=guards,
+            guardrails=guardrails,
             whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
-            recent={pool: recent_of(slices, now_s - guards.window_s) for pool, slices in told.items()},
+            recent={pool: recent_of(slices, now_s - guardrails.window_s) for pool, slices in told.items()},
             frozen=any(steering_of(pool).frozen for pool in pools),
             tried=candidate,
             base=baseline,

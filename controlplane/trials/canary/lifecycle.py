@@ -33,8 +33,8 @@ from controlplane.trials.canary.pool_arms import ALONE
 from controlplane.trials.canary.service_share import MAX_WEIGHT, kept_weight, service_problem
 from controlplane.trials.lifecycle import forget_ended, visible_trials
 from controlplane.trials.models.canary import Canary, CanaryState
-from controlplane.trials.models.control_slice import ControlSlice
-from planning.documents.guardrail_document import GuardDocument
+from controlplane.trials.models.holdback import Holdback
+from planning.documents.guardrail_document import GuardrailDocument
 from routing.registry import pair_problem
 from routing.values.prepared_struct import prepared
 
@@ -69,7 +69,7 @@ def start_canary(
     steps: Sequence[float] = DEFAULT_STEPS,
     min_dwell_s: float = DEFAULT_DWELL_S,
     advance: str = "by_hand",
-    guards: Any = None,
+    guardrails: Any = None,
     why: str = "",
 ) -> Canary:
     """Give a version, or a pool of weight 0, a share of the sessions beside the live version, or the other pools.
@@ -82,12 +82,12 @@ def start_canary(
     if live is None:
         raise problem("version", "No version is live yet for comparison; publish this one instead.")
     pool, version = (tried, live) if isinstance(tried, Pool) else (None, tried)
-    wrong = course_problems(steps, min_dwell_s, advance, guards)
+    wrong = course_problems(steps, min_dwell_s, advance, guardrails)
     wrong += _version_problems(version, live) if pool is None else _pool_problems(pool, () if wrong else steps)
     if wrong:
         raise InvalidFieldsError(wrong)
-    limits = msgspec.convert(guards or {}, prepared(GuardDocument))
-    if ControlSlice.objects.filter(pool__policy=policy, state__in=ALONE).exists():
+    limits = msgspec.convert(guardrails or {}, prepared(GuardrailDocument))
+    if Holdback.objects.filter(pool__policy=policy, state__in=ALONE).exists():
         raise CanaryOverError(
             "A pool of this policy has fallen back to its simple rule; wait until the policy serves again."
         )
@@ -95,7 +95,7 @@ def start_canary(
     canary = Canary(
         key=secrets.token_hex(8), policy=policy, version=version, against=live, pool=pool, step_at=now, started_at=now,
         steps=[float(each) for each in steps], min_dwell_s=min_dwell_s, advance=advance,
-        guards=msgspec.to_builtins(limits), why=why[:200], author=actor.user, author_name=actor.name,
+        guardrails=msgspec.to_builtins(limits), why=why[:200], author=actor.user, author_name=actor.name,
     )  # fmt: skip
     try:
         with transaction.atomic():
@@ -181,8 +181,10 @@ def forget_canaries(at_most: int = KEPT) -> int:
     return forget_ended(Canary, models.Q(state=CanaryState.RUNNING), at_most)
 
 
-def course_problems(steps: Sequence[float], min_dwell_s: float, advance: str, guards: Any = None) -> list[FieldProblem]:
-    """Return all that is wrong with the course and the guards that a canary is asked to have."""
+def course_problems(
+    steps: Sequence[float], min_dwell_s: float, advance: str, guardrails: Any = None
+) -> list[FieldProblem]:
+    """Return all that is wrong with the course and the guardrails that a canary is asked to have."""
     wrong = []
     rising = all(one < other for one, other in pairwise(steps))
     if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < each < 1 for each in steps):
@@ -195,14 +197,14 @@ def course_problems(steps: Sequence[float], min_dwell_s: float, advance: str, gu
         wrong.append(FieldProblem("min_dwell_s", f"Must be between 0 and {LONGEST_DWELL_S:.0f} seconds."))
     if advance not in ADVANCES:
         wrong.append(FieldProblem("advance", f"Must be one of {', '.join(ADVANCES)}."))
-    return wrong + [found for name, value in (guards or {}).items() if (found := _guard_problem(name, value))]
+    return wrong + [found for name, value in (guardrails or {}).items() if (found := _guard_problem(name, value))]
 
 
 def _guard_problem(name: str, value: Any) -> FieldProblem | None:
     try:
-        msgspec.convert({name: value}, prepared(GuardDocument))
+        msgspec.convert({name: value}, prepared(GuardrailDocument))
     except msgspec.ValidationError as error:
-        return FieldProblem(f"guards.{name}", f"{error}.")
+        return FieldProblem(f"guardrails.{name}", f"{error}.")
     return None
 
 

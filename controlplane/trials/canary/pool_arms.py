@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.upgrade import automation_of, live_routing_of
 from controlplane.trials.models.canary import Canary
-from controlplane.trials.models.control_slice import ControlSlice, SliceState
+from controlplane.trials.models.holdback import Holdback, SliceState
 from planning.documents.holdback_document import SliceDocument
 from routing.policy.policy_document import Stage
 from routing.registry import pair_problem
@@ -17,9 +17,7 @@ ALONE = (SliceState.FALLBACK, SliceState.PROBING)
 """In these states no canary takes sessions: the policy itself is in doubt."""
 
 
-def arms_of(
-    live: PolicyVersion | None, canaries: Sequence[Canary], control: ControlSlice | None
-) -> tuple[ArmEntry, ...]:
+def arms_of(live: PolicyVersion | None, canaries: Sequence[Canary], control: Holdback | None) -> tuple[ArmEntry, ...]:
     """Return the arms in the order in which they are asked; `canaries` are the running ones, of pools too."""
     if live is None:
         return ()
@@ -54,4 +52,4 @@ def canary_arm(canary: Canary) -> ArmEntry:
 
 def slice_document(live: PolicyVersion | None) -> SliceDocument:
     """Return the holdback's settings by the live version."""
-    return automation_of(live).control_slice if live is not None else SliceDocument()
+    return automation_of(live).holdback if live is not None else SliceDocument()

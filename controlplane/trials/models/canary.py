@@ -42,8 +42,8 @@ class Canary(models.Model):
     """Seconds that each step lasts at least before the next one comes by itself."""
     advance = models.CharField(max_length=16)
     """by_hand, steps or promote: how far it goes by itself."""
-    guards = models.JSONField()
-    """planning.documents.guardrail_document.GuardDocument as JSON."""
+    guardrails = models.JSONField()
+    """planning.documents.guardrail_document.GuardrailDocument as JSON."""
     state = models.CharField(max_length=16, choices=CanaryState.choices, default=CanaryState.RUNNING)
     reason = models.CharField(max_length=400, blank=True)
     """Why it ended."""

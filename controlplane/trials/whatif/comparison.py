@@ -102,7 +102,7 @@ def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side,
         names.TTFT_P90: percentile(ttfts, 90),
         names.TTFT_P99: percentile(ttfts, 99),
         names.HIT_RATE: sum(row.cached_tokens or 0 for row in reported) / tokens if tokens else None,
-        names.REJECTED: sum(row.outcome == "refused" for row in rows) / len(rows),
+        names.REJECTED: sum(row.outcome == "rejected" for row in rows) / len(rows),
     }
     figures = {name: Spread(value, value, value) for name, value in known.items() if value is not None}
     side = Side(figures=figures, ttft_quantiles_s=quantiles(ttfts), answered_share=len(ttfts) / len(rows))

@@ -13,7 +13,7 @@ ABOUT = {
     TTFT_MEAN: "TTFT",
     TTFT_P90: "TTFT p90",
     HIT_RATE: "cache hits",
-    REJECTED: "refusals",
+    REJECTED: "rejections",
 }
 """What a finding speaks of, the weightiest first."""
 LEAST_POINTS = 0.001

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99 = "ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s"
-ON_TIME, HIT_RATE, CV, REJECTED, GOODPUT = "on_time_share", "hit_rate", "mean_cv", "refused_share", "goodput_qps"
+ON_TIME, HIT_RATE, CV, REJECTED, GOODPUT = "on_time_share", "hit_rate", "mean_cv", "rejected_share", "goodput_qps"
 FIGURES = (ON_TIME, TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99, HIT_RATE, CV, REJECTED, GOODPUT)
 """In the order in which they are shown."""
 MORE_IS_BETTER = frozenset({ON_TIME, HIT_RATE, GOODPUT})

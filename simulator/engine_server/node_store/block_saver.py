@@ -34,7 +34,7 @@ class SaveCounts(msgspec.Struct):
     """Mutable, by the saver alone: blocks by what became of them."""
 
     saved: int = 0
-    refused: int = 0
+    rejected: int = 0
     failed: int = 0
     dropped: int = 0
 
@@ -109,7 +109,7 @@ class BlockSaver:
                 return
             with self._changed:
                 self.counts.saved += len(piece) if done else 0
-                self.counts.refused += 0 if done else len(piece)
+                self.counts.rejected += 0 if done else len(piece)
 
     def _blocks(self, stored: Stored) -> list[BlockFacts]:
         payloads, order = self._payloads, stored.order

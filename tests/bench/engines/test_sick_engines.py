@@ -25,7 +25,7 @@ def test_fates_are_counted_of_what_has_ended() -> None:
             asked(4, 0.0, None, "lost", None),
         ]
     )
-    assert (found["requests"], found["lost_without_first_byte"], found["broken_off"], found["refused"]) == (3, 1, 1, 0)
+    assert (found["requests"], found["lost_without_first_byte"], found["broken_off"], found["rejected"]) == (3, 1, 1, 0)
     assert (found["ttft_p50_s"], found["ttft_worst_s"]) == (2.0, 3.0)
 
 

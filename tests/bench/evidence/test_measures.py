@@ -24,9 +24,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_row_of_the_defaults_has_the_share_of_each_band() -> None:
-    asked = next(each for each in defaults.everything() if each.kind == "load" and each.max_passed_over_s)
+    asked = next(each for each in defaults.everything() if each.kind == "load" and each.starvation_limit_s)
     row = defaults.measure_one(asked)
-    assert (row["kind"], row["max_passed_over_s"], len(row["bands"])) == ("load", asked.max_passed_over_s, 5)  # type: ignore[arg-type]
+    assert (row["kind"], row["starvation_limit_s"], len(row["bands"])) == ("load", asked.starvation_limit_s, 5)  # type: ignore[arg-type]
     assert 0 <= float(str(row["slo_share"])) <= 1
 
 

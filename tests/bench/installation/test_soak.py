@@ -34,7 +34,7 @@ def effects(
 
 
 def test_a_history_without_loss_is_right() -> None:
-    assert wrong_requests([asked(1), asked(2, fate="refused", first_s=None)], []) == []
+    assert wrong_requests([asked(1), asked(2, fate="rejected", first_s=None)], []) == []
 
 
 @pytest.mark.parametrize(

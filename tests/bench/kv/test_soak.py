@@ -49,7 +49,7 @@ def test_other_bytes_are_wrong() -> None:
     "before",
     [
         [],
-        [operation("put", 1.0, outcome="refused", reason="no_room")],
+        [operation("put", 1.0, outcome="rejected", reason="no_room")],
         [operation("put", 1.0, node=1)],
         [operation("put", 3.0)],
         [operation("allocate", 1.0), operation("write", 1.5), operation("abort", 1.8)],
@@ -65,7 +65,7 @@ def test_a_block_that_nobody_put_there_is_wrong(before: list[Operation]) -> None
     "before",
     [
         [operation("put", 1.0, outcome="")],
-        [operation("put", 1.0, outcome="refused", reason="locked")],
+        [operation("put", 1.0, outcome="rejected", reason="locked")],
         [operation("put", 0.1, outcome="broken"), *purge(0.6)],
         [operation("put", 0.0, 0.9), *purge(0.6)],
         [operation("put", 0.0), *purge(0.6, "broken")],
@@ -80,7 +80,7 @@ def test_what_may_have_been_put_is_not_wrong(before: list[Operation]) -> None:
 
 def test_only_a_purge_of_all_nodes_counts() -> None:
     assert whole_purges(purge(1.0), NODES) == {TENANT: [(1.0, 2.5)]}
-    assert whole_purges(purge(1.0, "refused"), NODES) == {}
+    assert whole_purges(purge(1.0, "rejected"), NODES) == {}
     assert whole_purges([*purge(1.0)[:1], *purge(3.0)], NODES) == {TENANT: [(3.0, 4.5)]}
 
 
@@ -101,7 +101,7 @@ def test_a_block_that_is_locked_is_nobody_else_s(other: Operation) -> None:
         ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 1.5, 1.6)]),
         ([allocated(1.0, "a"), allocated(2.0, "b")], [(0, 0.9, 1.4)]),
         ([allocated(1.0, "a"), allocated(2.0, "b", node=1)], []),
-        ([allocated(1.0, "a"), allocated(2.0, "b", outcome="refused")], []),
+        ([allocated(1.0, "a"), allocated(2.0, "b", outcome="rejected")], []),
         ([allocated(1.0, "a"), allocated(2.0, "b", found=[])], []),
         ([allocated(1.0, "a"), operation("abort", 1.5, tx_id="a"), allocated(2.0, "b")], []),
         ([allocated(1.0, "a"), operation("purge", 1.2, tenant=TENANT), allocated(2.0, "b")], []),

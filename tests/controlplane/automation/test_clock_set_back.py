@@ -21,7 +21,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.trials.canary.holdback import look_at_slices
 from controlplane.trials.canary.job import look_at_all
 from controlplane.trials.canary.lifecycle import start_canary
-from controlplane.trials.models.control_slice import ControlSlice
+from controlplane.trials.models.holdback import Holdback
 from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
 from tests.controlplane.trials.canary.scene import Told, live_version, told, version
@@ -168,11 +168,11 @@ def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
 @JUMPS
 def test_a_holdback_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
     quick = {"share": 0.05, "hold_s": 10, "cool_down_s": 60}
-    first = live_version(policy, automation={"control_slice": quick})
+    first = live_version(policy, automation={"holdback": quick})
     with told(first.created_at) as made:
         for number, each in enumerate(slices(1, 40, 10, 20, slower=8.0)):
             if number == 2:
                 made.now_s -= jump.total_seconds()
             made.tell(each, ("control", 1), ("live", 1))
             look_at_slices(made.intake, clock=made.clock)
-    assert ControlSlice.objects.get().state != "slice"
+    assert Holdback.objects.get().state != "slice"

@@ -25,8 +25,8 @@ def engine(name: str, **fields: Any) -> EngineSample:
         "state": "serving",
         "reason": "",
         "since": 0.0,
-        "outstanding_tokens": 0,
-        "outstanding_s": 1.0,
+        "in_flight_tokens": 0,
+        "in_flight_s": 1.0,
         "running": 2,
         "bound": 1,
         "kv_usage": None,
@@ -43,7 +43,7 @@ def pool(requests: int, on_time: int, work_s: float = 0.0, **fields: Any) -> Poo
     known: dict[str, Any] = dict.fromkeys(PoolSample.__struct_fields__)
     known |= {"pool_id": "p", "prefixes": (), "usual_d": 0, "load_cv": 0.5, "unbound": 1, "bound": 2, "queued_s": 3.0}
     totals = PoolTotals(
-        requests=requests, on_time=on_time, refused=0, work_s=work_s, prompt_tokens=0, recomputed_tokens=0
+        requests=requests, on_time=on_time, rejected=0, work_s=work_s, prompt_tokens=0, recomputed_tokens=0
     )
     return msgspec.structs.replace(PoolSample(**known), totals=totals, **fields)
 
@@ -63,7 +63,7 @@ def test_two_gateways_add_up_and_a_gateway_that_serves_contradicts_one_that_fail
     failing = msgspec.structs.replace(QUIET, failures_in_row=9, slowness=4.0, slowness_samples=1, first_tokens_total=5)
     serving = msgspec.structs.replace(QUIET, slowness=1.0, slowness_samples=9, first_tokens_total=7)
     seen = together([engine("a", counts=failing, state="lost"), engine("a", counts=serving)], None)
-    assert (seen.running, seen.bound, seen.in_flight, seen.outstanding_s, seen.lost) == (4, 2, 6, 2.0, False)
+    assert (seen.running, seen.bound, seen.in_flight, seen.in_flight_s, seen.lost) == (4, 2, 6, 2.0, False)
     assert seen.counts is not None
     assert (seen.counts.failures_in_row, seen.counts.first_tokens_total, seen.counts.slowness) == (0, 12, 1.0)
 
@@ -151,7 +151,7 @@ def test_a_late_sample_changes_nothing() -> None:
 def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
     bus = InProcessBus()
     observation = FleetObservation(bus, FleetSamples(bus), clock=lambda: 100.0)
-    late = Lateness(since=90.0, lapses=2, away_s=4.0, refuses=False)
+    late = Lateness(since=90.0, lapses=2, away_s=4.0, rejects=False)
     for lateness, counts in ((None, QUIET), (late, None)):
         told = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)
         bus.publish("fleet", msgspec.msgpack.encode(msgspec.structs.replace(told, lateness=lateness)))

@@ -22,7 +22,7 @@ from routing.values.load_cv import load_cv
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 QUIET = EngineCounts(
-    granted=0,
+    dispatched=0,
     prefilling=0,
     streaming=0,
     first_tokens_total=0,
@@ -31,8 +31,8 @@ QUIET = EngineCounts(
     failures_in_row=0,
     slowness=None,
     slowness_samples=0,
-    tbt_s=None,
-    tbt_samples=0,
+    tpot_s=None,
+    tpot_samples=0,
     event_gaps_total=0,
 )
 
@@ -106,7 +106,7 @@ class World:
                 load_topic(engine.engine_id), encode_report(EngineReport(engine_id=engine.engine_id, at=at, **report))
             )
             samples.append(self._sample(engine, said))
-        totals = PoolTotals(refused=0, prompt_tokens=0, recomputed_tokens=0, **self.totals)
+        totals = PoolTotals(rejected=0, prompt_tokens=0, recomputed_tokens=0, **self.totals)
         pool = PoolSample(
             pool_id=self.pool.slug,
             name="",
@@ -120,7 +120,7 @@ class World:
             unbound=0,
             unbound_tokens=0,
             oldest_wait_s=0.0,
-            load_cv=load_cv([10_000 * each.outstanding_s for each in samples]),
+            load_cv=load_cv([10_000 * each.in_flight_s for each in samples]),
             requests_per_s=0.0,
             prompt_tokens_per_s=0.0,
             ttft_p50_s=None,
@@ -150,8 +150,8 @@ class World:
             state=said.get("state", "serving"),
             reason="",
             since=0.0,
-            outstanding_tokens=0,
-            outstanding_s=said.get("outstanding_s", 0.0),
+            in_flight_tokens=0,
+            in_flight_s=said.get("in_flight_s", 0.0),
             running=said.get("in_flight", 0),
             bound=said.get("bound", 0),
             kv_usage=None,

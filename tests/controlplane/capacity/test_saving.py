@@ -41,7 +41,7 @@ def test_demand_is_prefill_and_a_share_of_the_decode_steps() -> None:
     policy = RoutingPolicy()
     prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
     context = 1500 + 10
-    batch = min(demand.MOST_TOGETHER, decode.batch_within(policy.tbt_slo_s, context))
+    batch = min(demand.MOST_TOGETHER, decode.batch_within(policy.tpot_slo_s, context))
     expected = prefill.seconds(1500, 512) + 20 * decode.seconds(batch, batch * context) / batch
     regions = two_steps()
     assert regions["us"] == pytest.approx([expected / STEP_S, 0.0])
@@ -55,7 +55,7 @@ def test_a_forwarded_request_counts_where_it_arrived() -> None:
 
 
 def test_what_was_rejected_counts_with_the_answers_that_others_had() -> None:
-    record([row(0, arrived_at=BEGIN + 20, pool="chat-us", outcome="refused", output_tokens=0)])
+    record([row(0, arrived_at=BEGIN + 20, pool="chat-us", outcome="rejected", output_tokens=0)])
     regions = two_steps()
     one = installation_one()
     assert regions["us"][0] == pytest.approx(2 * one, rel=1e-6)

@@ -23,7 +23,7 @@ def role(gateway: str, role: str, owner: str, epoch: int, *, for_s: float = 60.0
 
 def _pool(role: PoolRole) -> PoolSample:
     return PoolSample(
-        pool_id="chat", name="chat", region="eu", served_model="m", placement="least_cost", order="shed",
+        pool_id="chat", name="chat", region="eu", served_model="m", placement="least_cost", order="late_last",
         policy_version=1, ttft_slo_s=5.0, tokens_per_s=1.0, unbound=0, unbound_tokens=0, oldest_wait_s=0.0, load_cv=0.0,
         requests_per_s=0.0, prompt_tokens_per_s=0.0, ttft_p50_s=None, ttft_p90_s=None, ttft_p99_s=None,
         on_time_share=None, hit_share=None, late=0, roles=(role,),

@@ -31,14 +31,16 @@ def test_queued_requests_are_the_peak_and_rates_the_last_of_the_interval() -> No
 
 
 def test_rejections_are_kept_by_code_and_gone_when_they_are_over() -> None:
-    told: dict[str, object] = {"refusals_per_s": {"queue_full": 2.0, "hopeless": 1.0}}
+    told: dict[str, object] = {"rejections_per_s": {"queue_full": 2.0, "infeasible": 1.0}}
     column = folded(told)
-    assert (column.refusals, value(column, "refusals_per_s")) == ({"pool-0": told["refusals_per_s"]}, 3.0)
-    column = folded(told, {"refusals_per_s": {}})
-    assert (column.refusals, value(column, "refusals_per_s")) == ({}, 0.0)
+    assert (column.rejections, value(column, "rejections_per_s")) == ({"pool-0": told["rejections_per_s"]}, 3.0)
+    column = folded(told, {"rejections_per_s": {}})
+    assert (column.rejections, value(column, "rejections_per_s")) == ({}, 0.0)
 
 
 def test_a_gateway_that_does_not_tell_the_queue_leaves_it_unknown() -> None:
-    column = folded({"bound": None, "refusals_per_s": None, "queue_wait_mean_s": None, "granted_at_once_per_s": None})
-    names = ("bound", "refusals_per_s", "queue_wait_mean_s", "granted_at_once_per_s")
+    column = folded(
+        {"bound": None, "rejections_per_s": None, "queue_wait_mean_s": None, "dispatched_at_once_per_s": None}
+    )
+    names = ("bound", "rejections_per_s", "queue_wait_mean_s", "dispatched_at_once_per_s")
     assert all(math.isnan(value(column, name)) for name in names)

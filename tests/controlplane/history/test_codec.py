@@ -35,9 +35,9 @@ def test_a_part_comes_back_with_its_markers() -> None:
 
 def test_rejections_come_back_by_their_code() -> None:
     column = columns_of(samples_of(2, 10))[0]
-    column.refusals["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
-    assert decode_part(encode_part(column, "pool-0", [0], [])).refusals == column.refusals["pool-0"]
-    assert decode_part(encode_part(column, "pool-1", [1], [])).refusals == {}
+    column.rejections["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
+    assert decode_part(encode_part(column, "pool-0", [0], [])).rejections == column.rejections["pool-0"]
+    assert decode_part(encode_part(column, "pool-1", [1], [])).rejections == {}
 
 
 @given(st.floats(width=32))

@@ -48,28 +48,28 @@ def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
 
 def test_waits_are_weighted_by_grants_and_rejections_are_means_by_code() -> None:
     one, other = columns_of(samples_of(2, 20))
-    names = ("granted_waited_per_s", "granted_at_once_per_s", "queue_wait_mean_s", "bound", "refusals_per_s")
-    waited, at_once, wait, bound, refusals = map(POOL_FLOATS.index, names)
+    names = ("dispatched_waited_per_s", "dispatched_at_once_per_s", "queue_wait_mean_s", "bound", "rejections_per_s")
+    waited, at_once, wait, bound, rejections = map(POOL_FLOATS.index, names)
     for column, rate, wait_s in ((one, 3.0, 2.0), (other, 1.0, 6.0)):
         column.pools["pool-0"][waited], column.pools["pool-0"][at_once] = rate, 0.0
         column.pools["pool-0"][wait], column.pools["pool-0"][bound] = wait_s, wait_s
-        column.pools["pool-0"][refusals] = 0.0
-    other.pools["pool-0"][refusals] = 3.0
-    other.refusals["pool-0"] = {"queue_full": 2.0, "hopeless": 1.0}
+        column.pools["pool-0"][rejections] = 0.0
+    other.pools["pool-0"][rejections] = 3.0
+    other.rejections["pool-0"] = {"queue_full": 2.0, "infeasible": 1.0}
     merged = merge(0, [one, other])
     pool = merged.pools["pool-0"]
-    assert (pool[wait], pool[bound], pool[waited], pool[refusals]) == (3.0, 6.0, 2.0, 1.5)
-    assert merged.refusals == {"pool-0": {"queue_full": 1.0, "hopeless": 0.5}}
+    assert (pool[wait], pool[bound], pool[waited], pool[rejections]) == (3.0, 6.0, 2.0, 1.5)
+    assert merged.rejections == {"pool-0": {"queue_full": 1.0, "infeasible": 0.5}}
 
 
 def test_parts_that_tell_nothing_of_the_queue_are_left_out_of_it() -> None:
     old, new = columns_of(samples_of(2, 20))
     for place in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
         old.pools["pool-0"][place], new.pools["pool-0"][place] = math.nan, 4.0
-    new.refusals["pool-0"] = {"queue_full": 4.0}
+    new.rejections["pool-0"] = {"queue_full": 4.0}
     merged = merge(0, [old, new])
     assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 8
-    assert merged.refusals == {"pool-0": {"queue_full": 4.0}}
+    assert merged.rejections == {"pool-0": {"queue_full": 4.0}}
 
 
 def test_a_share_without_requests_is_unknown() -> None:

@@ -106,7 +106,7 @@ def test_markers_are_stored_once_and_come_back() -> None:
     kinds = [marker.kind for marker in past.markers]
     assert kinds.count("lost") == 1
     lost = next(marker for marker in past.markers if marker.kind == "lost")
-    assert (lost.label, lost.text) == ("e-05", "e-05 is lost: 3 connects refused; a direct probe runs every second")
+    assert (lost.label, lost.text) == ("e-05", "e-05 is lost: 3 connects rejected; a direct probe runs every second")
     assert kinds.count("draining") == 1
 
 

@@ -90,9 +90,9 @@ def test_transfers_go_to_the_name_that_a_certificate_shows_and_events_to_the_add
     ],
 )
 def test_an_address_that_engines_may_not_have_is_rejected(field: str, value: str) -> None:
-    with pytest.raises(RejectedUrlError) as refused:
+    with pytest.raises(RejectedUrlError) as rejected:
         reported(**{field: value})
-    assert refused.value.field == field
+    assert rejected.value.field == field
     assert not KvNode.objects.exists()
 
 

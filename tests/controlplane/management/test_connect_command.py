@@ -138,7 +138,7 @@ def test_it_tests_the_key_of_the_running_gateway_and_not_its_own(start: Start, s
 
 def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> None:
     engine = start(block_tokens=32)
-    refusals = [401, 401]
+    rejections = [401, 401]
     keys: list[str] = []
 
     def answer(_method: str, path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
@@ -147,7 +147,7 @@ def test_the_printed_key_is_one_that_the_gateway_knows_by_then(start: Start) -> 
             lines = [f'headway_engine_state{{engine="{each}",state="serving"}} 1.0' for each in ids]
             return 200, "\n".join(lines).encode()
         keys.append(headers.get("authorization", ""))
-        return (refusals.pop(), b"") if refusals else (200, b"{}")
+        return (rejections.pop(), b"") if rejections else (200, b"{}")
 
     with http_server(answer) as (url, _):
         said = StringIO()

@@ -31,11 +31,11 @@ class Receiver(BaseHTTPRequestHandler):
         sent = self.rfile.read(int(self.headers["content-length"])).split(b"\n")
         lines = sent[: Receiver.most]
         bad = [each for each in lines if json.loads(each)["request"]["model"] == "unknown"]
-        answer = {"accepted": len(lines) - len(bad), "refused": len(bad), "problems": []}
+        answer = {"accepted": len(lines) - len(bad), "rejected": len(bad), "problems": []}
         status = 200
         if len(lines) < len(sent):
             unread = len(lines) + 1
-            answer |= {"refused": len(sent) - answer["accepted"], "resend_from": unread}  # type: ignore[operator]
+            answer |= {"rejected": len(sent) - answer["accepted"], "resend_from": unread}  # type: ignore[operator]
             answer["problems"] = [{"line": unread, "message": "This line and those behind it were not read."}]
         if Receiver.away > 0:
             Receiver.away -= 1

@@ -178,9 +178,9 @@ def test_no_step_is_taken_before_every_process_has_taken_the_one_before(
     out = StringIO()
     with pytest.raises(CommandError, match="Gateway vm:1 accepted connections of gateways of b by"):
         call_command("secrets", "finish", "--json", stdout=out)
-    refused = json.loads(out.getvalue())
-    assert refused["done"] is False
-    assert len(refused["prevented_by"]) == 1
+    rejected = json.loads(out.getvalue())
+    assert rejected["done"] is False
+    assert len(rejected["prevented_by"]) == 1
     assert read_secrets(tmp_path / FILE_NAME) == used
     assert "The old secrets are removed" in run("finish", "--force")
     assert read_secrets(tmp_path / FILE_NAME).fleet_secret_also == ""

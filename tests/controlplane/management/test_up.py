@@ -205,7 +205,7 @@ def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refused = subprocess.run(
+        rejected = subprocess.run(
             [sys.executable, "manage.py", "up", "--no-demo", "--port", str(port)],
             cwd=ROOT,
             env=environment(tmp_path),
@@ -213,8 +213,8 @@ def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-    assert refused.returncode == 1
-    assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", refused.stderr)
+    assert rejected.returncode == 1
+    assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", rejected.stderr)
 
 
 def test_a_missing_trace_is_told_in_one_line(tmp_path: Path) -> None:
@@ -233,9 +233,9 @@ def test_a_key_made_by_a_command_works_within_seconds_and_an_unknown_tenant_is_t
     key = made.stdout.strip()
     assert key.startswith("hw_")
     eventually(lambda: program.get("/v1/models", key)[0] == 200)
-    refused = manage(program, "create_api_key", "--tenant", "nobody")
-    assert refused.returncode == 1
-    assert "Known tenants: acme" in refused.stderr
+    rejected = manage(program, "create_api_key", "--tenant", "nobody")
+    assert rejected.returncode == 1
+    assert "Known tenants: acme" in rejected.stderr
 
 
 def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program) -> None:
@@ -300,7 +300,7 @@ def ask_for(state_dir: Path, *, engines: int) -> None:
     """Override the demo pool's number of engines, as an operator does in the console."""
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
         database.execute(
-            "INSERT INTO controlplane_steering (pool_id, frozen, override_engines, override_until, changed_by, why,"
+            "INSERT INTO controlplane_poolautomation (pool_id, frozen, override_engines, override_until, changed_by, why,"
             " revision) SELECT id, 0, ?, '2100-01-01 00:00:00', '', '', 1 FROM controlplane_pool",
             (engines,),
         )

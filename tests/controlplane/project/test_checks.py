@@ -72,8 +72,8 @@ def test_a_server_started_past_manage_py_is_rejected_with_every_reason() -> None
     reject_unsafe()
     with (
         override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),
-        pytest.raises(UnsafeSettingsError) as refused,
+        pytest.raises(UnsafeSettingsError) as rejected,
     ):
         reject_unsafe()
     for part in ("bus, Celery broker", "HEADWAY_DEBUG", "Set REDIS_URL", "HEADWAY_FLEET_SECRET"):
-        assert part in str(refused.value)
+        assert part in str(rejected.value)

@@ -35,19 +35,19 @@ def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", [("migrate",), ("up", "--no-demo", "--port", PORT)], ids=["migrate", "up"])
 def test_commands_that_would_migrate_it_say_which_file_to_move(database: Path, command: tuple[str, ...]) -> None:
-    refused = run(database.parent, "manage.py", *command)
-    assert refused.returncode == 1
-    assert f"of Headway created the database. Move {database} away" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    rejected = run(database.parent, "manage.py", *command)
+    assert rejected.returncode == 1
+    assert f"of Headway created the database. Move {database} away" in rejected.stderr
+    assert "Traceback" not in rejected.stderr
     with closing(sqlite3.connect(database)) as made:
         assert made.execute("SELECT name FROM sqlite_master WHERE name LIKE 'controlplane%'").fetchall() == []
         assert made.execute("SELECT name FROM django_migrations").fetchall() == [(LAST,)]
 
 
 def test_a_server_without_manage_py_does_not_start_on_it(database: Path) -> None:
-    refused = run(database.parent, "-m", "uvicorn", "controlplane.project.asgi:application", "--port", PORT)
-    assert refused.returncode == 3
-    assert f"Move {database} away" in refused.stderr
+    rejected = run(database.parent, "-m", "uvicorn", "controlplane.project.asgi:application", "--port", PORT)
+    assert rejected.returncode == 3
+    assert f"Move {database} away" in rejected.stderr
 
 
 @pytest.mark.django_db

@@ -31,7 +31,7 @@ RULES = ("round_robin", "least_loaded")
 
 def publish_next(policy: Policy, number: int) -> None:
     """Publish version `number`, whose rule its number says."""
-    version = draft(policy, {"placement": {"name": RULES[number % 2]}, "max_tickets": number}, actor=ACTOR)
+    version = draft(policy, {"placement": {"name": RULES[number % 2]}, "queue_limit": number}, actor=ACTOR)
     assert version.number == number
     publish_version(version, instead_of=number - 1 if number > 1 else None, actor=ACTOR)
 
@@ -71,7 +71,7 @@ async def test_200_publishes_in_a_row_leave_every_decision_on_exactly_one_versio
             await until(lambda: live.router.policy_version == PUBLISHES)
             storm_is_over.set()
             decided = await requests
-            assert live.router.policy.max_tickets == PUBLISHES
+            assert live.router.policy.queue_limit == PUBLISHES
         finally:
             await gateway.stop()
     ruled = [decision for decision in decided if decision.policy_version > 0]

@@ -82,7 +82,7 @@ def test_waiting_for_cache_that_was_there_is_a_trade() -> None:
 
 
 def test_rejecting_what_an_engine_would_have_served_in_time_is_admission_s() -> None:
-    made = record("rejected", 10.0, 0.0, None, engine_id="", attempts=(), outcome="refused")
+    made = record("rejected", 10.0, 0.0, None, engine_id="", attempts=(), outcome="rejected")
     found = regret_of(Hindsight(), made)
     assert (found.cause, found.seconds) == (ADMISSION, pytest.approx(0.7))
 

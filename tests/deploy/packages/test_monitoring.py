@@ -26,7 +26,7 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "headway.json").read_text())
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "headway.rules.yml").read_text())
 SCRAPES = {"instance", "job"}
 """Labels that Prometheus adds."""
-KNOWN_VALUES = {"state": set(STATES), "outcome": {"completed", "failed", "refused", "cancelled"}}
+KNOWN_VALUES = {"state": set(STATES), "outcome": {"completed", "failed", "rejected", "cancelled"}}
 _METRIC = re.compile(r"\b(headway_\w+)(?:\{([^}]*)\})?")
 _BY = re.compile(r"\bby \(([^)]*)\)")
 _LABEL = re.compile(r"(\w+)(=~|=|!=|!~)\"([^\"]*)\"")
@@ -89,7 +89,7 @@ def test_the_dashboard_shows_what_an_operator_asks_first() -> None:
         "headway_ttft_seconds_bucket",
         "headway_decision_seconds_bucket",
         "headway_cached_tokens_total",
-        "headway_queue_tickets",
+        "headway_queued_requests",
         "headway_load_cv",
         "headway_engine_state",
         "headway_gateway_late",

@@ -180,7 +180,7 @@ async def test_secrets_are_rotated_while_requests_run_and_nothing_is_rejected(tm
             gateways.check_requests()
             assert rolling.sent > 20
             for name in "abcdefgh":
-                for event in ("peer_rejected", "bus_message_refused", "peer_message_refused", "crashed"):
+                for event in ("peer_rejected", "bus_message_rejected", "peer_message_rejected", "crashed"):
                     assert gateways.events(name, event) == [], name
             # What was stored before is read with the last secret.
             await asyncio.to_thread(node.use, KV_NEW, "", "before")

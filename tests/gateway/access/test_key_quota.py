@@ -47,10 +47,10 @@ def test_a_minute_may_be_spent_at_once_and_then_fills_evenly() -> None:
     kept, key = quotas(), entry(rate=60)
     for _ in range(60):
         kept.spend(key, 0.0)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         kept.spend(key, 0.0)
-    assert (refused.value.status, refused.value.code) == (429, "key_rate_limit")
-    assert dict(refused.value.headers)[b"retry-after"] == b"1"
+    assert (rejected.value.status, rejected.value.code) == (429, "key_rate_limit")
+    assert dict(rejected.value.headers)[b"retry-after"] == b"1"
     kept.spend(key, 1.0)
     with pytest.raises(ApiError):
         kept.spend(key, 1.0)
@@ -62,9 +62,9 @@ def test_waiting_as_long_as_told_is_enough() -> None:
     kept, key = quotas(), entry(rate=7)
     for _ in range(7):
         kept.spend(key, 0.0)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         kept.spend(key, 3.0)
-    kept.spend(key, 3.0 + (refused.value.retry_after_s or 0.0))
+    kept.spend(key, 3.0 + (rejected.value.retry_after_s or 0.0))
 
 
 def test_a_batch_counts_as_many_and_is_taken_whole_or_not_at_all() -> None:
@@ -99,9 +99,9 @@ def test_slots_are_rejected_when_all_are_taken_and_come_back() -> None:
     kept, key = KeyQuotas(limited), entry(in_flight=2)
     kept.enter(key, "a", 0.0)
     kept.enter(key, "b", 0.0)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         kept.enter(key, "c", 0.0)
-    assert (refused.value.status, refused.value.code) == (429, "key_in_flight_limit")
+    assert (rejected.value.status, rejected.value.code) == (429, "key_in_flight_limit")
     assert limited.counts == {("in_flight",): 1}
     kept.release("a")
     kept.release("a")

@@ -55,5 +55,5 @@ async def test_a_rejected_request_can_be_explained_too(tmp_path: Path) -> None:
         assert status == 503
         status, explained = await gateway.get(f"/api/v1/explain/{headers['x-request-id']}")
     assert status == 200
-    assert (explained["outcome"]["state"], explained["outcome"]["error"]) == ("refused", "no_engine")
+    assert (explained["outcome"]["state"], explained["outcome"]["error"]) == ("rejected", "no_engine")
     assert explained["attempts"] == []

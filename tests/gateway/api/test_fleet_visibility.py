@@ -129,8 +129,8 @@ async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp
         _, batch, _ = await gateway.post(ROUTE + "/batch", [question], key=OTHER_KEY)
         apart = (await gateway.post(ROUTE, {**question, "cache_salt": "mine"}, key=OTHER_KEY))[1]
         for each in (apart, mine):
-            status, refused = await gateway.get(f"/api/v1/explain/{each['decision_id']}", key=OTHER_KEY)
-            assert (status, refused["error"]["code"]) == (403, "shared_caches")
+            status, rejected = await gateway.get(f"/api/v1/explain/{each['decision_id']}", key=OTHER_KEY)
+            assert (status, rejected["error"]["code"]) == (403, "shared_caches")
         assert (await gateway.get(f"/api/v1/explain/{operators['decision_id']}"))[0] == 200
     assert not FIGURES & set(mine) and not FIGURES & set(batch["decisions"][0])
     assert set(operators) == set(mine) | FIGURES

@@ -82,7 +82,7 @@ async def test_what_others_did_is_accounted_for_and_compared(tmp_path: Path) -> 
     async with ScriptedEngine() as one, ScriptedEngine() as two, observing([one, two], tmp_path) as gateway:
         # All goes to one engine, the second time with its prompt cached there.
         first = lines(told(), told(outcome="failed"), told(one.url, request={"block_hashes": [7, 8]}))
-        assert (await gateway.post(OBSERVE, first))[1] == {"accepted": 3, "refused": 0, "problems": []}
+        assert (await gateway.post(OBSERVE, first))[1] == {"accepted": 3, "rejected": 0, "problems": []}
         assert sorted(await outcomes(gateway, 3)) == ["completed", "completed", "failed"]
         await gateway.post(OBSERVE, lines(told("e0"), told("e1", outcome="cancelled")))
         await outcomes(gateway, 5)
@@ -113,7 +113,7 @@ async def test_lines_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             told(request={"block_hashes": None}),
         ]
         status, answer, _ = await gateway.post(OBSERVE, lines(told(), *bad) + b"\n{garbage\n")
-        assert (status, answer["accepted"], answer["refused"]) == (200, 1, 6)
+        assert (status, answer["accepted"], answer["rejected"]) == (200, 1, 6)
         assert [each["line"] for each in answer["problems"]] == [2, 3, 4, 5, 6, 7]
         status, answer, _ = await gateway.post(OBSERVE, lines(*bad))
         assert status == 400
@@ -149,7 +149,7 @@ async def test_each_line_costs_what_a_request_costs(tmp_path: Path) -> None:
         limit(gateway, rate_per_min=4)
         sent = lines(told(), told("of-elsewhere"), told(), told(), told(), told())
         status, answer, headers = await gateway.post(OBSERVE, sent)
-        assert (status, answer["accepted"], answer["refused"], answer["resend_from"]) == (200, 3, 3, 5)
+        assert (status, answer["accepted"], answer["rejected"], answer["resend_from"]) == (200, 3, 3, 5)
         assert [each["line"] for each in answer["problems"]] == [2, 5]
         assert "4 requests per minute" in answer["problems"][-1]["message"]
         assert 1 <= int(headers["retry-after"]) <= 15

@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S, until
 
 ROUTE = "/api/v1/route"
 CHAT = [{"role": "user", "content": "x" * 40}]
-TIGHT = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0, max_tickets=2, max_wait_s=0.4)
+TIGHT = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0, queue_limit=2, max_wait_s=0.4)
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ async def test_a_name_whose_call_failed_may_be_used_again(gateway: ServedGateway
 
 
 async def test_a_waiting_question_is_answered_when_the_engine_is_free(tmp_path: Path) -> None:
-    policy = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0)
+    policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         long = {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000}
         _, first, _ = await gateway.post(ROUTE, long)
@@ -247,7 +247,7 @@ async def test_what_has_to_wait_too_long_or_stand_in_too_long_a_line_gets_429(tm
     assert sorted(answer["error"]["code"] for _, answer, _ in results) == ["queue_full", "wait_expired", "wait_expired"]
     assert {status for status, _, _ in results} == {429}
     assert all(int(headers["retry-after"]) >= 1 for _, _, headers in results)
-    assert 'headway_requests_total{outcome="refused",pool="pool"} 3.0' in text
+    assert 'headway_requests_total{outcome="rejected",pool="pool"} 3.0' in text
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -259,7 +259,7 @@ async def test_a_fleet_without_engines_answers_503(tmp_path: Path, wait: bool) -
 
 
 async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path: Path) -> None:
-    policy = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0)
+    policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "prompt_tokens": 100_000})
         connection = await RawConnection.open(gateway.url)

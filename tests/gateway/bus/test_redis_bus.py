@@ -369,7 +369,7 @@ def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_lo
     wait_until(lambda: one.state.unreadable >= 4)
     assert heard == [("snapshot", b"true")]
     assert one.latest("keys") is None
-    assert caplog.text.count("bus_message_refused") <= 2, "once by each of the two"
+    assert caplog.text.count("bus_message_rejected") <= 2, "once by each of the two"
     wait_until(lambda: made().latest("snapshot") == b"true")
 
 

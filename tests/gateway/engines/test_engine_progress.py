@@ -13,7 +13,13 @@ from routing.values.engine_pair import EnginePair
 
 def test_an_idle_engine_has_nothing_to_say() -> None:
     look = EngineProgress().look(10.0, 3)
-    assert (look.granted, look.prefilling, look.slowness, look.tbt_s, look.event_gaps_total) == (0, 0, None, None, 3)
+    assert (look.dispatched, look.prefilling, look.slowness, look.tpot_s, look.event_gaps_total) == (
+        0,
+        0,
+        None,
+        None,
+        3,
+    )
 
 
 def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
@@ -21,7 +27,7 @@ def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
     progress.dispatched("a", 1.0, 0.0)
     progress.dispatched("b", 2.0, 0.0)
     look = progress.look(0.5, 0)
-    assert (look.granted, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
+    assert (look.dispatched, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
     progress.first_token("a", 2.0)
     progress.first_token("b", 6.0)
     look = progress.look(6.0, 0)
@@ -68,7 +74,7 @@ def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> N
     progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
     look = progress.look(50.0, 0)
-    assert (look.slowness, look.granted, look.prefilling, look.longest_prefill_s) == (None, 1, 0, 0.1)
+    assert (look.slowness, look.dispatched, look.prefilling, look.longest_prefill_s) == (None, 1, 0, 0.1)
 
 
 def test_time_between_tokens_comes_from_whole_answers() -> None:
@@ -82,9 +88,9 @@ def test_time_between_tokens_comes_from_whole_answers() -> None:
     progress.first_token("b", 3.0)
     progress.completed("b", 1, 3.0)
     look = progress.look(3.0, 0)
-    assert look.tbt_s == pytest.approx(0.1)
-    assert (look.tbt_samples, look.granted, look.chunks_total) == (1, 0, 2)
-    assert progress.look(3.0 + WINDOW_S + 1, 0).tbt_s is None
+    assert look.tpot_s == pytest.approx(0.1)
+    assert (look.tpot_samples, look.dispatched, look.chunks_total) == (1, 0, 2)
+    assert progress.look(3.0 + WINDOW_S + 1, 0).tpot_s is None
 
 
 def test_failures_count_until_something_succeeds() -> None:
@@ -105,8 +111,8 @@ def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
     progress = EngineProgress()
     for number in range(MAX_STANDING + 5):
         progress.dispatched(str(number), 0.0, 0.0)
-    assert progress.look(1.0, 0).granted == MAX_STANDING
-    assert progress.look(FORGOTTEN_S + 1, 0).granted == 0
+    assert progress.look(1.0, 0).dispatched == MAX_STANDING
+    assert progress.look(FORGOTTEN_S + 1, 0).dispatched == 0
 
 
 def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
@@ -121,9 +127,9 @@ def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
     progress.dispatched(decision("r1", "a", 200, 200, 900), 1.0)
     progress.dispatched(decision("r2", "b", 500, 500, 100), 1.0)
     assert (progress.work_s, progress.prompt_tokens, progress.recomputed_tokens) == (1.0, 2000, 700)
-    assert progress.engine("a").look(1.0, 0).granted == 1
+    assert progress.engine("a").look(1.0, 0).dispatched == 1
     progress.forget("a")
-    assert progress.engine("a").look(1.0, 0).granted == 0
+    assert progress.engine("a").look(1.0, 0).dispatched == 0
     progress.dropped(decision("r3", "", 0), failed=True)
 
 
@@ -134,12 +140,12 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     pool.dispatched(decision, 0.0)
     pool.moved(decision, 1.5, prefilled=True)
     first, second = pool.engine("p").look(1.5, 0), pool.engine("d").look(1.5, 0)
-    assert (first.granted, first.first_tokens_total, first.slowness) == (0, 1, pytest.approx(1.5))
-    assert (second.granted, second.prefilling, second.slowness) == (1, 1, None)
+    assert (first.dispatched, first.first_tokens_total, first.slowness) == (0, 1, pytest.approx(1.5))
+    assert (second.dispatched, second.prefilling, second.slowness) == (1, 1, None)
     pool.first_token(decision, 2.0)
     pool.completed(decision, 11, 3.0)
-    assert pool.engine("d").look(3.0, 0).tbt_s == pytest.approx(0.1)
-    assert pool.engine("p").look(3.0, 0).tbt_samples == 0
+    assert pool.engine("d").look(3.0, 0).tpot_s == pytest.approx(0.1)
+    assert pool.engine("p").look(3.0, 0).tpot_samples == 0
     pool.dispatched(decision, 4.0)
     pool.dropped(decision, failed=True)
     assert pool.engine("p").look(4.0, 0).failures_in_row == 1
@@ -147,7 +153,7 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     pool.moved(decision, 5.1, prefilled=False)
     pool.dropped(decision, failed=True)
     assert pool.engine("d").look(5.1, 0).failures_in_row == 1
-    assert (pool.engine("p").look(5.1, 0).granted, pool.engine("d").look(5.1, 0).granted) == (0, 0)
+    assert (pool.engine("p").look(5.1, 0).dispatched, pool.engine("d").look(5.1, 0).dispatched) == (0, 0)
 
 
 def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
@@ -159,5 +165,5 @@ def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
         progress.completed(name, 11, first_s + 1.0)
     seen = progress.look(103.0, 0)
     assert (seen.slowness, seen.slowness_samples) == (pytest.approx(1.0), 1)
-    assert (seen.tbt_s, seen.tbt_samples) == (pytest.approx(0.1), 1)
+    assert (seen.tpot_s, seen.tpot_samples) == (pytest.approx(0.1), 1)
     assert (seen.prefilling, seen.first_tokens_total) == (1, 2)

@@ -38,7 +38,7 @@ def verdict(state: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_the_share_follows_the_verdict(state: str, after_s: float, share: float) -> None:
-    entry = engine_entry("a", "http://x", health=state, health_since=100.0, ramp_from=0.1, ramp_s=30.0)
+    entry = engine_entry("a", "http://x", health=state, health_since=100.0, slow_start_from=0.1, slow_start_s=30.0)
     assert load_share(entry, 100.0 + after_s) == pytest.approx(share)
 
 
@@ -64,7 +64,7 @@ async def test_verdicts_that_would_leave_no_engine_are_not_followed(tmp_path: Pa
 
 
 async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> None:
-    coming_back = {"c": verdict("probation", ramp_from=0.3, ramp_s=1e6)}
+    coming_back = {"c": verdict("probation", slow_start_from=0.3, slow_start_s=1e6)}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
         for number in range(60):
             await live.pool.place(request(f"r{number}", prompt_tokens=2000), hold=False)
@@ -77,7 +77,7 @@ async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> No
 
 
 async def test_where_all_engines_are_in_probation_none_holds_back(tmp_path: Path) -> None:
-    coming_back = {name: verdict("probation", ramp_from=0.1, ramp_s=1e6) for name in NAMES}
+    coming_back = {name: verdict("probation", slow_start_from=0.1, slow_start_s=1e6) for name in NAMES}
     async with fake_engine() as engine, live_gateway(tmp_path, snapshot(entries(engine, **coming_back))) as live:
         slow_start(live.pool, dict.fromkeys(NAMES, 5), time.time())
         assert accepting(live) == {"a", "b", "c"}

@@ -12,7 +12,7 @@ import pytest
 from gateway.contracts.kv_order import TOPIC, KvOrderRow, decode_orders
 from gateway.kv_orders import block_mover
 from planning.kv_orders import replica_count
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.kv_nodes.loading_engine import BLOCK_BYTES
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, Fleet, a_node, serving
@@ -21,7 +21,7 @@ from tests.patience import until
 ONE_AT_A_TIME = RoutingPolicy(
     placement=Stage(name="mooncake"),
     prefill_cost=DEAR,
-    push=PushDocument(mode="outstanding", max_outstanding=1),
+    dispatch_limit=DispatchLimitDocument(mode="in_flight", in_flight_limit=1),
 )
 OTHER = [{"role": "user", "content": "quite another prompt, which is long enough for blocks of its own; " * 4}]
 
@@ -92,9 +92,9 @@ async def test_what_a_queued_request_will_load_comes_beside_its_engine_meanwhile
             assert (row.loads, row.saved_tokens, row.pool_id) == (1, 16 * BLOCKS, "pool")
             assert row.seconds > 0
             metrics = await fleet.gateway.metrics()
-            assert 'headway_kv_orders_total{outcome="moved",planner="prefetch"} 1.0' in metrics
+            assert 'headway_kv_moves_total{outcome="moved",planner="prefetch"} 1.0' in metrics
             saved = float(16 * BLOCKS)
-            assert f'headway_kv_order_saved_tokens_total{{planner="prefetch"}} {saved}' in metrics
+            assert f'headway_kv_move_saved_tokens_total{{planner="prefetch"}} {saved}' in metrics
             fleet.gateway.gateway.kv_orders.book.check()
 
 
@@ -147,7 +147,7 @@ async def test_a_replica_that_went_cold_leaves_its_node_and_the_other_copy_serve
             assert record.load is not None
             assert (record.load.node, record.load.blocks) == ("a", BLOCKS)
             await until(lambda: told.rows[row.order_id].worth == "useless")
-            assert 'headway_kv_orders_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
+            assert 'headway_kv_moves_useless_total{planner="shrink"} 1.0' in await fleet.gateway.metrics()
 
 
 async def test_an_order_whose_holder_is_gone_fails_and_its_request_is_served(tmp_path: Path) -> None:

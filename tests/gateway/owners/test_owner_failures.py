@@ -191,7 +191,7 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
     shared(other).asks.epoch = Epoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
-    assert other.metrics.owner_asks.value("pool", "refused") == 1
+    assert other.metrics.owner_asks.value("pool", "rejected") == 1
 
 
 async def test_a_request_that_waits_at_the_owner_is_withdrawn_with_its_client(
@@ -302,7 +302,7 @@ async def test_gateways_that_do_not_reach_each_other_say_so_instead_of_taking_ea
         for gateway in both:
             announces_another_port(gateway)
         async with started(both):
-            # One may claim the pool before its first call is refused; then it owns what nobody else asks it for.
+            # One may claim the pool before its first call is rejected; then it owns what nobody else asks it for.
             await clock.until(lambda: UNREACHED in {ownership(each).reason for each in both})
             await clock.passes(5.0)
             told = [role for gateway in both for role in roles_told(gateway)]

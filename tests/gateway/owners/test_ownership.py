@@ -54,12 +54,12 @@ def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -
         ("b", "wc", ""),
     ],
 )
-def test_the_lease_of_a_holder_that_refuses_connections_is_taken_by_who_reaches_most(
+def test_the_lease_of_a_holder_that_rejects_connections_is_taken_by_who_reaches_most(
     connected: str, gone: str, taken: str
 ) -> None:
     ownership = Ownership("a", 0.0)
-    peers, refusing = frozenset(connected + gone) | {"w"}, frozenset(gone)
-    around = Around(peers, frozenset(connected), refusing, refusing, bus=True)
+    peers, rejecting = frozenset(connected + gone) | {"w"}, frozenset(gone)
+    around = Around(peers, frozenset(connected), rejecting, rejecting, bus=True)
     ownership.settle(around, 0.0)
     ownership.claims(around, 0, 0.0)
     ownership.lost("w", 0.0)

@@ -20,7 +20,7 @@ from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 from tests.patience import PATIENCE_S
 
-POLICY = RoutingPolicy(grant_tokens=1000, grant_lookahead_s=0.0, max_wait_s=0.2)
+POLICY = RoutingPolicy(prefill_window_tokens=1000, lookahead_s=0.0, max_wait_s=0.2)
 NONE: frozenset[str] = frozenset()
 
 

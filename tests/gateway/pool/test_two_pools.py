@@ -115,7 +115,7 @@ async def test_a_share_on_trial_goes_there_and_back_and_its_decisions_say_so(
         metrics = await gateway.metrics()
         # Asked for by the decision API twice, and sent once.
         count = Counter(small.values())["two"] + 2 * Counter(large.values())["two"]
-        assert f'headway_arm_requests_total{{arm="canary",outcome="completed",pool="two"}} {count}.0' in metrics
+        assert f'headway_trial_requests_total{{arm="canary",outcome="completed",pool="two"}} {count}.0' in metrics
         publish(4, 0)
         assert await pools_of_sessions(gateway, 4) == before
         await chat(gateway, "s0")

@@ -124,7 +124,7 @@ async def test_a_request_that_still_waits_for_an_engine_is_rejected_when_the_dra
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.stall = True
-    policy = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0)
+    policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with served([engine.url], tmp_path, policy=policy) as gateway:
         first = asyncio.create_task(gateway.post(CHAT, {**BODY, "stream": True}))
         await engine.received.wait()
@@ -135,7 +135,7 @@ async def test_a_request_that_still_waits_for_an_engine_is_rejected_when_the_dra
         gateway.app.drain.cut_off()
         for status, answer, _ in await asyncio.gather(first, second):
             assert (status, answer["error"]["code"]) == (503, "shutting_down")
-        assert "refused" in await gateway.metrics()
+        assert "rejected" in await gateway.metrics()
 
 
 async def test_a_client_that_left_before_is_not_counted_as_cut_off(

@@ -108,7 +108,7 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
         await gateway.gateway.requests.flush()
         assert gateway.gateway.metrics.traffic_rows.value("recorded") == 0
         text = await gateway.metrics()
-        assert 'headway_refusals_total{code="gateway_late",pool="pool"} 3.0' in text
+        assert 'headway_rejections_total{code="gateway_late",pool="pool"} 3.0' in text
         assert "headway_gateway_late 1.0" in text
         assert gateway.pool.engines["engine-0"].breaker.trips == 0
         await until(lambda: not gateway.gateway.lag.late)
@@ -116,7 +116,7 @@ async def test_under_a_standing_lag_requests_are_rejected_and_served_again_after
 
 
 async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(tmp_path: Path) -> None:
-    policy = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0)
+    policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with (
         fake_engine() as one,
         live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], policy=policy)) as live,
@@ -126,9 +126,9 @@ async def test_a_late_gateway_holds_no_more_than_its_engines_can_begin_in_time(t
         held = [asyncio.create_task(live.pool.place(request("punctual", ttft_slo_s=1.0), hold=True))]
         await until(lambda: len(live.pool.router.waiting) == 1)
         make_late(live.gateway.lag)
-        refused = await live.pool.place(request("hurried", ttft_slo_s=1.0), hold=True)
-        assert isinstance(refused, Rejected)
-        assert (refused.code, refused.retry_after_s >= 1.0) == ("gateway_late", True)
+        rejected = await live.pool.place(request("hurried", ttft_slo_s=1.0), hold=True)
+        assert isinstance(rejected, Rejected)
+        assert (rejected.code, rejected.retry_after_s >= 1.0) == ("gateway_late", True)
         held.append(asyncio.create_task(live.pool.place(request("patient", ttft_slo_s=1000.0), hold=True)))
         await until(lambda: len(live.pool.router.waiting) == 2)
         for each in held:
@@ -143,7 +143,7 @@ async def test_the_sample_and_the_metrics_say_that_the_gateway_is_late(tmp_path:
         await until(lambda: live.sample().lateness)
         told = live.sample().lateness
         assert told is not None
-        assert (told.lapses, told.refuses) == (1, False)
+        assert (told.lapses, told.rejects) == (1, False)
         assert 2.0 < told.away_s < 4.0
         assert abs(told.since - (time.time() - 3.0)) < 30.0
         text = live.gateway.metrics.render().decode()

@@ -29,7 +29,7 @@ class Expected:
     retried: bool = True
     """Whether another engine is asked before the client gets an error."""
     blamed: str = ""
-    """What its breaker counts of one engine's fault: a kind of failure, "refusals", or "open"."""
+    """What its breaker counts of one engine's fault: a kind of failure, "rejections", or "open"."""
 
 
 FAULTS = {
@@ -37,12 +37,12 @@ FAULTS = {
     "422": Expected(422, REASON, "client_error", "http_422", retried=False),
     "501": Expected(501, REASON, "client_error", "http_501", retried=False),
     "error_in_200_400": Expected(400, REASON, "client_error", "http_400", retried=False),
-    "404": Expected(404, REASON, "client_error", "http_404", blamed="refusals"),
+    "404": Expected(404, REASON, "client_error", "http_404", blamed="rejections"),
     "429": Expected(429, REASON, "client_error", "http_429", blamed="open"),
     "503": Expected(503, REASON, "client_error", "http_503", blamed="open"),
     "error_in_200_503": Expected(503, REASON, "client_error", "http_503", blamed="open"),
-    "401": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
-    "403": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="refusals"),
+    "401": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="rejections"),
+    "403": Expected(502, "HEADWAY_ENGINE_API_KEY", "failed", "engine_rejects_key", blamed="rejections"),
     "500": Expected(500, REASON, "failed", "http_500", blamed=HTTP_5XX),
     "error_in_200_500": Expected(500, REASON, "failed", "http_500", blamed=HTTP_5XX),
     "html": Expected(502, "could not be read", "failed", "engine_error", blamed=HTTP_5XX),
@@ -104,7 +104,7 @@ def blamed_for(gateway: ServedGateway, number: int) -> str:
     if breaker.state == OPEN:
         return "open"
     assert breaker.state == CLOSED
-    return "refusals" if breaker.refusals else HTTP_5XX if breaker._counts[HTTP_5XX] else ""
+    return "rejections" if breaker.rejections else HTTP_5XX if breaker._counts[HTTP_5XX] else ""
 
 
 @pytest.mark.parametrize(("path", "stream"), WAYS, ids=IDS)

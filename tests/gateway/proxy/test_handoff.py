@@ -149,12 +149,12 @@ async def test_a_prefill_that_fails_is_tried_on_another_engine(fleet: Fleet, how
     assert fleet.is_idle()
 
 
-@pytest.mark.parametrize("how", ["dies", "fails", "refuses", "stalls"])
+@pytest.mark.parametrize("how", ["dies", "fails", "rejects", "stalls"])
 async def test_a_decode_leg_that_fails_is_paired_anew(fleet: Fleet, how: str) -> None:
     await fleet.stream()
     bad, good = sorted(fleet.decode, key=lambda engine: -len(engine.bodies))
     bad.die_before_first_byte = how == "dies"
-    bad.handoff_status = {"fails": 500, "refuses": 400}.get(how, 200)
+    bad.handoff_status = {"fails": 500, "rejects": 400}.get(how, 200)
     bad.stall = how == "stalls"
     text, headers = await fleet.stream()
     assert "[DONE]" in text
@@ -233,7 +233,7 @@ async def test_the_decision_api_names_both_engines_with_their_fragments(fleet: F
     assert (pair["prefill"]["body"]["max_tokens"], pair["prefill"]["body"]["stream"]) == (1, False)
     assert pair["decode"]["body"] == answer["body"] == {"priority": 3}
     assert pair["carry"] == "kv_transfer_params"
-    assert pair["tbt_s"] > 0
+    assert pair["tpot_s"] > 0
     told = f"/api/v1/requests/{answer['decision_id']}/"
     router = fleet.gateway.pool.router
     assert (await fleet.gateway.post(told + "handed_over", {"cached_tokens": 16}))[0] == 200

@@ -267,7 +267,7 @@ async def test_a_client_that_leaves_cancels_its_request_at_the_engine(
 
 
 async def test_a_client_that_leaves_the_queue_gives_its_place_up(tmp_path: Path) -> None:
-    policy = RoutingPolicy(grant_tokens=1, grant_lookahead_s=0.0)
+    policy = RoutingPolicy(prefill_window_tokens=1, lookahead_s=0.0)
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         engine.stall = True
         first = asyncio.create_task(gateway.post(CHAT, STREAM))

@@ -84,7 +84,7 @@ def test_the_other_region_reads_the_same_request() -> None:
     asked = read(there)
     assert asked == read(headers)
     assert (asked.agent, asked.workflow_id, asked.session_id) == ("planner", "w7", "w7/planner")
-    assert (asked.ttft_slo_s, asked.tbt_slo_s, asked.slo_class) == (0.9, 0.04, "batch")
+    assert (asked.ttft_slo_s, asked.tpot_slo_s, asked.slo_class) == (0.9, 0.04, "batch")
 
 
 def test_credentials_and_what_gateways_say_to_each_other_stay() -> None:

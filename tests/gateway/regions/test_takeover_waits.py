@@ -95,10 +95,10 @@ async def test_a_gateway_that_asks_lives_although_it_was_rejected_before(tmp_pat
     us = Watched(tmp_path)
     del us.links.refused, us.links.connected  # type: ignore[method-assign,attr-defined]
     us.links.set_peers({"eu=127.0.0.1:1": "127.0.0.1:1"})
-    us.links._links["eu=127.0.0.1:1"].refused = True
+    us.links._links["eu=127.0.0.1:1"].rejected = True
     assert us.peers.is_dead("eu")
     await us.peers._answer(PeerIdentity("bbbbbbbb", "eu"), heartbeat_calls.encode(HeartbeatCall()))
-    us.links._links["eu=127.0.0.1:1"].refused = True
+    us.links._links["eu=127.0.0.1:1"].rejected = True
     us.now += SPOKE_S
     assert not us.peers.is_dead("eu"), "nobody claims a region that speaks, whatever lies before its address"
     us.now += 0.01

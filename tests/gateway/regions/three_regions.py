@@ -22,7 +22,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.regions.region_facts import Epoch, ServiceFacts
 from gateway.regions.region_peers import RegionPeers
 from kvstore.transfer.tls import TlsFiles
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy
 from simulator.fault_proxy import Link
 from tests.gateway.regions.region_events import RegionEvents, recorded
@@ -31,7 +31,7 @@ from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snap
 from tests.patience import until
 
 REGIONS = ("us", "eu", "asia")
-ONE_AT_A_TIME = RoutingPolicy(push=PushDocument(mode="outstanding", max_outstanding=1))
+ONE_AT_A_TIME = RoutingPolicy(dispatch_limit=DispatchLimitDocument(mode="in_flight", in_flight_limit=1))
 
 _LAST_READS_S = 0.05
 

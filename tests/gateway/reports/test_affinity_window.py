@@ -95,7 +95,7 @@ def test_a_request_s_time_is_parted_into_queue_transfer_and_prefill() -> None:
     assert split_of(record(0.25)) == ("e-1", 0.25, 0.0, 0.0, 50.25)
     assert split_of(record(2.0, queued_s=0.0, decided_s=51.5)) == ("e-1", 1.5, 0.0, 0.5, 52.0)
     assert split_of(record(None)) is None
-    pair = record(2.0, pair=EnginePair("1", "e-2", 1, "least_tbt", 0.0, 0))
+    pair = record(2.0, pair=EnginePair("1", "e-2", 1, "least_tpot", 0.0, 0))
     pair.attempts, pair.handed_over_s = ("e-1", "e-2"), 51.6
     assert split_of(pair) == ("e-1", 0.5, pytest.approx(0.4), pytest.approx(1.1), 52.0)
 

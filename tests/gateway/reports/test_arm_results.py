@@ -43,7 +43,7 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
         }
         assert sum(window.judged for window in rows.values()) == 20
         assert all(window.answered == window.on_time == window.ended > 0 for window in rows.values())
-        assert 'headway_arm_requests_total{arm="canary",outcome="completed",pool="pool"}' in await gateway.metrics()
+        assert 'headway_trial_requests_total{arm="canary",outcome="completed",pool="pool"}' in await gateway.metrics()
 
 
 async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None:

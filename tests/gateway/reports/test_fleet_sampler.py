@@ -73,13 +73,13 @@ async def test_in_flight_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Pa
         async with live_gateway(tmp_path, snapshot(entries)) as live:
             await live.pool.place(request("r1", prompt_tokens=50_000), hold=False)
             await until(lambda: live.sample().pools[0].load_cv > 0.9)
-            loads = {engine.engine_id: engine.outstanding_tokens for engine in live.sample().engines}
+            loads = {engine.engine_id: engine.in_flight_tokens for engine in live.sample().engines}
             assert sorted(loads.values()) == [0, 50_000]
             busy = max(loads, key=lambda engine_id: loads[engine_id])
             assert live.shown(busy).running == 1
-            assert live.shown(busy).outstanding_s > 1.0
+            assert live.shown(busy).in_flight_s > 1.0
             text = live.gateway.metrics.render().decode()
-            assert f'headway_outstanding_tokens{{engine="{busy}"}} 50000.0' in text
+            assert f'headway_in_flight_tokens{{engine="{busy}"}} 50000.0' in text
             assert f'headway_engine_state{{engine="{busy}",state="serving"}} 1.0' in text
             assert "headway_snapshot_version 1.0" in text
 
@@ -89,7 +89,7 @@ async def test_queued_requests_of_all_kinds_count_in_the_queue(tmp_path: Path) -
         await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
         waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
         await until(lambda: live.shown("a").bound == 3)
-        assert 'headway_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
+        assert 'headway_queued_requests{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
         pool = live.sample().pools[0]
         assert (pool.bound, pool.unbound) == (3, 0)
         await until(lambda: (live.shown("a").oldest_bound_s or 0.0) > 0.3)
@@ -133,7 +133,7 @@ async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
 
 
 async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_path: Path) -> None:
-    policy = RoutingPolicy(max_tickets=1)
+    policy = RoutingPolicy(queue_limit=1)
     async with fake_engine() as one:
         shot = snapshot([engine_entry("a", one.url)])
         (entry,) = shot.pools
@@ -146,14 +146,14 @@ async def test_grants_waits_and_rejections_show_in_the_pool_and_as_counters(tmp_
             assert isinstance(await live.pool.place(request("w1"), hold=True), Rejected)
             live.pool.observe(FirstToken("r0"))
             assert isinstance(await waiting, Dispatched)
-            await until(lambda: live.sample().pools[0].granted_waited_per_s)
+            await until(lambda: live.sample().pools[0].dispatched_waited_per_s)
             pool = live.sample().pools[0]
-            assert (pool.granted_at_once_per_s or 0.0) > 0.0
-            assert set(pool.refusals_per_s or ()) == {"queue_full"}
+            assert (pool.dispatched_at_once_per_s or 0.0) > 0.0
+            assert set(pool.rejections_per_s or ()) == {"queue_full"}
             assert (pool.queue_wait_p90_s or 0.0) > (pool.queue_wait_mean_s or 0.0) > 0.0
             text = live.gateway.metrics.render().decode()
-            assert 'headway_grants_total{how="at_once",pool="pool"} 1.0' in text
-            assert 'headway_grants_total{how="after_waiting",pool="pool"} 1.0' in text
+            assert 'headway_dispatches_total{how="at_once",pool="pool"} 1.0' in text
+            assert 'headway_dispatches_total{how="after_waiting",pool="pool"} 1.0' in text
             assert 'headway_migrations_total{pool="pool"} 0.0' in text
 
 
@@ -161,5 +161,5 @@ async def test_series_of_engines_that_left_are_removed(tmp_path: Path) -> None:
     async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("gone", one.url)])) as live:
         await until(lambda: 'engine="gone"' in live.gateway.metrics.render().decode())
         live.publish(snapshot([engine_entry("a", one.url)], version=2))
-        await until(lambda: 'headway_outstanding_tokens{engine="a"}' in live.gateway.metrics.render().decode())
-        await until(lambda: 'headway_outstanding_tokens{engine="gone"}' not in live.gateway.metrics.render().decode())
+        await until(lambda: 'headway_in_flight_tokens{engine="a"}' in live.gateway.metrics.render().decode())
+        await until(lambda: 'headway_in_flight_tokens{engine="gone"}' not in live.gateway.metrics.render().decode())

@@ -159,7 +159,7 @@ async def test_a_rejected_request_is_kept_as_late(tmp_path: Path) -> None:
         status, _, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1], "wait": False})
         (stored,) = await listener.sent()
     assert status == 503
-    assert (stored.outcome, stored.error, stored.late, stored.regret) == ("refused", "no_engine", True, None)
+    assert (stored.outcome, stored.error, stored.late, stored.regret) == ("rejected", "no_engine", True, None)
 
 
 async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError
 from gateway.requests.gateway_request import GatewayRequest, gateway_request
-from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.requests.objective_headers import slo_class, tpot_slo_s, ttft_slo_s
 from gateway.requests.prompt_keys import KeyedPrompt
 from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
@@ -26,9 +26,9 @@ from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
 ROUTE = "/api/v1/route"
 CHAT = "/v1/chat/completions"
-CLASSES = {"chat": SloClass(ttft_slo_s=1.0, tbt_slo_s=0.05, priority=-3), "batch": SloClass(deadline_s=0.3)}
+CLASSES = {"chat": SloClass(ttft_slo_s=1.0, tpot_slo_s=0.05, priority=-3), "batch": SloClass(deadline_s=0.3)}
 POLICY = RoutingPolicy(
-    slo_classes=CLASSES, ttft_slo_s=5.0, tbt_slo_s=0.2, grant_tokens=1, grant_lookahead_s=0.0, retry_share=0.5
+    slo_classes=CLASSES, ttft_slo_s=5.0, tpot_slo_s=0.2, prefill_window_tokens=1, lookahead_s=0.0, retry_budget=0.5
 )
 BODY = {"model": MODEL, "block_hashes": [1, 2]}
 
@@ -40,7 +40,7 @@ def objectives(policy: RoutingPolicy, **fields: Any) -> GatewayRequest:
 
 def test_without_a_class_the_pool_decides() -> None:
     found = objectives(POLICY)
-    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority, found.slo_class) == (5.0, 0.2, 0, "")
+    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority, found.slo_class) == (5.0, 0.2, 0, "")
     assert found.give_up_s == float("inf")
 
 
@@ -48,12 +48,12 @@ def test_a_class_gives_what_it_says_and_leaves_the_rest_to_the_pool() -> None:
     found = objectives(POLICY, slo_class="batch")
     assert (found.ttft_slo_s, found.give_up_s, found.slo_class) == (5.0, 10.3, "batch")
     found = objectives(POLICY, slo_class="chat")
-    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (1.0, 0.05, -3)
+    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority) == (1.0, 0.05, -3)
 
 
 def test_the_request_s_own_words_win_over_its_class() -> None:
-    found = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tbt_slo_s=0.4, priority=7)
-    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (2.5, 0.4, 7)
+    found = objectives(POLICY, slo_class="chat", ttft_slo_s=2.5, tpot_slo_s=0.4, priority=7)
+    assert (found.ttft_slo_s, found.tpot_slo_s, found.priority) == (2.5, 0.4, 7)
 
 
 def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:
@@ -74,7 +74,7 @@ def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
     for name in (b"x-headway-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
         assert ttft_slo_s({name: b"1500"}) == 1.5
     assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-headway-ttft-slo-ms": b"20"}) == 0.02
-    assert tbt_slo_s({b"x-llm-d-slo-tpot-ms": b"40"}) == 0.04
+    assert tpot_slo_s({b"x-llm-d-slo-tpot-ms": b"40"}) == 0.04
     assert ttft_slo_s({}) is None
     assert slo_class({b"x-headway-slo-class": b"chat"}) == "chat"
 
@@ -101,7 +101,7 @@ async def test_both_doors_take_the_class(gateway: ServedGateway) -> None:
     status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "chat"})
     assert (status, answer["ttft_slo_s"]) == (200, 1.0)
     reservation = gateway.pool.router.reservations.get(answer["decision_id"])
-    assert (reservation.request.tbt_slo_s, reservation.request.priority) == (0.05, -3)
+    assert (reservation.request.tpot_slo_s, reservation.request.priority) == (0.05, -3)
     await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete")
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
     status, _, headers = await gateway.post(CHAT, chat, headers={"x-headway-slo-class": "chat"})
@@ -154,7 +154,7 @@ async def test_retries_are_the_policy_s(gateway: ServedGateway) -> None:
     ("admission", "first", "second", "code"),
     [
         ({"mode": "early"}, 40, 200, "prefill_overload"),
-        ({"refuse_hopeless": True}, 300, 40, "hopeless"),
+        ({"reject_infeasible": True}, 300, 40, "infeasible"),
     ],
 )
 async def test_rejections_say_429_why_and_when_to_come_back(
@@ -165,8 +165,8 @@ async def test_rejections_say_429_why_and_when_to_come_back(
         prefill_cost=PrefillCostDocument(base_s=0, per_token_s=2e-3, per_token_squared_s=0, per_hit_token_s=0),
         decode_cost=DecodeCostDocument(),
         admission=AdmissionDocument(**admission),
-        grant_tokens=1,
-        grant_lookahead_s=0.0,
+        prefill_window_tokens=1,
+        lookahead_s=0.0,
     )
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
         await gateway.post(ROUTE, {"model": MODEL, "block_hashes": list(range(first)), "ttft_slo_s": 60})
@@ -175,5 +175,5 @@ async def test_rejections_say_429_why_and_when_to_come_back(
         )
         assert (status, answer["error"]["code"], answer["error"]["type"]) == (429, code, "rate_limit_error")
         assert 1 <= int(headers["retry-after"]) <= 10
-        assert f'headway_refusals_total{{code="{code}",pool="pool"}} 1.0' in await gateway.metrics()
+        assert f'headway_rejections_total{{code="{code}",pool="pool"}} 1.0' in await gateway.metrics()
         gateway.pool.router.check()

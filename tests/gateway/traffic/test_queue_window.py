@@ -17,11 +17,11 @@ def test_rates_are_of_what_grew_within_the_window() -> None:
     window = QueueWindow(window_s=10.0)
     window.look(CountsSeen(), 0.0)
     window.look(CountsSeen(100, 50, 60, 20, 10, {"queue_full": 30}), 10.0)
-    summary = window.look(CountsSeen(110, 55, 65, 22, 11, {"queue_full": 30, "hopeless": 4}), 20.0)
+    summary = window.look(CountsSeen(110, 55, 65, 22, 11, {"queue_full": 30, "infeasible": 4}), 20.0)
     assert summary is not None
-    assert (summary.granted_at_once_per_s, summary.granted_waited_per_s) == (1.0, 0.5)
+    assert (summary.dispatched_at_once_per_s, summary.dispatched_waited_per_s) == (1.0, 0.5)
     assert (summary.migrations_per_s, summary.overtaken_per_s) == (0.2, 0.1)
-    assert summary.refusals_per_s == {"hopeless": 0.4}
+    assert summary.rejections_per_s == {"infeasible": 0.4}
 
 
 def test_waits_are_those_of_the_window_with_grants_at_once_among_them() -> None:
@@ -47,7 +47,7 @@ def test_of_too_many_grants_the_newest_count() -> None:
         window.dispatched(waited_s)
     summary = window.look(CountsSeen(0, MAX_WAITS + 1), 1.0)
     assert summary is not None
-    assert (summary.wait_mean_s, summary.granted_waited_per_s) == (1.0, MAX_WAITS + 1)
+    assert (summary.wait_mean_s, summary.dispatched_waited_per_s) == (1.0, MAX_WAITS + 1)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 5), st.integers(0, 20), st.lists(st.floats(0, 60), max_size=5)), max_size=30))
@@ -60,9 +60,9 @@ def test_rates_and_waits_stay_in_range_and_end_with_the_window(steps: list[tuple
             window.dispatched(waited_s)
         summary = window.look(CountsSeen(granted), now)
         assert summary is not None
-        assert 0.0 <= summary.granted_at_once_per_s <= granted
+        assert 0.0 <= summary.dispatched_at_once_per_s <= granted
         assert (summary.wait_mean_s is None) == (summary.wait_p90_s is None)
         assert 0.0 <= (summary.wait_p90_s or 0.0) <= 60.0
     quiet = [window.look(CountsSeen(granted), now + pause_s) for pause_s in (6.0, 12.0)]
     assert quiet[1] is not None
-    assert (quiet[1].granted_at_once_per_s, quiet[1].wait_mean_s) == (0.0, None)
+    assert (quiet[1].dispatched_at_once_per_s, quiet[1].wait_mean_s) == (0.0, None)

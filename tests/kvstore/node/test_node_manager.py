@@ -21,7 +21,7 @@ from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_report import NodeReport
 from kvstore.transfer.connection import Connection
-from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
+from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Rejected
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import Wanted
 from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, facts, key, node, on_ssd, payload
@@ -90,7 +90,7 @@ def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monke
 
 def test_an_ephemeral_prompt_is_not_kept() -> None:
     with node() as manager, a_client() as client:
-        assert client.put(address(manager), [block("a")], "ephemeral") == Refused("ephemeral")
+        assert client.put(address(manager), [block("a")], "ephemeral") == Rejected("ephemeral")
         assert contents(client, [address(manager)], ["a"]) == [None]
 
 
@@ -156,8 +156,8 @@ def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
     with node() as source, node() as destination, a_client() as client:
         put(client, source, "a")
         answer = client.call(address(destination), Pull(address(source), [facts("a"), facts("x")]))
-        assert answer == Refused("holder", [key("a"), key("x")])
-        assert client.call(address(destination), Pull("127.0.0.1:1", [facts("a")])) == Refused("holder", [key("a")])
+        assert answer == Rejected("holder", [key("a"), key("x")])
+        assert client.call(address(destination), Pull("127.0.0.1:1", [facts("a")])) == Rejected("holder", [key("a")])
         assert (len(destination.store.catalog), destination.store.catalog.used_slots("CPU")) == (0, 0)
 
 

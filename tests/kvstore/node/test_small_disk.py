@@ -27,13 +27,13 @@ class SmallDisk:
     """Has space for so many bytes of the file, and refuses to write beyond it. Mutable: the space."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: SlotFile, slots: int) -> None:
-        self.file, self.refused = file, 0
+        self.file, self.rejected = file, 0
         self.allow(slots)
         write = file._write
 
         def checked(data: bytes | memoryview, begin: int) -> None:
             if begin >= file._payloads_at and begin + len(data) > self._end:
-                self.refused += 1
+                self.rejected += 1
                 raise OSError(errno.ENOSPC, "No space left on device")
             write(data, begin)
 
@@ -73,7 +73,7 @@ def test_after_one_rejected_write_new_blocks_take_the_place_of_old_ones(
     assert store.slot_file is not None
     disk = SmallDisk(monkeypatch, store.slot_file, 5)
     assert [kept(store, number) for number in range(12)] == [True] * 5 + [False] + [True] * 6
-    assert disk.refused == 1
+    assert disk.rejected == 1
     assert on_disk(store, *range(12)) == [7, 8, 9, 10, 11]
     free = store.catalog.free_slots(SSD)
     assert (free.withheld, store.catalog.used_slots(SSD), store.counts.write_through_failed) == (11, 5, 1)

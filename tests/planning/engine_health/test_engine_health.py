@@ -27,10 +27,10 @@ FAULTS = {
         15.0,
     ),
     "fails": (after(BEGIN, "sick", failures_in_row=5), "failures", 1.0),
-    "refuses": (after(BEGIN, "sick", refused_share=1.0, refused_samples=9), "refusing", 1.0),
+    "rejects": (after(BEGIN, "sick", rejected_share=1.0, rejected_samples=9), "rejecting", 1.0),
     "crawls": (after(BEGIN, "sick", slowness=5.0), "crawling", 16.0),
     "stands_nearly": (after(BEGIN, "sick", slowness=20.0), "crawling", 6.0),
-    "crawls_in_decode": (after(BEGIN, "sick", tbt_s=0.3, role="decode"), "crawling", 16.0),
+    "crawls_in_decode": (after(BEGIN, "sick", tpot_s=0.3, role="decode"), "crawling", 16.0),
     "flaps": (after(BEGIN, "sick", incarnation=lambda now: 2 + int(now - BEGIN) // 10), "flapping", 21.0),
 }
 
@@ -52,7 +52,7 @@ DOUBTS = {
     "negative": (after(BEGIN, "sick", running=-3), "garbage_metrics"),
     "backwards": (after(BEGIN, "sick", prompt_tokens_total=lambda now: 1e6 - now), "garbage_metrics"),
     "frozen": (after(BEGIN, "sick", prompt_tokens_total=1.0, generated_tokens_total=1.0), None),
-    "prefills_much": (after(BEGIN, "sick", tbt_s=0.3), "crawling"),
+    "prefills_much": (after(BEGIN, "sick", tpot_s=0.3), "crawling"),
     "gaps": (after(BEGIN, "sick", event_gaps_total=1), "event_gaps"),
 }
 
@@ -96,7 +96,7 @@ def test_a_probe_without_answer_does_not_outweigh_answers_to_requests() -> None:
 
 
 def test_stale_reports_are_not_judged() -> None:
-    story = stands(BEGIN, "sick", report_s=BEGIN, granted=0, streaming=0, prefilling=0)
+    story = stands(BEGIN, "sick", report_s=BEGIN, dispatched=0, streaming=0, prefilling=0)
     assert {plan.verdicts[-1].state for plan in rounds([*others(3), story], 100.0)} == {"healthy"}
 
 
@@ -109,7 +109,7 @@ def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
     assert verdicts[10.0].until_s == DOCUMENT.ejection_s
     shares = [verdicts[at].load_share for at in (30.0, 45.0, 59.0)]
     assert shares == sorted(shares)
-    assert shares[0] == pytest.approx(DOCUMENT.ramp_from)
+    assert shares[0] == pytest.approx(DOCUMENT.slow_start_from)
     assert verdicts[45.0].state == "probation"
     assert verdicts[61.0].state == "healthy"
     again = verdicts[102.0]
@@ -139,7 +139,7 @@ def test_an_engine_that_stood_still_has_its_whole_load_again_as_soon_as_it_moves
 
 @pytest.mark.parametrize("kind", ["hangs", "never_starts", "lies"])
 def test_an_engine_is_not_suspected_while_no_other_of_its_role_moves(kind: str) -> None:
-    idle = [after(0.0, f"e-{number}", granted=0, prefilling=0, streaming=0, running=0) for number in range(3)]
+    idle = [after(0.0, f"e-{number}", dispatched=0, prefilling=0, streaming=0, running=0) for number in range(3)]
 
     def still(story: Story) -> Story:
         counters = ("first_tokens_total", "chunks_total", "prompt_tokens_total", "generated_tokens_total")
@@ -176,17 +176,17 @@ def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limi
 
 
 def test_what_all_engines_reject_is_no_engines_fault() -> None:
-    rejecting = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
+    rejecting = [after(5.0, f"e-{number}", rejected_share=1.0, rejected_samples=40) for number in range(4)]
     assert {each.state for plan in rounds(rejecting, 20.0) for each in plan.verdicts} == {"healthy"}
 
 
 def test_one_clients_bad_requests_among_others_are_no_sign() -> None:
-    some = after(5.0, "some", refused_share=0.6, refused_samples=40)
+    some = after(5.0, "some", rejected_share=0.6, rejected_samples=40)
     assert {plan.verdicts[-1].state for plan in rounds([*others(3), some], 20.0)} == {"healthy"}
 
 
 def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
-    silent = {"reachable": False, "unreachable_since_s": 5.0, "granted": 0}
+    silent = {"reachable": False, "unreachable_since_s": 5.0, "dispatched": 0}
     dead = [after(5.0, f"dead-{number}", **silent) for number in range(3)]
     plans = list(rounds([well("e-1"), after(0.0, "bad", failures_in_row=9), *dead], 25.0))
     verdicts = {each.engine_id: each for each in plans[-1].verdicts}
@@ -236,7 +236,7 @@ def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
     shares = []
     for now_s in (100.0, 110.0, 119.0, 121.0):
         facts = pool(now_s, (replace(well("new")(now_s), since_s=100.0), well("old")(now_s)))
-        plan, _ = plan_health(facts, HealthMemory(), DOCUMENT, slow_start_s=20.0)
+        plan, _ = plan_health(facts, HealthMemory(), DOCUMENT, newcomer_slow_start_s=20.0)
         assert plan.verdicts[1].load_share == 1.0
         shares.append(plan.verdicts[0].load_share)
     assert shares == [pytest.approx(0.1), pytest.approx(0.55), pytest.approx(0.955), 1.0]
@@ -257,13 +257,13 @@ anything = st.fixed_dictionaries(
         "kv_usage": numbers,
         "prompt_tokens_total": numbers,
         "generated_tokens_total": numbers,
-        "refused_share": numbers,
-        "refused_samples": st.integers(0, 50),
+        "rejected_share": numbers,
+        "rejected_samples": st.integers(0, 50),
         "slowness": numbers,
-        "tbt_s": numbers,
+        "tpot_s": numbers,
         "slowness_samples": st.integers(0, 50),
-        "tbt_samples": st.integers(0, 50),
-        "granted": st.integers(0, 9),
+        "tpot_samples": st.integers(0, 50),
+        "dispatched": st.integers(0, 9),
         "streaming": st.integers(0, 9),
         "prefilling": st.integers(0, 9),
         "failures_in_row": st.integers(0, 9),

@@ -61,6 +61,6 @@ def test_the_window_and_the_number_of_samples_are_bounded() -> None:
     now = served(speed, 2 * MAX_SAMPLES, took_s=0.01)
     speed.answered(0.03, now)
     assert speed.slowness([], now)[1] == MAX_SAMPLES
-    assert (speed.tbt(now), speed.usual()) == ((0.03, 1), pytest.approx(1.0))
+    assert (speed.tpot(now), speed.usual()) == ((0.03, 1), pytest.approx(1.0))
     later = now + WINDOW_S + 1.0
-    assert (speed.slowness([], later), speed.tbt(later), speed.usual()) == ((None, 0), (None, 0), 1.0)
+    assert (speed.slowness([], later), speed.tpot(later), speed.usual()) == ((None, 0), (None, 0), 1.0)

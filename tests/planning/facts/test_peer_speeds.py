@@ -18,5 +18,5 @@ def test_it_is_the_median_of_all_others(values: list[float | None]) -> None:
 
 
 def test_engines_with_too_few_samples_are_nobodys_peers() -> None:
-    engines = [engine(f"e-{at}", slowness=1.0, slowness_samples=1, tbt_s=0.1, tbt_samples=1) for at in range(5)]
+    engines = [engine(f"e-{at}", slowness=1.0, slowness_samples=1, tpot_s=0.1, tpot_samples=1) for at in range(5)]
     assert PeerSpeeds(engines, HealthDocument()).peers_of(engines[0]) == Peers(None, None)

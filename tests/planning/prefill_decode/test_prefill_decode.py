@@ -19,8 +19,8 @@ DOCUMENT = RatioDocument(hold_s=0.0)
 
 
 def members(prefill: int, decode: int) -> tuple[EngineFacts, ...]:
-    made = [engine(f"p-{at}", NOW, role="prefill", granted=9 - at) for at in range(prefill)]
-    return (*made, *(engine(f"d-{at}", NOW, role="decode", granted=9 - at) for at in range(decode)))
+    made = [engine(f"p-{at}", NOW, role="prefill", dispatched=9 - at) for at in range(prefill)]
+    return (*made, *(engine(f"d-{at}", NOW, role="decode", dispatched=9 - at) for at in range(decode)))
 
 
 def plan(

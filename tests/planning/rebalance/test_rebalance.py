@@ -20,7 +20,7 @@ COLD = PrefixFacts(key="bb", work_s_by_engine={"e-1": 2.0, "e-3": 2.0})
 
 def facts(now_s: float, *work: float, bound: int = 10, recomputed: int = 0):
     members = tuple(
-        engine(f"e-{at}", now_s, outstanding_s=each, bound=bound if at == 1 else 0)
+        engine(f"e-{at}", now_s, in_flight_s=each, bound=bound if at == 1 else 0)
         for at, each in enumerate(work, start=1)
     )
     window = PoolWindow(

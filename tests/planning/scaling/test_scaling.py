@@ -64,7 +64,7 @@ def test_late_requests_on_idle_engines_add_nothing() -> None:
 
 
 def test_a_calm_pool_drains_one_engine_with_the_least_work() -> None:
-    members = (*engines(5, NOW, outstanding_s=3.0), engine("e-06", NOW, outstanding_s=0.5))
+    members = (*engines(5, NOW, in_flight_s=3.0), engine("e-06", NOW, in_flight_s=0.5))
     facts = pool(NOW, members, windows=windows(NOW, demand=1.0))
     found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
     assert (found.action, found.drain, found.target) == ("drain", ("e-06",), 5)
@@ -159,7 +159,7 @@ def test_plan_and_memory_survive_the_wire() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
 def test_impossible_facts_do_nothing_with_a_reason(value: float) -> None:
     bad = PoolWindow(from_s=NOW - 10, span_s=10.0, requests=100, on_time=1, work_s=value, queued_s=value)
-    facts = pool(NOW, engines(4, NOW, outstanding_s=value), windows=(bad,))
+    facts = pool(NOW, engines(4, NOW, in_flight_s=value), windows=(bad,))
     found, _ = plan_scaling(facts, (), ScalingMemory(), DOCUMENT)
     assert (found.action, codes(found)) == ("none", ["no_facts"])
 

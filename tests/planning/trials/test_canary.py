@@ -5,19 +5,19 @@ from random import Random
 import msgspec
 import pytest
 
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.arm_window import ArmTally, ArmWindow, bucket_end_s, bucket_of, quantile_s, together
 from planning.trials.canary import ABORT, KEEP, PROMOTE, STEP, CanaryFacts, plan_canary
 from planning.trials.comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardrailReading, compare
 from tests.planning.arm_data import slices, window
 
-GUARDS = GuardDocument()
+GUARDS = GuardrailDocument()
 
 
 def facts(given: tuple[ArmSlice, ...], **changes: object) -> CanaryFacts:
     known: dict[str, object] = {
         "steps": (0.05, 0.25), "step": 0, "step_for_s": 120.0, "min_dwell_s": 60.0, "advance": "steps",
-        "guards": GUARDS, "whole": {"pool": given}, "recent": {"pool": given[-15:]},
+        "guardrails": GUARDS, "whole": {"pool": given}, "recent": {"pool": given[-15:]},
     }  # fmt: skip
     return CanaryFacts(**{**known, **changes})  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def test_a_frozen_pool_does_not_keep_a_bad_canary() -> None:
 def test_what_looks_bad_but_may_be_chance_goes_no_further() -> None:
     made = slices(3, 15, 40, 8, slower=1.7, bursts=False)
     plan = plan_canary(
-        facts(made, guards=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))
+        facts(made, guardrails=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))
     )
     assert (plan.action, plan.reasons[0].code) == (KEEP, "suspect")
 

@@ -25,8 +25,8 @@ def policy(**params: bool | str) -> RoutingPolicy:
         placement=Stage(name="dual_map", params={"adaptive_key": False, **params}),
         order=Stage(name="fifo"),
         ttft_slo_s=1.0,
-        grant_tokens=1,
-        grant_lookahead_s=0.0,
+        prefill_window_tokens=1,
+        lookahead_s=0.0,
     )
 
 

@@ -13,7 +13,7 @@ LONG = range(20)
 
 
 def central(size: int, **settings: object) -> Router:
-    return pool("central", "late_binding", size=size, grant_tokens=1, grant_lookahead_s=0.0, **settings)  # type: ignore[arg-type]
+    return pool("central", "late_binding", size=size, prefill_window_tokens=1, lookahead_s=0.0, **settings)  # type: ignore[arg-type]
 
 
 def fresh(number: int) -> range:
@@ -57,7 +57,7 @@ def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
 
 
 def test_the_time_to_retry_counts_what_waits_unbound() -> None:
-    router = central(1, max_tickets=4)
+    router = central(1, queue_limit=4)
     for number in range(1, 6):
         router.submit(request(number, fresh(number), slo=60.0), 0.0)
     rejected = router.submit(request(6, fresh(6)), 0.0)
@@ -70,10 +70,10 @@ def test_queued_requests_stay_when_the_policy_changes_and_changes_back() -> None
     router = central(1)
     for number in range(1, 5):
         router.submit(request(number, fresh(number)), 0.0)
-    router.set_policy(RoutingPolicy(placement=Stage(name="least_cost"), grant_tokens=1), 2, 0.1)
+    router.set_policy(RoutingPolicy(placement=Stage(name="least_cost"), prefill_window_tokens=1), 2, 0.1)
     assert router.unbound(0.1)[0] == 0
     assert router.loads(0.1)[0].bound == 3
-    late = RoutingPolicy(placement=Stage(name="central"), order=Stage(name="late_binding"), grant_tokens=1)
+    late = RoutingPolicy(placement=Stage(name="central"), order=Stage(name="late_binding"), prefill_window_tokens=1)
     router.set_policy(late, 3, 0.2)
     router.submit(request(5, fresh(5)), 0.2)
     router.check()

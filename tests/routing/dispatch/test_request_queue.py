@@ -11,7 +11,7 @@ from routing.values.decision import CENTRAL, Decision
 from tests.routing.pools import pool, request
 
 DECISION = Decision("", "pool", "", 0, "least_cost", "fifo", 1, "", 0, 0, 0.0, 0.0, 0.0)
-ORDERS = st.sampled_from(["fifo", "shed", "slack", "edf"])
+ORDERS = st.sampled_from(["fifo", "late_last", "slack", "edf"])
 
 
 def room(order: str = "fifo") -> WaitingRoom:

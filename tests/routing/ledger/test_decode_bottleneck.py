@@ -10,7 +10,7 @@ from tests.routing.pools import pool, request
 
 def stuck(*, usage: float | None = 1.0, after_s: float = 3.0) -> tuple[Router, int]:
     """One engine with a prefill that was dispatched at 0 and is expected to take 0.93 s."""
-    router = pool(size=1, grant_tokens=1, grant_lookahead_s=0.0, bottleneck_s=after_s)
+    router = pool(size=1, prefill_window_tokens=1, lookahead_s=0.0, bottleneck_s=after_s)
     target = router.fleet.known_target("e-01")
     if usage is not None:
         router.note_memory("e-01", usage)

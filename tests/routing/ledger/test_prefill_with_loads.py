@@ -145,7 +145,7 @@ def test_a_shadow_s_view_and_a_narrowed_one_count_the_same_loads() -> None:
 
 def queued(placement: str, **held: Any) -> tuple[Router, NodeLoads, InferenceRequest]:
     """Return a pool of one engine at its limit, with a request that waits there."""
-    router, asked = pools.pool(placement, size=1, grant_tokens=1), request(9, LONG)
+    router, asked = pools.pool(placement, size=1, prefill_window_tokens=1), request(9, LONG)
     loads = with_nodes(router, **held)
     router.submit(request(1, range(100, 120)), 0.0, hold=False)
     assert isinstance(router.submit(asked, 0.1), Queued)

@@ -42,7 +42,7 @@ def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
 
 
 def test_rejections_count_by_their_code_whatever_it_is() -> None:
-    router = busy(max_tickets=1, max_wait_s=3.0)
+    router = busy(queue_limit=1, max_wait_s=3.0)
     router.submit(request(1, at=0.1), 0.1)
     router.submit(request(2, at=0.2), 0.2)
     router.tick(4.0)

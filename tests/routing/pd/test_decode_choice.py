@@ -22,7 +22,7 @@ def test_the_request_itself_is_counted_in() -> None:
     choice = choose_decoder([standing(0, 2, 1000)], 500, 600, 0)
     assert choice.reason == reasons.ONLY_DECODER
     assert (choice.candidates[0].batch, choice.candidates[0].context_tokens) == (3, 1500)
-    assert choice.candidates[0].tbt_s == COST.seconds(3, 1500)
+    assert choice.candidates[0].tpot_s == COST.seconds(3, 1500)
 
 
 def test_long_contexts_weigh_like_many_requests() -> None:
@@ -73,7 +73,7 @@ def test_nobody_who_fits_is_faster_than_the_chosen_one(rows: list[tuple[int, int
     fitting = [each for each in standings if each.room_tokens is None or each.room_tokens >= 1500]
     assert best.fits == bool(fitting)
     for each in fitting:
-        assert best.tbt_s <= COST.seconds(each.batch + 1, each.context_tokens + 1000)
+        assert best.tpot_s <= COST.seconds(each.batch + 1, each.context_tokens + 1000)
     assert choose_decoder(standings, 1000, 1500, salt) == choice
 
 

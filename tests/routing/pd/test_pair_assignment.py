@@ -71,7 +71,7 @@ def test_the_pair_says_why_with_the_terms_of_both() -> None:
     assert pair.reason == reasons.LEAST_TPOT
     best = pair.candidates[0]
     assert (best.engine_id, best.batch) == (pair.engine_id, 1)
-    assert pair.tbt_s == pair.candidates[0].tbt_s > 0
+    assert pair.tpot_s == pair.candidates[0].tpot_s > 0
     assert 0 < int(pair.pairing_id) < 2**63
 
 
@@ -126,7 +126,7 @@ def test_a_request_with_only_its_decode_leg_left_is_not_taken_twice() -> None:
 
 
 def test_a_waiting_request_gets_its_decode_engine_at_the_grant_and_not_one_that_failed() -> None:
-    router = paired(["p1", "d1", "d2"], grant_tokens=1, grant_lookahead_s=0.0)
+    router = paired(["p1", "d1", "d2"], prefill_window_tokens=1, lookahead_s=0.0)
     first = dispatched(router.submit(request(1, [1]), 0.0))
     queued = router.submit(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
     assert isinstance(queued, Queued)
@@ -137,7 +137,7 @@ def test_a_waiting_request_gets_its_decode_engine_at_the_grant_and_not_one_that_
     assert pair.engine_id == "d2"
 
 
-def test_memory_goes_before_tbt_and_promises_count_until_a_report_shows_them() -> None:
+def test_memory_goes_before_tpot_and_promises_count_until_a_report_shows_them() -> None:
     router = paired(["p1", "d1", "d2"])
     router.report("d1", 0, 0.0, 1_000)
     router.report("d2", 0, 0.0, 3_000)
@@ -176,7 +176,7 @@ def test_without_a_decode_engine_that_takes_work_prefill_engines_take_none() -> 
 
 
 def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
-    router = paired(["p1", "d1", "m1"], grant_tokens=1, grant_lookahead_s=0.0)
+    router = paired(["p1", "d1", "m1"], prefill_window_tokens=1, lookahead_s=0.0)
     for number in range(6):
         router.submit(request(number, [number]), 0.0)
     router.set_engines([facts("p1"), facts("m1")], 1.0)
@@ -187,7 +187,7 @@ def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
 @pytest.mark.parametrize(("mode", "rejected"), [("early", 2), ("predictive_system", 3), ("predictive_instance", 2)])
 def test_admission_rejects_what_no_decode_engine_could_serve_in_time(mode: str, rejected: int) -> None:
     slow = DecodeCostDocument(base_s=0.01, per_sequence_s=0.03, per_context_token_s=0.0)
-    rules = {"admission": AdmissionDocument(mode=mode), "tbt_slo_s": 0.1, "decode_cost": slow}  # type: ignore[arg-type]
+    rules = {"admission": AdmissionDocument(mode=mode), "tpot_slo_s": 0.1, "decode_cost": slow}  # type: ignore[arg-type]
     router = paired(["p1", "d1", "d2"], **rules)
     outcomes = []
     for number in range(8):
@@ -207,7 +207,7 @@ def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
         admission=AdmissionDocument(mode=mode, decode_s=decode_s),  # type: ignore[arg-type]
         prefill_cost=PrefillCostDocument(base_s=0.0, per_token_s=1e-3, per_token_squared_s=0.0, per_hit_token_s=0.0),
         decode_cost=DecodeCostDocument(base_s=0.0, per_sequence_s=0.05, per_context_token_s=0.0),
-        tbt_slo_s=0.2,
+        tpot_slo_s=0.2,
         ttft_slo_s=60.0,
     )
 

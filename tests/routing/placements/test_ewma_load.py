@@ -29,7 +29,7 @@ def test_asking_in_between_changes_nothing() -> None:
 
 
 def test_a_standing_cost_is_kept_until_it_is_released() -> None:
-    load = DecayingLoad(0.5, 1.0, keeps_standing=True)
+    load = DecayingLoad(0.5, 1.0, keeps_pending=True)
     load.add(8.0, 0.0)
     assert load.at(100.0) == 8.0
     load.release(8.0, 0.0, 100.0)

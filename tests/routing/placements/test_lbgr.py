@@ -28,7 +28,7 @@ def test_what_was_sent_is_a_load_that_fades() -> None:
 
 
 def test_a_standing_queue_need_not_be_forgotten() -> None:
-    router, placement = pool(size=2), Lbgr(keep_standing=True)
+    router, placement = pool(size=2), Lbgr(keep_pending=True)
     sent = request(2, range(50, 60))
     placement.learn(Bound(sent, "e-01", 0, 0.0))
     assert costs(router, placement, 60.0)["e-01"] == pytest.approx(10.24 + 5.12)

@@ -150,7 +150,7 @@ def test_each_term_of_the_cost_is_shown_and_their_sum_is_the_cost() -> None:
 
 def test_late_tokens_count_for_all_who_share_the_engine() -> None:
     """By hand: steps of 15 ms, 0.1 ms per answer and 30 ns per token; 75 of 100 ms count as on time."""
-    router = pool(size=2, tbt_slo_s=0.1)
+    router = pool(size=2, tpot_slo_s=0.1)
     router.view.decode.answer_s = 20.0
     answers_on(router, "e-01", 200)
     found = scores(router, request(1, HOT))["e-01"]
@@ -199,7 +199,7 @@ def test_a_full_memory_of_an_old_report_costs_nothing_however_much_is_sent_there
     asked = request(1, (*HOT, *range(30)))
     assert scores(router, asked)["e-01"].memory_s > 0.0
     router.submit(request(2, range(40, 70)), 0.0, hold=False, excluded=frozenset({"e-02"}))
-    max_age_s = router.policy.push.report_max_age_s
+    max_age_s = router.policy.dispatch_limit.report_ttl_s
     found = {each.engine_id: each for each in LeastCost().choose(asked, router.view, max_age_s, Random(1)).candidates}
     assert found["e-01"].memory_s == 0.0
 

@@ -85,7 +85,7 @@ def test_blocks_on_their_way_count_for_the_engine_but_cannot_be_fetched() -> Non
 
 
 def waiting_fetch() -> tuple[Router, InferenceRequest]:
-    router, asked = pool("mooncake", size=2, grant_tokens=1), request(9, LONG)
+    router, asked = pool("mooncake", size=2, prefill_window_tokens=1), request(9, LONG)
     router.blocks_stored("e-01", asked.keys)
     for number, engine_id in ((1, "e-01"), (2, "e-02")):
         work = request(number, range(100 * number, 100 * number + 20))

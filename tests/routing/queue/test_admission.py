@@ -27,16 +27,16 @@ STEPS = DecodeCostDocument(base_s=0.01, per_sequence_s=0.01, per_context_token_s
 
 
 def router(
-    *, size: int = 1, order: str = "fifo", tbt: float = 0.05, placement: str = "min_ttft", **admission: object
+    *, size: int = 1, order: str = "fifo", tpot: float = 0.05, placement: str = "min_ttft", **admission: object
 ) -> Router:
     policy = RoutingPolicy(
         placement=Stage(name=placement),
         order=Stage(name=order),
         prefill_cost=SECOND,
         decode_cost=STEPS,
-        tbt_slo_s=tbt,
-        grant_tokens=1,
-        grant_lookahead_s=0.0,
+        tpot_slo_s=tpot,
+        prefill_window_tokens=1,
+        lookahead_s=0.0,
         admission=AdmissionDocument(**admission),  # type: ignore[arg-type]
     )
     made = Router("pool", policy, 1)
@@ -136,18 +136,18 @@ def test_the_system_level_looks_at_the_mean_and_the_instance_level_at_the_chosen
         assert code(pool.submit(ask(1, 0.1), 0.0)) == expected, mode
 
 
-def test_a_request_of_its_own_tbt_objective_is_judged_by_it() -> None:
+def test_a_request_of_its_own_tpot_objective_is_judged_by_it() -> None:
     pool = router(mode="early", decode_s=10.0)
     decode(pool, 4)
     asked = ask(1, 0.1)
     patient = InferenceRequest(
-        asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, tbt_slo_s=0.0611
+        asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, tpot_slo_s=0.0611
     )
     assert not code(pool.submit(patient, 0.0))
 
 
 def test_the_decode_load_is_the_step_over_the_objective() -> None:
-    pool = router(size=2, tbt=0.05)
+    pool = router(size=2, tpot=0.05)
     pool.admission.book.begin("a", pool.fleet.known_target("e-01"), 100, 0.0)
     pool.admission.book.begin("b", pool.fleet.known_target("e-01"), 100, 0.0)
     assert pool.admission.decode_load(pool.fleet.known_target("e-01"), 1.0) == pytest.approx(0.03 / 0.05)
@@ -156,26 +156,26 @@ def test_the_decode_load_is_the_step_over_the_objective() -> None:
 
 class TestInfeasible:
     def test_is_rejected_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
-        pool = router(size=2, refuse_hopeless=True)
+        pool = router(size=2, reject_infeasible=True)
         for number in (1, 2):
             assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
         assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.INFEASIBLE
         assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
 
     def test_counts_the_best_engine_and_not_the_queue_before_it(self) -> None:
-        pool = router(refuse_hopeless=True, order="edf")
+        pool = router(reject_infeasible=True, order="edf")
         for number in range(1, 8):
             pool.submit(ask(number, 1.0, slo=60.0), 0.0)
         assert isinstance(pool.submit(ask(9, 3.0), 0.0), Queued)
 
     def test_is_not_a_prompt_that_is_too_long_for_its_objective_on_an_idle_engine(self) -> None:
-        pool = router(refuse_hopeless=True)
+        pool = router(reject_infeasible=True)
         assert isinstance(pool.submit(ask(1, 8.0), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
         assert pool.tick(50.0) == [] or not any(isinstance(each, Rejected) for each in pool.tick(50.0))
 
     def test_rejects_a_queued_request_the_moment_it_becomes_so(self) -> None:
-        pool = router(refuse_hopeless=True)
+        pool = router(reject_infeasible=True)
         assert isinstance(pool.submit(ask(1, 4.5), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
         # The engine overruns its estimate, so that the request's last chance passes at 5 − 0.4 s.
@@ -257,9 +257,9 @@ def test_a_queued_request_is_rejected_when_the_deadline_of_its_class_passes() ->
 def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int) -> None:
     policy = RoutingPolicy(
         placement=Stage(name=placement),
-        order=Stage(name="shed"),
-        tbt_slo_s=0.0155,
-        admission=AdmissionDocument(mode=mode, defer_s=0.7, refuse_hopeless=True, decode_s=3.0),  # type: ignore[arg-type]
+        order=Stage(name="late_last"),
+        tpot_slo_s=0.0155,
+        admission=AdmissionDocument(mode=mode, defer_s=0.7, reject_infeasible=True, decode_s=3.0),  # type: ignore[arg-type]
     )
     pool = Router("pool", policy, 1)
     pool.set_engines(engines(4), 0.0)
@@ -284,7 +284,7 @@ def test_a_prompt_that_would_be_on_time_only_if_loaded_is_admitted_where_loads_c
     placement: str, admitted: bool
 ) -> None:
     """Its prefill takes 4 s, the engine is busy for 2 s, the objective is 5 s."""
-    pool, asked = router(placement=placement, refuse_hopeless=True), request(2, [7], slo=5.0, tokens=4000)
+    pool, asked = router(placement=placement, reject_infeasible=True), request(2, [7], slo=5.0, tokens=4000)
     holdings = NodeHoldings()
     holdings.join("a")
     holdings.stored("a", asked.keys)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.router import Router
 from routing.values.decision import Dispatched, Queued
 from routing.values.observation import Completed, FirstToken
@@ -12,7 +12,7 @@ LONG = range(20)
 
 
 def one_engine(**push: object) -> Router:
-    settings = {"push": PushDocument(**push), "grant_tokens": 1, "grant_lookahead_s": 0.0}  # type: ignore[arg-type]
+    settings = {"dispatch_limit": DispatchLimitDocument(**push), "prefill_window_tokens": 1, "lookahead_s": 0.0}  # type: ignore[arg-type]
     return pool(size=1, **settings)  # type: ignore[arg-type]
 
 
@@ -33,7 +33,7 @@ def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
 
 
 def test_grants_take_room_that_the_last_report_still_counts() -> None:
-    router = one_engine(mode="pending", report_max_age_s=1.0)
+    router = one_engine(mode="pending", report_ttl_s=1.0)
     submit(router, 1, 0.0)
     for number in (2, 3):
         submit(router, number, 0.0)
@@ -50,7 +50,7 @@ def test_an_empty_engine_is_never_kept_waiting_for_room() -> None:
 
 
 def test_an_engine_with_something_pending_gets_nothing_more() -> None:
-    router = pool(size=1, grant_tokens=1_000_000)
+    router = pool(size=1, prefill_window_tokens=1_000_000)
     submit(router, 1, 0.0)
     router.report("e-01", 1, 0.1)
     assert isinstance(submit(router, 2, 0.1), Queued)
@@ -58,7 +58,7 @@ def test_an_engine_with_something_pending_gets_nothing_more() -> None:
 
 
 def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
-    router = pool(size=1, grant_tokens=1_000_000)
+    router = pool(size=1, prefill_window_tokens=1_000_000)
     submit(router, 1, 0.0)
     router.report("e-01", 3, 0.1)
     submit(router, 2, 0.1)
@@ -71,7 +71,7 @@ def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
 
 
 def test_the_in_flight_limit_counts_unfinished_requests() -> None:
-    router = one_engine(mode="outstanding", max_outstanding=2)
+    router = one_engine(mode="in_flight", in_flight_limit=2)
     assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Dispatched, Dispatched, Queued]
     assert router.observe(FirstToken("request-00000001"), 0.9) == []
     assert len(router.observe(Completed("request-00000001"), 2.0)) == 1

@@ -100,7 +100,9 @@ def test_an_arm_goes_on_with_what_it_learned_when_its_share_grows() -> None:
 def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
     rng = Random(7)
     policy = RoutingPolicy(
-        placement=Stage(name="dual_map", params={"rebalance": True}), order=Stage(name="shed"), grant_tokens=1024
+        placement=Stage(name="dual_map", params={"rebalance": True}),
+        order=Stage(name="late_last"),
+        prefill_window_tokens=1024,
     )
     router = Router("pool", policy, 1)
     router.set_engines(engines(4), 0.0)

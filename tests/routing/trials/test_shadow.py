@@ -167,9 +167,9 @@ def test_a_retry_and_an_unbound_request_are_not_compared() -> None:
 
 def test_what_a_shadow_cannot_judge_is_named() -> None:
     live = policy("least_cost", order=Stage(name="fifo"), cost="fitted")
-    draft = policy("min_ttft", order=Stage(name="edf"), grant_tokens=4096, cost="fixed")
-    assert uncompared_parts(live, draft) == ("order", "grant_tokens")
-    assert uncompared_parts(draft, live) == ("order", "cost", "grant_tokens")
+    draft = policy("min_ttft", order=Stage(name="edf"), prefill_window_tokens=4096, cost="fixed")
+    assert uncompared_parts(live, draft) == ("order", "prefill_window_tokens")
+    assert uncompared_parts(draft, live) == ("order", "cost", "prefill_window_tokens")
     assert shadow_problem(live, draft) == ""
     assert "pull" in shadow_problem(live, policy("central"))
     same = shadow_problem(live, policy("least_cost", order=Stage(name="edf"), cost="fitted"))

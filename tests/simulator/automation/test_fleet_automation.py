@@ -108,7 +108,7 @@ FAULTS: list[tuple[FaultKind, float]] = [("hang", 14.0), ("lie", 14.0), ("stop",
 @pytest.mark.parametrize(("fault", "within_s"), FAULTS)
 def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: FaultKind, within_s: float) -> None:
     simulation = fleet(rows([(4.0, 80.0)]), 4, faulty=True)
-    automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act", ramp_s=5.0)), PROFILE)
+    automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act", slow_start_s=5.0)), PROFILE)
     automation.attach(simulation)
     fault_at(simulation, 20.0, "e-002", fault)
     restart_at(simulation, 60.0, "e-002")
@@ -164,7 +164,7 @@ def test_requests_prefill_on_one_engine_and_decode_on_its_partner() -> None:
     simulation.run()
     assert {each.status for each in simulation.history} == {"finished"}
     assert {each.engine_id[0] for each in simulation.history} == {"p"}
-    assert all((each.tbt_s or 0.0) > 0 for each in simulation.history)
+    assert all((each.tpot_s or 0.0) > 0 for each in simulation.history)
     simulation.check()
 
 

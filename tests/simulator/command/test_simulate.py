@@ -27,11 +27,11 @@ def result(trace: Path, *options: str) -> dict | list:
 
 
 def test_a_run_writes_its_report_and_shows_a_table(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = result(trace, "--placement", "least_loaded", "--order", "shed", "--qps", "3", "--warmup", "20")
+    report = result(trace, "--placement", "least_loaded", "--order", "late_last", "--qps", "3", "--warmup", "20")
     assert isinstance(report, dict)
     assert (report["placement"], report["order"], report["qps"], report["requests"]) == (
         "least_loaded",
-        "shed",
+        "late_last",
         3.0,
         120,
     )

@@ -32,16 +32,21 @@ def test_without_a_policy_file_nothing_limits_and_estimates_are_exact(trace: Pat
     (task,) = plan(trace, "--slo-ttft", "3").tasks
     policy = task.spec.policy
     assert (policy.placement.name, policy.order.name, policy.ttft_slo_s) == ("least_cost", "fifo", 3.0)
-    assert (policy.grant_tokens, policy.grant_lookahead_s, policy.max_tickets) == (1, 0.0, 1_000_000)
+    assert (policy.prefill_window_tokens, policy.lookahead_s, policy.queue_limit) == (1, 0.0, 1_000_000)
     assert policy.prefill_cost.per_token_s == task.spec.profile.prefill_per_token_s
 
 
 def test_a_policy_file_rules_and_options_change_single_things(trace: Path, tmp_path: Path) -> None:
-    name = policy_file(tmp_path, placement={"name": "least_cost", "params": {"beta": 2}}, ttft_slo_s=1.5, max_tickets=9)
-    (task,) = plan(trace, "--policy-file", name, "--order", "slack", "--param", "grant_tokens=99").tasks
+    name = policy_file(tmp_path, placement={"name": "least_cost", "params": {"beta": 2}}, ttft_slo_s=1.5, queue_limit=9)
+    (task,) = plan(trace, "--policy-file", name, "--order", "slack", "--param", "prefill_window_tokens=99").tasks
     policy = task.spec.policy
     assert policy.placement.params == {"beta": 2}
-    assert (policy.order.name, policy.ttft_slo_s, policy.max_tickets, policy.grant_tokens) == ("slack", 1.5, 9, 99)
+    assert (policy.order.name, policy.ttft_slo_s, policy.queue_limit, policy.prefill_window_tokens) == (
+        "slack",
+        1.5,
+        9,
+        99,
+    )
 
 
 def test_a_parameter_finds_its_stage(trace: Path) -> None:
@@ -76,12 +81,12 @@ def test_under_all_a_parameter_goes_where_it_is_known(trace: Path) -> None:
         (["--param", "gamma=1"], ["gamma is no parameter", "placement.beta"]),
         (["--param", "beta=-1"], ["placement.params", "beta"]),
         (["--param", "beta=[1]"], ["must be a number"]),
-        (["--param", "max_tickets=0"], ["max_tickets"]),
+        (["--param", "queue_limit=0"], ["queue_limit"]),
         (["--warmup", "9", "--requests", "9"], ["leaves nothing"]),
         (["--profile", "nothing-like-it"], ["--profile", "unknown"]),
         (["--eviction", "mru"], ["--eviction", "'mru' is unknown; known are lru, rlt"]),
         (["--seeds", "0", "--max-input", "x"], ["--seeds", "--max-input"]),
-        (["--slo-tbt", "nan"], ["--slo-tbt"]),
+        (["--slo-tpot", "nan"], ["--slo-tpot"]),
         (["--policy-file", "missing.json"], ["--policy-file", "No such file"]),
     ],
 )
@@ -93,8 +98,8 @@ def test_faults_name_their_option(trace: Path, options: list[str], words: list[s
 
 
 def test_a_policy_file_that_is_none_is_named_with_its_path(trace: Path, tmp_path: Path) -> None:
-    with pytest.raises(SimulateOptionsError, match=r"is no policy.*max_tickets"):
-        plan(trace, "--policy-file", policy_file(tmp_path, max_tickets="many"))
+    with pytest.raises(SimulateOptionsError, match=r"is no policy.*queue_limit"):
+        plan(trace, "--policy-file", policy_file(tmp_path, queue_limit="many"))
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ async def test_above_the_admission_limit_new_requests_get_503_even_for_streams(s
     first = [asyncio.create_task(_post(engine, "/v1/completions", **body)) for _ in range(2)]
     while engine.server.runtime.load < 2:
         await asyncio.sleep(0.01)
-    refused = await _complete(engine, "x", stream=True)
-    assert (refused["status"], refused["error"]["type"]) == (503, "ServiceUnavailableError")
+    rejected = await _complete(engine, "x", stream=True)
+    assert (rejected["status"], rejected["error"]["type"]) == (503, "ServiceUnavailableError")
     assert [answer["status"] for answer in await asyncio.gather(*first)] == [200, 200]
     async with engine.http.get(engine.url + "/metrics") as response:
         assert 'vllm:admission_rejections_total{engine="0",model_name="demo",reason="queued_reqs"} 1.0' in (

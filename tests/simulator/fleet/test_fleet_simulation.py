@@ -80,12 +80,12 @@ def test_every_policy_serves_everything_in_overload(placement: str, order: str) 
 
 
 def test_a_full_queue_rejects() -> None:
-    policy = msgspec.structs.replace(spec().policy, max_tickets=1)
+    policy = msgspec.structs.replace(spec().policy, queue_limit=1)
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, log = simulated(rows, RunSpec(policy=policy, engines=2))
-    refused = [record for record in simulation.history if record.status == REJECTED]
-    assert len(refused) == 3
-    assert any("refused:queue_full" in line for line in log.lines)
+    rejected = [record for record in simulation.history if record.status == REJECTED]
+    assert len(rejected) == 3
+    assert any("rejected:queue_full" in line for line in log.lines)
 
 
 def test_a_prompt_over_the_cache_fails_and_holds_nothing_up() -> None:
@@ -143,10 +143,10 @@ def test_requests_are_rejected_where_none_comes_in_time() -> None:
 def test_they_are_rejected_in_time_while_others_keep_coming() -> None:
     rows = [row(at, (at,)) for at in range(30)]
     simulation, log = simulated(rows, spec(engines=1), changes=[EngineDies(0.5, "e-001")])
-    refused = {line.split()[2]: float(line.split()[0]) for line in log.lines if "refused" in line}
-    assert len(refused) == 29
+    rejected = {line.split()[2]: float(line.split()[0]) for line in log.lines if "rejected" in line}
+    assert len(rejected) == 29
     for record in simulation.history[1:]:
-        assert refused[record.request.request_id] == pytest.approx(record.request.arrived_s + 10, abs=0.01)
+        assert rejected[record.request.request_id] == pytest.approx(record.request.arrived_s + 10, abs=0.01)
 
 
 def test_a_policy_changes_in_the_middle() -> None:
@@ -202,7 +202,7 @@ def test_under_random_fleet_changes_every_request_ends_once(seed: int) -> None:
     simulation, log = simulated(rows, run_spec, changes=changes)
     assert len(simulation.history) == 60
     assert simulation.unfinished == 0
-    ended = ("finished", "failed", "refused")
+    ended = ("finished", "failed", "rejected")
     ends = [line.split()[2] for line in log.lines if line.split()[1].partition(":")[0] in ended]
     assert len(ends) == len(set(ends)) == 60
     assert len(simulation.router.in_flight) == 0

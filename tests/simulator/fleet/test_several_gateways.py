@@ -17,7 +17,7 @@ from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
 from simulator.workloads.trace import TraceRow, write_trace
 
-POLICY = evaluation_policy(Stage(name="least_cost"), Stage(name="shed"))
+POLICY = evaluation_policy(Stage(name="least_cost"), Stage(name="late_last"))
 
 
 @cache

@@ -123,8 +123,8 @@ def test_own_forwards_count_until_a_heartbeat_can_have_seen_them() -> None:
         (BLIND, 9, 99, True),
         (PENDING, 0, 99, True),
         (PENDING, 1, 0, False),
-        (PushLimit("outstanding", 16), 9, 15, True),
-        (PushLimit("outstanding", 16), 0, 16, False),
+        (PushLimit("in_flight", 16), 9, 15, True),
+        (PushLimit("in_flight", 16), 0, 16, False),
     ],
 )
 def test_when_an_engine_has_room(limit: PushLimit, pending: int, in_flight: int, room: bool) -> None:

@@ -17,7 +17,7 @@ class _Terminal(io.StringIO):
 def _counter() -> SummaryCounter:
     counter = SummaryCounter()
     counter.add(Outcome(status="ok"))
-    counter.add(Outcome(status="refused", error="HTTP 429"))
+    counter.add(Outcome(status="rejected", error="HTTP 429"))
     return counter
 
 

@@ -102,7 +102,7 @@ async def test_429_is_counted_as_rejected_and_not_sent_again(ask: _Ask) -> None:
         return web.Response(status=429, headers={"Retry-After": "0"})
 
     outcome = await ask(busy)
-    assert (outcome.status, outcome.error, len(calls)) == ("refused", "HTTP 429", 1)
+    assert (outcome.status, outcome.error, len(calls)) == ("rejected", "HTTP 429", 1)
 
 
 async def test_a_rejected_request_is_sent_again_where_wanted(ask: _Ask) -> None:

@@ -10,14 +10,14 @@ def _counter() -> SummaryCounter:
     counter = SummaryCounter()
     for number in range(1, 101):
         counter.add(Outcome(status="ok", ttft_s=number / 100, prompt_tokens=100, cached_tokens=40, output_tokens=5))
-    counter.add(Outcome(status="refused", error="HTTP 429"))
+    counter.add(Outcome(status="rejected", error="HTTP 429"))
     counter.add(Outcome(status="failed", error="cannot connect"))
     return counter
 
 
 def test_outcomes_are_added_up() -> None:
     summary = _counter().summary(10.0)
-    assert (summary.requests, summary.ok, summary.refused, summary.failed) == (102, 100, 1, 1)
+    assert (summary.requests, summary.ok, summary.rejected, summary.failed) == (102, 100, 1, 1)
     assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.5, 0.9, 0.99)
     assert summary.cached_share == pytest.approx(0.4)
     assert summary.output_tokens_per_s == pytest.approx(50.0)

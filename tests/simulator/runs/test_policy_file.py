@@ -60,9 +60,9 @@ def test_an_automation_document_is_read_as_it_was_written(tmp_path: Path) -> Non
     ],
 )
 def test_what_is_wrong_with_a_policy_is_said_with_its_place(tmp_path: Path, content: object, words: list[str]) -> None:
-    with pytest.raises(UnreadablePolicyError) as refused:
+    with pytest.raises(UnreadablePolicyError) as rejected:
         read_policy(written(tmp_path, content))
-    assert [word for word in words if word not in str(refused.value)] == []
+    assert [word for word in words if word not in str(rejected.value)] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.simulator.fleets import chat, row, spec
 
 CONTRACT = [
     "placement", "order", "engines", "qps", "requests", "slo_share", "slo_token_share", "ttft_p50_s", "ttft_p90_s",
-    "ttft_p99_s", "ttft_mean_s", "tbt_p90_s", "e2e_p50_s", "e2e_p90_s", "token_hit_rate", "hit_rate_infinite",
+    "ttft_p99_s", "ttft_mean_s", "itl_p90_s", "e2e_p50_s", "e2e_p90_s", "token_hit_rate", "hit_rate_infinite",
     "mean_cv", "rejected", "migrations", "transferred_tokens", "wall_s",
 ]  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_the_warm_up_counts_nowhere_but_warms_the_caches() -> None:
 
 
 def test_rejected_requests_are_late() -> None:
-    policy = msgspec.structs.replace(spec().policy, max_tickets=1)
+    policy = msgspec.structs.replace(spec().policy, queue_limit=1)
     report = reported(RunSpec(policy=policy, engines=1), Workload([row(0, (number,)) for number in range(4)]))
     assert (report["rejected"], report["slo_share"]) == (2, 0.5)
 
@@ -55,10 +55,10 @@ def test_rejected_requests_are_late() -> None:
 def test_a_slow_answer_is_late_where_the_time_between_tokens_has_an_objective() -> None:
     rows = [row(0, (1,), output=20), row(5, (2,), output=1)]
     free = reported(spec(engine_model="colocated"), Workload(rows))
-    bound = reported(spec(engine_model="colocated", slo_tbt_s=0.010), Workload(rows))
+    bound = reported(spec(engine_model="colocated", slo_tpot_s=0.010), Workload(rows))
     assert (free["slo_share"], bound["slo_share"]) == (1.0, 0.5)
-    assert 0.015 < free["tbt_p90_s"] < 0.016
-    assert free["e2e_p90_s"] == pytest.approx(free["ttft_p50_s"] + 19 * free["tbt_p90_s"], rel=0.1)
+    assert 0.015 < free["itl_p90_s"] < 0.016
+    assert free["e2e_p90_s"] == pytest.approx(free["ttft_p50_s"] + 19 * free["itl_p90_s"], rel=0.1)
 
 
 def test_bands_tell_who_pays() -> None:

@@ -115,9 +115,9 @@ def test_cancelling_and_retrying_from_the_page(operator: Client) -> None:
     again = JobRun.objects.get(retry_of=lease.run_id)
     assert answer["Location"] == f"/jobs?run={again.pk}&said=retried"
     assert f"retry of run {lease.run_id}" in show(operator, f"?run={again.pk}")
-    refused = operator.post(f"/jobs/{lease.run_id}/retry")
-    assert refused.status_code == 409
-    assert f"Run {again.pk} of the same job is active" in page_text(refused)
+    rejected = operator.post(f"/jobs/{lease.run_id}/retry")
+    assert rejected.status_code == 409
+    assert f"Run {again.pk} of the same job is active" in page_text(rejected)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -236,7 +236,7 @@ def test_orders_tell_errors_and_retries(operator: Client, pool: Pool) -> None:
 def test_health_shows_reason_since_and_share_and_can_be_overruled(operator: Client, pool: Pool) -> None:
     engine = Engine.objects.get(name="e-0001")
     since = timezone.now() - timedelta(hours=5)
-    ramp = {"ramp_from": 0.1, "ramp_s": 36_000}
+    ramp = {"slow_start_from": 0.1, "slow_start_s": 36_000}
     put_verdict(engine, "probation", actor=program("t"), since=since, code="x", reason="no progress", **ramp)
     page = show(operator)
     for words in ("Returning", "No progress.", "55\u202f%", "5\u202fh ago", "do=trust"):

@@ -179,7 +179,7 @@ def test_a_link_opens_the_engine_it_names(page: Page, console: Console) -> None:
     page.goto(f"{console.url}/?engine=engine-e-07")
     expect(page.locator("#drawer-name")).to_have_text("e-07")
     expect(page.locator("#drawer-pill")).to_contain_text("Lost for")
-    expect(page.locator("#drawer-why-text")).to_contain_text("3 connects refused")
+    expect(page.locator("#drawer-why-text")).to_contain_text("3 connects rejected")
 
 
 def test_the_table_twin_has_a_row_per_engine(page: Page) -> None:

@@ -21,7 +21,7 @@ CHANGES_OF_HEIGHT = """() => new Promise((done) => {
   setTimeout(() => done(changes), 1000);
 })"""
 """How often the panel sets its own height within a second while nothing changes."""
-ROWS = ("waiting", "granted", "refused")
+ROWS = ("waiting", "granted", "rejected")
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +50,16 @@ def test_queued_requests_grants_and_rejections_are_painted_on_the_axis_of_the_he
         box = picture.bounding_box()
         assert heat and box
         assert (box["x"], box["width"]) == (heat["x"], heat["width"])
-    image = page.locator("#queue-granted hw-rates").evaluate(COLOURS_AND_IMAGE)[1]
+    image = page.locator("#queue-dispatched hw-rates").evaluate(COLOURS_AND_IMAGE)[1]
     wait_for_column(page, column(page) + 1)
-    assert page.locator("#queue-granted hw-rates").evaluate(COLOURS_AND_IMAGE)[1] != image
+    assert page.locator("#queue-dispatched hw-rates").evaluate(COLOURS_AND_IMAGE)[1] != image
     assert page.evaluate("window.layoutShift") < 0.01
     assert serious_violations(page) == []
     assert trouble == []
 
 
 def test_the_readout_tells_the_queue_under_the_pointer_and_under_the_keyboard(page: Page) -> None:
-    page.hover("#queue-refused hw-rates", position={"x": 500, "y": 10})
+    page.hover("#queue-rejected hw-rates", position={"x": 500, "y": 10})
     expect(page.locator("#readout b")).to_have_text("Queue")
     expect(page.locator("#readout")).to_contain_text("Dispatched at once")
     page.mouse.move(5, 5)

@@ -91,7 +91,7 @@ def test_a_day_is_made_of_long_columns_and_a_tail_of_short_ones() -> None:
     assert frame.head["column_s"] == 120
     assert known(frame) == [2, 1, 0]
     last = samples[-120:]
-    assert frame.engines["seconds"][0][-1] == pytest.approx(max(s.engines[0].outstanding_s for s in last), rel=1e-3)
+    assert frame.engines["seconds"][0][-1] == pytest.approx(max(s.engines[0].in_flight_s for s in last), rel=1e-3)
 
 
 def test_engines_that_left_keep_their_rows_in_the_past() -> None:

@@ -209,9 +209,9 @@ def test_operators_of_the_whole_fleet_delete_what_reports_no_more(pool: Pool) ->
     assert "Delete KV node kv-3?" in text(operator, "?delete=kv-3")
     assert "Delete KV node" not in text(operator, "?delete=kv-1")
     assert viewer.post("/kv/kv-3/delete").status_code == 403
-    refused = operator.post("/kv/kv-1/delete")
-    assert refused.status_code == 409
-    assert "kv node kv-1 is serving; stop it first" in refused.content.decode().replace("KV node", "kv node")
+    rejected = operator.post("/kv/kv-1/delete")
+    assert rejected.status_code == 409
+    assert "kv node kv-1 is serving; stop it first" in rejected.content.decode().replace("KV node", "kv node")
     answer = operator.post("/kv/kv-3/delete", {"why": "scrapped"})
     assert (answer.status_code, answer["Location"]) == (303, "/kv?said=deleted")
     assert not KvNode.objects.filter(name="kv-3").exists()

@@ -64,7 +64,7 @@ def test_operators_end_one_after_a_question(pool: Pool) -> None:
 
 def test_a_pin_that_ended_meanwhile_is_said(pool: Pool) -> None:
     operator = client_of(make_person("operator"))
-    refused = operator.post("/kv/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
-    assert refused.status_code == 409
-    assert "KV node kv-1 has no such pin any more." in refused.content.decode()
+    rejected = operator.post("/kv/kv-1/unpin", {"pin": "0" * 16, "tenant": "acme"})
+    assert rejected.status_code == 409
+    assert "KV node kv-1 has no such pin any more." in rejected.content.decode()
     assert operator.post("/kv/nobody/unpin", {"pin": "0" * 16, "tenant": "acme"}).status_code == 404

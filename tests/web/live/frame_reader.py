@@ -65,8 +65,8 @@ def apply_column(state: Frame, column: Frame) -> None:
     replaced = {marker["replaces"] for marker in column.head["markers"]}
     kept = [marker for marker in head["markers"] if marker["number"] not in replaced]
     head["markers"] = [m for m in (*kept, *column.head["markers"]) if m["at"] >= oldest]
-    head["refusals"] = _moved(head, column.head["index"] - head["index"], 1) + [
-        [pool, head["columns"] - 1, codes] for pool, _, codes in column.head["refusals"]
+    head["rejections"] = _moved(head, column.head["index"] - head["index"], 1) + [
+        [pool, head["columns"] - 1, codes] for pool, _, codes in column.head["rejections"]
     ]
     for name in ("seq", "at", "index", "strip_index", "verdict", "window_s", "snapshot_version"):
         head[name] = column.head[name]
@@ -82,17 +82,17 @@ def apply_more(state: Frame, more: Frame) -> None:
         row.extend([unknown] * by)
         row[-count:] = new
     state.hour, state.now = more.hour, more.now
-    refusals = _moved(state.head, by, count)
+    rejections = _moved(state.head, by, count)
     begin = state.head["columns"] - count
-    refusals += [[pool, begin + place, codes] for pool, place, codes in more.head["refusals"]]
+    rejections += [[pool, begin + place, codes] for pool, place, codes in more.head["rejections"]]
     state.head |= {name: value for name, value in more.head.items() if name not in ("kind", "columns")}
-    state.head["refusals"] = refusals
+    state.head["rejections"] = rejections
 
 
 def _moved(head: dict[str, Any], by: int, renewed: int) -> list[list[Any]]:
     """Return the rejections of a head `by` columns later, without those of the `renewed` last columns."""
     last = head["columns"] - renewed
-    return [[pool, place - by, codes] for pool, place, codes in head["refusals"] if 0 <= place - by < last]
+    return [[pool, place - by, codes] for pool, place, codes in head["rejections"] if 0 <= place - by < last]
 
 
 def _all_rows(frame: Frame) -> list[list[Any]]:

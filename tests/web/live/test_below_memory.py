@@ -11,7 +11,7 @@ from web.live.engine_card import below_memory
 def sample(**fields: Any) -> EngineSample:
     known: dict[str, Any] = {
         "engine_id": "e", "name": "e", "pool_id": "p", "incarnation": 1, "state": "serving", "reason": "", "since": 0.0,
-        "outstanding_tokens": 0, "outstanding_s": 0.0, "running": 0, "bound": 0, "kv_usage": None,
+        "in_flight_tokens": 0, "in_flight_s": 0.0, "running": 0, "bound": 0, "kv_usage": None,
         "prompt_tokens_total": 0, "cached_tokens_total": 0, "index_trust": "exact", "report_age_s": None,
     }  # fmt: skip
     return EngineSample(**{**known, **fields})

@@ -47,7 +47,7 @@ def test_a_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> Non
     frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 7, NOTHING_SAID))
     assert frame.head["seq"] == 7
     assert [engine["name"] for engine in frame.head["engines"]] == ["e-01", "e-02", "e-03", "e-04"]
-    assert frame.now[0][0] == samples[-1].engines[0].outstanding_tokens
+    assert frame.now[0][0] == samples[-1].engines[0].in_flight_tokens
     assert frame.bytes["state"][0][-1] == STATES.index("serving")
 
 
@@ -56,7 +56,7 @@ def test_a_cell_is_the_peak_of_its_two_seconds(samples: list[FleetSample]) -> No
     newest = [sample for sample in samples if sample.at // 2 == samples[-1].at // 2]
     assert len(newest) > 1
     for row in range(4):
-        peak = max(sample.engines[row].outstanding_tokens for sample in newest)
+        peak = max(sample.engines[row].in_flight_tokens for sample in newest)
         assert frame.engines["tokens"][row][-1] == peak
 
 

@@ -83,7 +83,7 @@ def test_the_hour_strip_keeps_peaks_per_pool_and_one_hour() -> None:
     assert len(series) == STRIP_COLUMNS
     assert not any(math.isnan(value) for value in series)
     last = [sample for sample in samples if sample.at // STRIP_COLUMN_S == samples[-1].at // STRIP_COLUMN_S]
-    peak = max(engine.outstanding_s for sample in last for engine in sample.engines if engine.pool_id == "pool-0")
+    peak = max(engine.in_flight_s for sample in last for engine in sample.engines if engine.pool_id == "pool-0")
     assert series[-1] == peak
     assert strip.series("pool-0", 1) == [peak]
 

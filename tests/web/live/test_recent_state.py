@@ -29,13 +29,13 @@ def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[Flee
         sample = fleet.sample_at(float(second), START)
         engines = list(sample.engines)
         engines[1] = msgspec.structs.replace(engines[1], **e_02)
-        engines[0] = msgspec.structs.replace(engines[0], running=2, outstanding_s=float(second % 2))
+        engines[0] = msgspec.structs.replace(engines[0], running=2, in_flight_s=float(second % 2))
         pool = msgspec.structs.replace(sample.pools[0], unbound=waiting, bound=0)
         samples.append(msgspec.structs.replace(sample, engines=tuple(engines), pools=(pool,)))
     return samples
 
 
-IDLE = {"running": 0, "bound": 0, "outstanding_s": 0.0, "outstanding_tokens": 0}
+IDLE = {"running": 0, "bound": 0, "in_flight_s": 0.0, "in_flight_tokens": 0}
 
 
 def test_an_engine_with_nothing_while_others_queue_starves() -> None:
@@ -53,8 +53,8 @@ def test_an_idle_engine_is_no_news_without_a_queue_or_after_seconds(
 
 def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
     before, after = (
-        stretch(30, waiting=0, e_02={"outstanding_s": 9.0}),
-        stretch(60, waiting=0, e_02={"outstanding_s": 2.0}),
+        stretch(30, waiting=0, e_02={"in_flight_s": 9.0}),
+        stretch(60, waiting=0, e_02={"in_flight_s": 2.0}),
     )
     look = looked([*before, *after[30:]])
     assert look.work_s["engine-e-02"] == pytest.approx(2.0)
@@ -74,13 +74,13 @@ def followed(*moments: float, **changes: object) -> LatenessWatch:
 
 def test_samples_that_fail_to_come_tell_that_the_gateway_stood_still() -> None:
     watch = followed(0, 0.5, 4.5, 5.0, 9.0)
-    assert watch.recent(START + 10) == Lateness(since=START + 0.5, lapses=2, away_s=8.0, refuses=False)
+    assert watch.recent(START + 10) == Lateness(since=START + 0.5, lapses=2, away_s=8.0, rejects=False)
     assert watch.recent(START + 100) is None
     assert followed(0, 0.5, 1.0).recent(START + 1) is None
 
 
 def test_what_the_gateway_says_of_itself_counts_more() -> None:
-    told = Lateness(since=START, lapses=1, away_s=1.0, refuses=True)
+    told = Lateness(since=START, lapses=1, away_s=1.0, rejects=True)
     assert followed(0, 4.5, lateness=told).recent(START + 5) == told
 
 

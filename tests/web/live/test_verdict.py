@@ -31,8 +31,8 @@ def with_pool(sample: FleetSample, **values: object) -> FleetSample:
     )
 
 
-LOST = {"state": "lost", "reason": "3 connects refused.", "since": START + 3}
-HOT = {"state": "hot", "reason": "one prefix holds 71 % of its work", "since": START + 3, "outstanding_s": 10.6}
+LOST = {"state": "lost", "reason": "3 connects rejected.", "since": START + 3}
+HOT = {"state": "hot", "reason": "one prefix holds 71 % of its work", "since": START + 3, "in_flight_s": 10.6}
 
 
 def test_without_a_sample_it_says_so() -> None:
@@ -64,7 +64,7 @@ def test_a_lost_engine_comes_first_with_reason_and_time() -> None:
     sample = with_pool(with_engines(quiet(), (1, HOT), (2, LOST)), on_time_share=0.2)
     verdict = judge(sample)
     assert (verdict.severity, verdict.lead, verdict.engine_id) == ("bad", "e-03 is lost.", "engine-e-03")
-    assert verdict.text == f"Since {SINCE}: 3 connects refused. 3 of 4 engines serve."
+    assert verdict.text == f"Since {SINCE}: 3 connects rejected. 3 of 4 engines serve."
 
 
 def test_several_lost_engines_are_counted_and_the_first_explained() -> None:
@@ -85,10 +85,10 @@ def test_late_requests_come_before_a_hot_engine() -> None:
 
 
 def test_rejections_are_told_with_their_main_reason() -> None:
-    refusals = {"queue_full": 2.0, "hopeless": 9.0}
-    late = judge(with_pool(quiet(), on_time_share=0.5, refusals_per_s=refusals))
+    rejections = {"queue_full": 2.0, "infeasible": 9.0}
+    late = judge(with_pool(quiet(), on_time_share=0.5, rejections_per_s=rejections))
     assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
-    calm = judge(with_pool(quiet(), on_time_share=0.99, refusals_per_s={"queue_full": 0.2}))
+    calm = judge(with_pool(quiet(), on_time_share=0.99, rejections_per_s={"queue_full": 0.2}))
     assert calm.lead == "All quiet."
     assert calm.text.endswith(", 0.2\u202f/s rejected, queue full.")
 
@@ -103,7 +103,7 @@ def test_a_hot_engine_is_a_warning_with_its_work() -> None:
 
 
 def test_several_hot_engines_are_named_with_the_busiest() -> None:
-    verdict = judge(with_engines(quiet(), (0, HOT), (1, {**HOT, "outstanding_s": 12.0})))
+    verdict = judge(with_engines(quiet(), (0, HOT), (1, {**HOT, "in_flight_s": 12.0})))
     assert verdict.lead == "2 engines are hot."
     assert verdict.text.startswith("e-01, e-02. The busiest, e-02, holds 12.0\u202fs of work; ")
 
@@ -129,8 +129,13 @@ def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
 
 
 def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
-    sample = with_engines(quiet(), *((row, {"outstanding_tokens": 0, "outstanding_s": 0.0}) for row in range(4)))
-    none = {"requests_per_s": 0.0, "granted_at_once_per_s": 0.0, "granted_waited_per_s": 0.0, "on_time_share": None}
+    sample = with_engines(quiet(), *((row, {"in_flight_tokens": 0, "in_flight_s": 0.0}) for row in range(4)))
+    none = {
+        "requests_per_s": 0.0,
+        "dispatched_at_once_per_s": 0.0,
+        "dispatched_waited_per_s": 0.0,
+        "on_time_share": None,
+    }
     pools = tuple(msgspec.structs.replace(pool, **none) for pool in sample.pools)
     verdict = judge(msgspec.structs.replace(sample, pools=pools))
     assert verdict.lead == "Idle."
@@ -138,7 +143,7 @@ def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
 
 
 def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
-    assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text
+    assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"in_flight_s": 3.0}))).text
 
 
 def alone(for_s: float, gateway: str = "gw-1") -> PoolRole:
@@ -164,7 +169,7 @@ def test_gateways_that_decide_alone_for_longer_than_an_election_are_told_of() ->
     assert late.text.endswith(" Gateways decide alone about chat-70b.")
 
 
-LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, refuses=True)
+LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, rejects=True)
 
 
 def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
@@ -221,6 +226,6 @@ def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_t
 
 def test_requests_are_those_that_were_granted_or_rejected() -> None:
     sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
-    told = {"requests_per_s": 15.0, "granted_at_once_per_s": 5.0, "granted_waited_per_s": 3.0}
-    assert judge(with_pool(sample, **told, refusals_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
-    assert judge(with_pool(sample, **told | {"granted_at_once_per_s": None})).text.startswith("15 requests/s")
+    told = {"requests_per_s": 15.0, "dispatched_at_once_per_s": 5.0, "dispatched_waited_per_s": 3.0}
+    assert judge(with_pool(sample, **told, rejections_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
+    assert judge(with_pool(sample, **told | {"dispatched_at_once_per_s": None})).text.startswith("15 requests/s")

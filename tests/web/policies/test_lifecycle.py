@@ -112,12 +112,12 @@ def test_the_author_is_told_who_may_approve_and_cannot(
     text = page(author, "?draft=3&ask=publish")
     assert "other than pool_operator, who wrote it" in text
     assert 'id="approve"' not in text
-    refused = author.post(f"{URL}/publish", publish_form(mine))
-    assert refused.status_code == 409
-    assert "needs the approval of a second person" in page_text(refused)
-    refused = author.post(f"{URL}/approve", {"version": 3})
-    assert refused.status_code == 409
-    assert "a second person must approve it" in page_text(refused)
+    rejected = author.post(f"{URL}/publish", publish_form(mine))
+    assert rejected.status_code == 409
+    assert "needs the approval of a second person" in page_text(rejected)
+    rejected = author.post(f"{URL}/approve", {"version": 3})
+    assert rejected.status_code == 409
+    assert "a second person must approve it" in page_text(rejected)
     assert (live_number(policy), PolicyApproval.objects.count()) == (2, 0)
 
 

@@ -100,7 +100,7 @@ def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fle
     fleet.goto(f"{program.url}/")
     fleet.locator(".row-name").first.click()
     expect(fleet.locator("#drawer-against")).to_contain_text("least_cost")
-    expect(fleet.locator("#drawer-against")).to_contain_text("shed")
+    expect(fleet.locator("#drawer-against")).to_contain_text("late_last")
     assert decided(program)["placement"] == "least_cost"
 
     admin.bring_to_front()
@@ -117,7 +117,9 @@ def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fle
     expect(fleet.locator("#drawer-against")).to_contain_text("predictive_system")
     expect(fleet.locator("#drawer-since-title ~ ol")).to_contain_text("live")
     expect(fleet.locator("#drawer-decisions")).to_contain_text("match")
-    until(fleet, lambda: fleet.locator("#queue-granted .line-value b").first.inner_text() not in {"—", "0"}, "no grant")
+    until(
+        fleet, lambda: fleet.locator("#queue-dispatched .line-value b").first.inner_text() not in {"—", "0"}, "no grant"
+    )
 
     admin.bring_to_front()
     admin.click("#reach a")

@@ -44,7 +44,7 @@ def pool(policy: Policy) -> Pool:
 @pytest.fixture
 def mine(policy: Policy) -> PolicyVersion:
     """A draft based on version 2, with two changes against it."""
-    document = {**completed(SECOND), "max_wait_s": 30.0, "max_tickets": 500}
+    document = {**completed(SECOND), "max_wait_s": 30.0, "queue_limit": 500}
     return draft(policy, document, actor=ACTOR, message="mine")
 
 
@@ -109,7 +109,7 @@ def test_publishing_twice_by_a_double_click_is_harmless(policy: Policy, pool: Po
 
 
 def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
-    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "grant_tokens": 4096})
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/publish", publish_form(mine))
     assert answer.status_code == 412
@@ -123,7 +123,7 @@ def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Po
 def test_a_draft_from_before_the_live_version_is_never_asked_about_but_merged(
     policy: Policy, pool: Pool, mine: PolicyVersion
 ) -> None:
-    publish_meanwhile(policy, {**completed(SECOND), "grant_tokens": 4096})
+    publish_meanwhile(policy, {**completed(SECOND), "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     assert client.get(f"{URL}?draft=3&ask=publish")["Location"] == f"{URL}/merge?draft=3"
     answer = client.post(f"{URL}/publish", {**publish_form(mine), "instead_of": "4"})
@@ -137,7 +137,7 @@ def merge_form(mine: PolicyVersion, theirs: int, **choices: str) -> dict[str, st
 
 
 def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
-    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "grant_tokens": 4096})
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
     answer = client.post(f"{URL}/merge", merge_form(mine, 4))
     assert answer.status_code == 422
@@ -148,7 +148,7 @@ def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, p
     both = PolicyVersion.objects.get(number=5)
     assert (both.based_on, both.message) == (4, "mine")
     document = both.routing_document
-    assert (document["max_wait_s"], document["max_tickets"], document["grant_tokens"]) == (30.0, 500, 4096)
+    assert (document["max_wait_s"], document["queue_limit"], document["prefill_window_tokens"]) == (30.0, 500, 4096)
     assert client.post(f"{URL}/publish", publish_form(both)).status_code == 302
     assert live_number(policy) == 5
 
@@ -159,7 +159,7 @@ def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
     pulled = {**completed(SECOND), "placement": {"name": "central"}, "order": {"name": "late_binding"}}
     publish_meanwhile(policy, pulled)
     answer = browser_of("operator", pool).post(
-        f"{URL}/merge", merge_form(mine, 4, placement="mine", order="theirs", max_wait_s="mine", max_tickets="mine")
+        f"{URL}/merge", merge_form(mine, 4, placement="mine", order="theirs", max_wait_s="mine", queue_limit="mine")
     )
     assert answer.status_code == 422
     text = page_text(answer)
@@ -169,11 +169,11 @@ def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
 
 
 def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
-    publish_meanwhile(policy, {**completed(SECOND), "grant_tokens": 4096})
+    publish_meanwhile(policy, {**completed(SECOND), "prefill_window_tokens": 4096})
     client = browser_of("operator", pool)
-    client.post(f"{URL}/merge", merge_form(mine, 4, grant_tokens="mine", max_tickets="theirs"))
+    client.post(f"{URL}/merge", merge_form(mine, 4, prefill_window_tokens="mine", queue_limit="theirs"))
     document = PolicyVersion.objects.get(number=5).routing_document
-    assert (document["grant_tokens"], document["max_tickets"], document["max_wait_s"]) == (8192, 2000, 30.0)
+    assert (document["prefill_window_tokens"], document["queue_limit"], document["max_wait_s"]) == (8192, 2000, 30.0)
 
 
 def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
@@ -197,9 +197,9 @@ def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool:
     assert "Roll chat back to v1?" in text
     assert "A copy of v1 becomes the newest version; v2 stays in the list." in text
     assert "Type chat to roll 2 engines back to v1" in text
-    refused = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
-    assert refused.status_code == 422
-    assert "Type chat to roll back: &quot;prod&quot; does not match." in page_text(refused)
+    rejected = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
+    assert rejected.status_code == 422
+    assert "Type chat to roll back: &quot;prod&quot; does not match." in page_text(rejected)
     assert live_number(policy) == 2
     asked = {"version": 1, "instead_of": 2, "typed": "chat"}
     answer = client.post(f"{URL}/roll-back", asked)
@@ -256,7 +256,7 @@ def test_a_stored_document_that_no_longer_fits_is_not_published(policy: Policy, 
 def test_of_editors_at_random_none_loses_a_change(policy: Policy, pool: Pool, seed: int) -> None:
     """Editors take turns at random; each adds one to its own setting, and merges whenever it was beaten."""
     rng = random.Random(seed)
-    settings = ("max_tickets", "grant_tokens")
+    settings = ("queue_limit", "prefill_window_tokens")
     client = browser_of("operator", pool)
     opened: dict[str, PolicyVersion | None] = dict.fromkeys(settings)
     done = dict.fromkeys(settings, 0)

@@ -55,7 +55,7 @@ def test_the_facts_name_a_load() -> None:
 
 
 def test_a_hand_over_that_was_timed_is_drawn() -> None:
-    drawn = actual(pair=EnginePair("1", "engine-04", 1, "least_tbt", 0.03, 100), handed_over_after_s=2.0)
+    drawn = actual(pair=EnginePair("1", "engine-04", 1, "least_tpot", 0.03, 100), handed_over_after_s=2.0)
     assert drawn.keys() == {"queue", "prefill", "transfer"}
     assert drawn["queue"] == drawn["prefill"] == drawn["transfer"]
 

@@ -198,8 +198,8 @@ def test_its_json_is_that_of_the_api(viewer: Client) -> None:
 
 def test_one_without_figures_is_told_too(viewer: Client, kept: None) -> None:
     bare = stored(
-        "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="refused", error="no_engine",
-        first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", granted_after_s=None,
+        "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="rejected", error="no_engine",
+        first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", dispatched_after_s=None,
     )  # fmt: skip
     keep(bare)
     page = show(viewer, "/decisions/bare")
@@ -230,7 +230,7 @@ def bars(parts: list[pictures.Bar]) -> list[tuple[str, str, str]]:
 
 def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> None:
     shown = pictures.timeline(
-        stored(queued_s=0.0, granted_after_s=0.0, decided_after_s=2.5, first_token_after_s=5.15, asked_after_s=2.5)
+        stored(queued_s=0.0, dispatched_after_s=0.0, decided_after_s=2.5, first_token_after_s=5.15, asked_after_s=2.5)
     )
     assert shown is not None
     assert [part[0] for part in bars(shown["estimated"])] == ["before", "queue", "prefill"]

@@ -86,7 +86,7 @@ def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: P
     Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
     for width in (WIDE, PHONE):
         show(page, f"/experiments/canaries/{made.key}", width)
-        drawn, verdict = box(page, ".canary-interval"), box(page, ".canary-guards td:last-child .state-cell")
+        drawn, verdict = box(page, ".canary-interval"), box(page, ".canary-guardrails td:last-child .state-cell")
         assert drawn["width"] >= 90
         assert verdict["x"] + verdict["width"] <= width
         edge = drawn["x"] + drawn["width"]

@@ -125,7 +125,7 @@ def _sort(rows: list[EngineRow], sort: str) -> None:
     if sort == "state":
         rows.sort(key=lambda row: SEVERITY.index(row.state))
     elif sort == "load":
-        rows.sort(key=lambda row: -row.sample.outstanding_s if row.sample else 1.0)
+        rows.sort(key=lambda row: -row.sample.in_flight_s if row.sample else 1.0)
     elif sort == "hit":
         rows.sort(key=lambda row: _hit(row.sample))
     elif sort == "age":
@@ -151,7 +151,7 @@ def _engine_lines(rows: Sequence[EngineRow], slo_s: Mapping[str, float], now: fl
 def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> dict[str, Any]:
     """Return everything that an engine's line shows, in words; the live view sends the same."""
     sample = row.sample
-    place = load_place(sample.outstanding_s, slo_s) if sample else 0
+    place = load_place(sample.in_flight_s, slo_s) if sample else 0
     trust = sample.index_trust if sample else ""
     return {
         "kind": "engine",

@@ -48,17 +48,17 @@ def load_words(engine: EngineSample | None) -> str:
 
     Where there is none: whether tokens are being generated.
     """
-    if engine is None or not (engine.heard or engine.outstanding_tokens):
+    if engine is None or not (engine.heard or engine.in_flight_tokens):
         return UNKNOWN
-    if not engine.outstanding_tokens:
+    if not engine.in_flight_tokens:
         return "decoding" if engine.running else "idle"
-    return f"{short(engine.outstanding_tokens)} tok, {engine.outstanding_s:.1f}{NARROW_SPACE}s"
+    return f"{short(engine.in_flight_tokens)} tok, {engine.in_flight_s:.1f}{NARROW_SPACE}s"
 
 
-def load_place(outstanding_s: float, slo_s: float) -> int:
+def load_place(in_flight_s: float, slo_s: float) -> int:
     """Return where a load stands on the pictures' log scale, 0..100: its top is four times the TTFT SLO."""
     top = math.log1p(_TOP_SLOS * max(slo_s, 0.001) / _SCALE_S)
-    return round(100 * min(1.0, math.log1p(max(0.0, outstanding_s) / _SCALE_S) / top))
+    return round(100 * min(1.0, math.log1p(max(0.0, in_flight_s) / _SCALE_S) / top))
 
 
 def heat_step(place: int) -> int:

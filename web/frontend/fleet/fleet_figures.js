@@ -63,10 +63,10 @@ export function extreme(series, sign) {
  * @param {number} pool
  */
 function handledPerS(value, pool) {
-  const granted = value('granted_at_once_per_s', pool) + value('granted_waited_per_s', pool);
-  const handled = granted + (value('refusals_per_s', pool) || 0);
-  // Where others route nothing is granted.
-  return Number.isNaN(granted) || handled === 0 ? value('requests_per_s', pool) : handled;
+  const dispatched = value('dispatched_at_once_per_s', pool) + value('dispatched_waited_per_s', pool);
+  const handled = dispatched + (value('rejections_per_s', pool) || 0);
+  // Where others route nothing is dispatched.
+  return Number.isNaN(dispatched) || handled === 0 ? value('requests_per_s', pool) : handled;
 }
 
 /**
@@ -88,7 +88,7 @@ export function scopeFigures(value, pools, focus) {
     unbound: total(read('unbound')),
     bound: total(read('bound')),
     waiting: total([...read('unbound'), ...read('bound')]),
-    refused: total(read('refusals_per_s')),
+    rejected: total(read('rejections_per_s')),
     oldest: Math.max(...read('oldest_wait_s').map((wait) => (Number.isNaN(wait) ? -1 : wait))),
     p50: value('ttft_p50_s', focus),
     p90: value('ttft_p90_s', focus),
@@ -143,8 +143,8 @@ function stretchFigures(state, pools, series) {
  * @param {number[]} pools
  * @param {Record<ScopeFigure, number>} now
  */
-function queueNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
-  if (refused > 0) return `rejected: ${rejectionText(queueFigures(state, pools).codes, 1)}`;
+function queueNote(state, pools, { waiting, bound, unbound, oldest, rejected }) {
+  if (rejected > 0) return `rejected: ${rejectionText(queueFigures(state, pools).codes, 1)}`;
   if (!(waiting > 0)) return Number.isNaN(waiting) ? 'no data' : 'none queued';
   const ids = new Set(pools.map((pool) => state.pools[pool].id));
   const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
@@ -224,7 +224,7 @@ export function tileFigures(state, pools, focus, past = false) {
       unit: last('unbound') > 0 ? `${whole(last('unbound'))} unbound` : '',
       spark: series.waiting,
       note: queueNote(state, pools, now),
-      mark: now.refused > 0 ? 'hot' : '',
+      mark: now.rejected > 0 ? 'hot' : '',
     },
   ];
   /** @param {string} window */

@@ -26,11 +26,11 @@ const values = {
   ttft_p99_s: [4.9, 1.2],
   cv: [0.58, 0.2],
   bound: [3, 0],
-  granted_at_once_per_s: [1, 1],
-  granted_waited_per_s: [1, 1],
+  dispatched_at_once_per_s: [1, 1],
+  dispatched_waited_per_s: [1, 1],
   migrations_per_s: [0, 0],
   overtaken_per_s: [0, 0],
-  refusals_per_s: [0, 0],
+  rejections_per_s: [0, 0],
 };
 const state = {
   pools: [
@@ -67,26 +67,26 @@ test('tiles add up what can be added and name the pool of what cannot', () => {
 });
 
 test('the tile of the queue says why requests are rejected while any are', () => {
-  values.refusals_per_s = [0.5, 0];
+  values.rejections_per_s = [0.5, 0];
   const queue = tileFigures(state, [0], 0)[5];
-  values.refusals_per_s = [0, 0];
+  values.rejections_per_s = [0, 0];
   assert.equal(queue.mark, 'hot');
   assert.equal(queue.note, 'rejected: queue full 0.5\u202f/s');
 });
 
-test('requests are those dispatched or rejected, and those that ended where nothing is granted here', () => {
+test('requests are those dispatched or rejected, and those that ended where nothing is dispatched here', () => {
   const figure = (changes) => {
     const changed = { ...values, ...changes };
     const read = (name, pool) => changed[name][pool];
     return tileFigures({ ...state, poolAt: read, poolNow: read }, [0], 0)[4].figure;
   };
-  assert.equal(figure({ refusals_per_s: [3, 0] }), '5.0');
-  assert.equal(figure({ granted_at_once_per_s: [NaN, 1] }), '30');
-  assert.equal(figure({ granted_at_once_per_s: [0, 1], granted_waited_per_s: [0, 1] }), '30');
+  assert.equal(figure({ rejections_per_s: [3, 0] }), '5.0');
+  assert.equal(figure({ dispatched_at_once_per_s: [NaN, 1] }), '30');
+  assert.equal(figure({ dispatched_at_once_per_s: [0, 1], dispatched_waited_per_s: [0, 1] }), '30');
 });
 
 test('the tiles of a past stretch say what it was as a whole, and what was at its end', () => {
-  const [first, last] = [{ ...values, on_time: [1, 1], granted_at_once_per_s: [5, 1] }, values];
+  const [first, last] = [{ ...values, on_time: [1, 1], dispatched_at_once_per_s: [5, 1] }, values];
   const past = {
     ...state,
     index: 1,

@@ -348,8 +348,8 @@ export class FleetState {
         this.poolRing[name][pool * columns + slot] = frame.poolFloats[name][pool * width + place];
     }
     this.heardRing[slot] = heard;
-    const refused = frame.head.refusals.filter(([, at]) => at === place);
-    this.rejectionRing[slot] = refused.length ? new Map(refused.map(([pool, , codes]) => [pool, codes])) : null;
+    const rejected = frame.head.rejections.filter(([, at]) => at === place);
+    this.rejectionRing[slot] = rejected.length ? new Map(rejected.map(([pool, , codes]) => [pool, codes])) : null;
     this.bands.changed(index);
   }
 

@@ -19,13 +19,13 @@ export const POOL_FLOATS = [
   'oldest_wait_s',
   'late',
   'bound',
-  'granted_at_once_per_s',
-  'granted_waited_per_s',
+  'dispatched_at_once_per_s',
+  'dispatched_waited_per_s',
   'queue_wait_mean_s',
   'queue_wait_p90_s',
   'migrations_per_s',
   'overtaken_per_s',
-  'refusals_per_s',
+  'rejections_per_s',
 ];
 export const PROTOCOL = 3;
 

@@ -67,7 +67,7 @@
  * @property {number} strip_index
  * @property {Annotation[]} markers
  * @property {Verdict} verdict
- * @property {[pool: number, column: number, codes: Record<string, number>][]} refusals
+ * @property {[pool: number, column: number, codes: Record<string, number>][]} rejections
  */
 
 /**

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
 from controlplane.policies.reading import PolicyStanding
-from web.policies.access import UNPROCESSABLE, opened, refused, version_named, version_number
+from web.policies.access import UNPROCESSABLE, opened, rejected, version_named, version_number
 from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.policies.editor.kept_text import forget, keep, kept_text
 from web.policies.editor.page import render_editor
@@ -31,7 +31,7 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
     if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not standing.may_publish:
-        return refused(request, standing)
+        return rejected(request, standing)
     number = version_number(request.GET.get("draft"))
     draft = version_named(standing, request.GET.get("draft"))
     form = form_of_version(standing.live, draft)
@@ -64,7 +64,7 @@ def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersi
 def _changed(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
     slug, wanted = standing.policy.slug, request.POST.get("do", CHECK)
     if not standing.may_draft or (wanted == PUBLISH and not standing.may_publish):
-        return refused(request, standing)
+        return rejected(request, standing)
     if wanted == DISCARD:
         forget(request, slug)
         return redirect(reverse("policy", args=[slug]))

@@ -28,7 +28,7 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
 from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, known_version, opened, refused
+from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, known_version, opened, rejected
 from web.policies.words import author_of, title_and_unit, value_words
 from web.shell.console_request import console_actor, with_query
 from web.shell.frame import shell_context
@@ -48,7 +48,7 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
             return redirect(with_query(reverse("policy", args=[slug]), draft=draft.number))
         return render_merge(request, standing, draft)
     if not standing.may_draft:
-        return refused(request, standing)
+        return rejected(request, standing)
     choices = {name.removeprefix(_FIELD): value for name, value in request.POST.items() if name.startswith(_FIELD)}
     if request.POST.get("theirs", "") != str(standing.live_number or ""):
         # A third person published while this view was open: what was chosen against the old version is asked again.

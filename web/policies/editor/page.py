@@ -43,17 +43,17 @@ def render_editor(
     number = form.draft.number if form.draft else None
     published = version_number(request.GET.get("published"))
     told = form.draft or standing.live
-    journey = timelines_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
+    release_timeline = timelines_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
     is_draft = form.draft is not None and form.draft.published_at is None
     canary = running_canary(standing.policy)
     context = shell_context(
         request,
         page="Policies",
         standing=standing,
-        strip=strip_of(journey, standing, told.number, now, canary_runs=canary is not None)
+        strip=strip_of(release_timeline, standing, told.number, now, canary_runs=canary is not None)
         if told and is_draft
         else (),
-        line=() if is_draft else line_of(journey, now),
+        line=() if is_draft else line_of(release_timeline, now),
         told=told,
         may_give_up=standing.may_publish and may(console_actor(request), Role.ADMIN),
         schedule=schedule_line(newest_schedule(standing.policy), standing, now),

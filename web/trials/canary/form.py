@@ -13,7 +13,7 @@ from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.trials.canary.lifecycle import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
 from controlplane.trials.canary.service_share import service_problem
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from web.shell.form_field import NUMBER, SELECT, FormField, Option
 from web.trials.version_field import drafts_of, version_field, version_of
 
@@ -26,7 +26,7 @@ POOL = "pool:"
 """What stands before the slug of a pool among the candidates."""
 _POOLS = 20
 _AS_PERCENT = ("late_more", "failed_more")
-_GUARDS = GuardDocument()
+_GUARDS = GuardrailDocument()
 
 
 def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
@@ -59,11 +59,11 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
     wrong: list[FieldProblem] = []
     steps = [_number("steps", each, wrong) for each in posted.get("steps", "").split(",") if each.strip()]
     dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
-    guards: dict[str, float] = {}
+    guardrails: dict[str, float] = {}
     for name in ("late_more", "failed_more", "ttft_ratio", "tail_ratio"):
         text = posted.get(name, "").strip()
         if text:
-            guards[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
+            guardrails[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
     tried: PolicyVersion | Pool | None = None
     try:
         tried = _named(policy, posted.get("version", ""))
@@ -73,10 +73,10 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion | Pool,
         "steps": [each / 100.0 for each in steps],
         "min_dwell_s": dwell_s,
         "advance": posted.get("advance", "by_hand"),
-        "guards": guards,
+        "guardrails": guardrails,
     }
     unread = {each.path for each in wrong}
-    found = [FieldProblem(each.path.removeprefix("guards."), each.message) for each in course_problems(**course)]
+    found = [FieldProblem(each.path.removeprefix("guardrails."), each.message) for each in course_problems(**course)]
     wrong += [each for each in found if each.path not in unread]
     if wrong or tried is None:
         raise InvalidFieldsError(wrong)

@@ -1,4 +1,4 @@
-"""The pages of canaries: the list with the holdbacks, the form, and the page of each with its guards and figures."""
+"""The pages of canaries: the list with the holdbacks, the form, and the page of each with its guardrails and figures."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from controlplane.policies.reading import PolicyStanding, policies_of, policy_of
 from controlplane.trials.canary import lifecycle as service
 from controlplane.trials.canary.end import abort
 from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
-from controlplane.trials.canary.evidence import Evidence, EvidenceMissingError, known_guards, look_at_step, standing
+from controlplane.trials.canary.evidence import Evidence, EvidenceMissingError, known_guardrails, look_at_step, standing
 from controlplane.trials.canary.holdback import visible_slices
 from controlplane.trials.models.canary import Canary, CanaryState
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from routing.values.prepared_struct import prepared
 from web.policies.access import NEEDS_OPERATOR
 from web.policies.questions import word_to_type, wrong_word
@@ -171,11 +171,11 @@ def _chosen(request: HttpRequest, actor: Actor) -> PolicyStanding | None:
 
 
 def _figures(found: Canary, look: CanaryEvaluation) -> dict[str, Any]:
-    limits = msgspec.convert(found.guards, prepared(GuardDocument))
+    limits = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
     return {
         "reasons": [sentence(each.text) for each in look.reasons],
         "figures": words.figure_lines(look),
-        "guards": words.guard_lines(look, limits, known_guards(look, limits, found.step_at)),
+        "guardrails": words.guard_lines(look, limits, known_guardrails(look, limits, found.step_at)),
         "keys": (("draft", "Canary"), ("base", "Live" if found.pool is None else "Other pools")),
         "sides": words.sides(found),
         "picture": distribution(look),

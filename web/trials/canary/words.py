@@ -1,4 +1,4 @@
-"""How a canary reads: its state, its figures, its guards, and what its page may offer."""
+"""How a canary reads: its state, its figures, its guardrails, and what its page may offer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, 
 from controlplane.trials.canary.evidence import GUARD_TITLES, Standing
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
-from controlplane.trials.models.control_slice import ControlSlice, SliceState
-from planning.documents.guardrail_document import GuardDocument
+from controlplane.trials.models.holdback import Holdback, SliceState
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
 from web.trials.canary.interval import interval
@@ -91,7 +91,7 @@ def step_marks(canary: Canary) -> list[tuple[str, str]]:
     return [*marks, ("Promoted", "done" if promoted else "ahead")]
 
 
-def slice_row(stored: ControlSlice, now: datetime) -> dict[str, Any]:
+def slice_row(stored: Holdback, now: datetime) -> dict[str, Any]:
     """Return how one holdback reads; figures are those of the rule, then of the policy."""
     return {
         "slice": stored,
@@ -121,10 +121,10 @@ def figure_lines(look: CanaryEvaluation) -> list[tuple[str, str, str]]:
 
 
 def guard_lines(
-    look: CanaryEvaluation, guards: GuardDocument, known: Sequence[GuardrailCertainty]
+    look: CanaryEvaluation, guardrails: GuardrailDocument, known: Sequence[GuardrailCertainty]
 ) -> list[dict[str, Any]]:
-    """Return the guards with their thresholds and what is known of them."""
-    titles = {**GUARD_TITLES, TAIL: f"Over {guards.tail_ratio:g} × live p90"}
+    """Return the guardrails with their thresholds and what is known of them."""
+    titles = {**GUARD_TITLES, TAIL: f"Over {guardrails.tail_ratio:g} × live p90"}
     return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
 
 

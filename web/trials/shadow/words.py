@@ -14,14 +14,14 @@ _LEAST_S = 0.001
 _LEAST_SHARE = 0.001
 _PARTS = {
     "order": "queue order",
-    "push": "pushing",
+    "dispatch_limit": "pushing",
     "admission": "admission",
     "fairness": "fairness",
     "cost": "learned estimates",
     "ttft_slo_s": "TTFT objective",
     "slo_classes": "SLO classes",
-    "grant_tokens": "prefill window",
-    "grant_lookahead_s": "look-ahead",
+    "prefill_window_tokens": "prefill window",
+    "lookahead_s": "look-ahead",
     "decode_cost": "decode cost",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.evidence.measure.automation.pd_ratio import DAY_S, ENGINES, FIXED, SLO_TBT_S, SLO_TTFT_S, SWEEP_ENGINES
+from bench.evidence.measure.automation.pd_ratio import DAY_S, ENGINES, FIXED, SLO_TPOT_S, SLO_TTFT_S, SWEEP_ENGINES
 from bench.evidence.plots import steering as plots
 from bench.evidence.store import Row, load
 
@@ -34,8 +34,8 @@ def figures() -> dict[str, Any]:
         "engines": ENGINES,
         "day_minutes": DAY_S / 60,
         "slo_ttft_s": SLO_TTFT_S,
-        "slo_tbt_ms": 1000 * SLO_TBT_S,
-        "rows": [row | {"name": name, "tbt_p90_ms": 1000 * row["tbt_p90_s"]} for name, row in named],
+        "slo_tpot_ms": 1000 * SLO_TPOT_S,
+        "rows": [row | {"name": name, "tpot_p90_ms": 1000 * row["tpot_p90_s"]} for name, row in named],
         "sweep_engines": SWEEP_ENGINES,
     }
 

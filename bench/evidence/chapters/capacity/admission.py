@@ -36,7 +36,7 @@ def figures() -> dict[str, Any]:
     return {mode: _over_settings(mode) for mode in measured.MODES if mode != measured.NONE} | {
         "count": len(SETTINGS),
         "shown": shown | {"qps": measured.SETTINGS[load_name][0], "slo_s": slo_s},
-        "tbt_ms": 1000 * measured.TBT_SLO_S,
+        "tpot_ms": 1000 * measured.TPOT_SLO_S,
         "margin": measured.MARGIN,
         "short_s": measured.SHORT_S,
         "rows": [
@@ -50,13 +50,13 @@ def figures() -> dict[str, Any]:
             "early": _admitted(measured.EARLY),
         },
         "infeasible": [
-            load("overload").find(kind="hopeless", order=order, on=on)
+            load("overload").find(kind="infeasible", order=order, on=on)
             for order in overload.ORDERS
             for on in (False, True)
         ],
         "overload_qps": overload.PAST_SATURATION_QPS,
         "overload_seeds": len(overload.SEEDS),
-        "gains": [100 * gain for order in ("shed", "slack") for gain in seed_gains("hopeless", order=order)],
+        "gains": [100 * gain for order in ("late_last", "slack") for gain in seed_gains("infeasible", order=order)],
     }
 
 

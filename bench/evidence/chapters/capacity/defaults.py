@@ -53,7 +53,7 @@ def figures() -> dict[str, Any]:
 
 def _at(trace: str, model: str, rule: tuple[str, str], seed: int = 0) -> Row:
     rows = load("defaults").where(
-        kind="load", trace=trace, placement=rule[0], order=rule[1], max_passed_over_s=0.0, qps=LOADS[trace, model]
+        kind="load", trace=trace, placement=rule[0], order=rule[1], starvation_limit_s=0.0, qps=LOADS[trace, model]
     )
     return next(row for row in rows if (row.get("engine_model", "reference"), row.get("seed", 0)) == (model, seed))
 
@@ -61,7 +61,7 @@ def _at(trace: str, model: str, rule: tuple[str, str], seed: int = 0) -> Row:
 def _limited(rule: tuple[str, str], limit_s: float) -> float:
     """Return the share on time under a starvation limit."""
     return load("defaults").number(
-        "slo_share", kind="load", placement=rule[0], order=rule[1], max_passed_over_s=limit_s
+        "slo_share", kind="load", placement=rule[0], order=rule[1], starvation_limit_s=limit_s
     )
 
 

@@ -20,7 +20,7 @@ MARKS = {
     "tool & agent, 32 engines at 96 requests/s, on time": 0.99,
 }
 """What the study's best rules reach, by requests and by prompt tokens."""
-OURS = (("least_cost", "shed"), ("least_cost", FORGETTING), ("least_cost", "slack"), ("central", "late_binding"))
+OURS = (("least_cost", "late_last"), ("least_cost", FORGETTING), ("least_cost", "slack"), ("central", "late_binding"))
 STUDY = {
     ("conversation", "round_robin", "fifo"): 7.9,
     ("conversation", "least_loaded", "fifo"): 9.2,
@@ -31,11 +31,11 @@ STUDY = {
     ("conversation", "dynamo_kv", "fifo"): 10.8,
     ("conversation", "dual_map", "fifo"): 10.5,
     ("conversation", "least_cost", "fifo"): 11.4,
-    ("conversation", "least_cost", "shed"): 15.2,
+    ("conversation", "least_cost", "late_last"): 15.2,
     ("conversation", "least_cost", "slack"): 16.1,
     ("conversation", "central", "late_binding"): 16.7,
     ("toolagent_like", "central", "late_binding"): 39.9,
-    ("toolagent_like", "least_cost", "shed"): 29.8,
+    ("toolagent_like", "least_cost", "late_last"): 29.8,
     ("toolagent_like", "least_cost", "slack"): 32.1,
     ("toolagent_like", "round_robin", "fifo"): 14.0,
     ("toolagent_like", "least_loaded", "fifo"): 17.5,

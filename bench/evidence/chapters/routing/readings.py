@@ -11,7 +11,7 @@ from bench.evidence.rules import FORGETTING
 from bench.evidence.second_simulator.placements import Reading
 from bench.evidence.store import Row, load
 
-_ORDERS = ("shed", "slack")
+_ORDERS = ("late_last", "slack")
 _TEXT, _NOT_WAITED_FOR, _ASKED, _NOT_COMING, _NEITHER = OF_ORDERS
 _NAMES = {
     _TEXT: "the text: given-up requests count in a new request's wait",
@@ -33,7 +33,7 @@ def figures() -> dict[str, Any]:
             for reading, name in _NAMES.items()
         ],
         "apart": {"study": _distance(_TEXT, _study), "headway": _distance(_NOT_WAITED_FOR, _headway)},
-        "neither": _pair(_row(TRACES[1], "shed", _NEITHER)),
+        "neither": _pair(_row(TRACES[1], "late_last", _NEITHER)),
         "sglang": _figures_of("sglang_cache_aware") | {ties: _sglang(ties) for ties in ("request", "first")},
         "dual_map": _figures_of("dual_map"),
         "rings": [_dual_map(rings) for rings in RINGS],
@@ -43,9 +43,9 @@ def figures() -> dict[str, Any]:
 
 _CELLS = tuple((trace, order) for trace in TRACES for order in _ORDERS)
 _BOTH = {
-    ("conversation", "shed"): 13.6,
+    ("conversation", "late_last"): 13.6,
     ("conversation", "slack"): 13.7,
-    ("toolagent_like", "shed"): 26.3,
+    ("toolagent_like", "late_last"): 26.3,
     ("toolagent_like", "slack"): 26.9,
 }
 """The study's goodput by requests and prompt tokens, of `least_cost`."""
@@ -56,8 +56,8 @@ def _row(trace: str, order: str, reading: Reading) -> Row:
         trace=trace,
         placement="least_cost",
         order=order,
-        hopeless_wait=reading.hopeless_wait,
-        hopeless_coming=reading.hopeless_coming,
+        infeasible_wait=reading.infeasible_wait,
+        infeasible_coming=reading.infeasible_coming,
         estimates=reading.estimates,
     )
 

@@ -109,7 +109,7 @@ def run_one(asked: Run) -> Row:
     work = Workload(bursty(asked.workload, asked.seed, seconds), max_input=20_480)
     profile = EngineProfile()
     policy = msgspec.structs.replace(
-        evaluation_policy(Stage(name="least_cost"), Stage(name="shed"), ttft_slo_s=SLO_TTFT_S), bottleneck_s=3.0
+        evaluation_policy(Stage(name="least_cost"), Stage(name="late_last"), ttft_slo_s=SLO_TTFT_S), bottleneck_s=3.0
     )
     simulation = FleetSimulation(
         Router("health", policy, 1),

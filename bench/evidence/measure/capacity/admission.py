@@ -23,7 +23,7 @@ from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation
 
 TRACE = "toolagent_like"
 ENGINES = 8
-TBT_SLO_S = 0.1
+TPOT_SLO_S = 0.1
 SLOW_DECODE = DecodeCostDocument(base_s=0.03, per_sequence_s=1.5e-3, per_context_token_s=100e-9)
 """A step of a 70B model on one machine: about 29 requests of this trace fit into 100 ms."""
 
@@ -63,8 +63,8 @@ def policy_of(asked: Asked) -> RoutingPolicy:
     mode = {NONE: "off", AFTER_PREFILL: EARLY, UNIFORM: SYSTEM, UNIFORM_SHORT: SYSTEM}.get(asked.mode, asked.mode)
     admission = msgspec.convert({"mode": mode, "threshold": MARGIN, "decode_s": asked.uniform_s}, AdmissionDocument)
     # The baseline looks at prefill when a request comes, and at decode only once its prefill is over.
-    tbt_slo_s = _BEYOND_S if asked.mode == AFTER_PREFILL else TBT_SLO_S
-    return msgspec.structs.replace(policy, admission=admission, decode_cost=SLOW_DECODE, tbt_slo_s=tbt_slo_s)
+    tpot_slo_s = _BEYOND_S if asked.mode == AFTER_PREFILL else TPOT_SLO_S
+    return msgspec.structs.replace(policy, admission=admission, decode_cost=SLOW_DECODE, tpot_slo_s=tpot_slo_s)
 
 
 def profile_of(asked: Asked) -> EngineProfile:
@@ -85,7 +85,7 @@ def profile_of(asked: Asked) -> EngineProfile:
 def may_decode(router: Router, engine_id: str) -> bool:
     """Return whether the engine's decode step is within the objective with the request that just joined."""
     batch, book = router.admission.book.decoding(router.fleet.known_target(engine_id)), router.admission.book
-    return DecodeCost.of(SLOW_DECODE).seconds(batch, batch * book.context_tokens) <= MARGIN * TBT_SLO_S
+    return DecodeCost.of(SLOW_DECODE).seconds(batch, batch * book.context_tokens) <= MARGIN * TPOT_SLO_S
 
 
 def measure_one(asked: Asked) -> Row:
@@ -98,7 +98,7 @@ def measure_one(asked: Asked) -> Row:
         warmup=WARMUP,
         engine_model="pd",
         profile=profile_of(asked),
-        slo_tbt_s=TBT_SLO_S,
+        slo_tpot_s=TPOT_SLO_S,
         sample_every_s=STEP_S,
     )
     simulation = simulation_of(spec, rows)
@@ -115,7 +115,7 @@ def _watch(loads: list[tuple[float, float]], slo_s: float, simulation: FleetSimu
         targets = simulation.router.view.roster.accepting
         cost, book = DecodeCost.of(SLOW_DECODE), admission.book
         steps = [cost.seconds(n, n * book.context_tokens) for n in map(book.decoding, targets)]
-        loads.append((admission.prefill_load(now, slo_s), fmean(steps) / TBT_SLO_S))
+        loads.append((admission.prefill_load(now, slo_s), fmean(steps) / TPOT_SLO_S))
     return False
 
 
@@ -133,7 +133,7 @@ def _row(asked: Asked, spec: RunSpec, simulation: FleetSimulation, loads: list[t
         "requests": len(records),
         "rejected": len(rejected),
         "rejected_after_prefill": sum(each.first_token_s is not None for each in rejected),
-        "served_on_time": sum(on_time(each, spec.slo_tbt_s) for each in records),
+        "served_on_time": sum(on_time(each, spec.slo_tpot_s) for each in records),
         "admitted_prompt_tokens": fmean(each.request.prompt_tokens for each in admitted),
         "admitted_output_tokens": fmean(each.output_tokens for each in admitted),
         "prefill_load": fmean(prefill),
@@ -165,7 +165,7 @@ def measure(jobs: int) -> Result:
             "max_input_tokens": MAX_INPUT,
             "engines": f"{ENGINES} prefill and {ENGINES} decode devices",
             "engine_model": "pd",
-            "tbt_slo_s": TBT_SLO_S,
+            "tpot_slo_s": TPOT_SLO_S,
             "margin": MARGIN,
             "short_uniform_s": SHORT_S,
             "decode_step": msgspec.to_builtins(SLOW_DECODE),

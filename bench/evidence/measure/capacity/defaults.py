@@ -13,7 +13,7 @@ from simulator.runs.run_report import report_of
 from simulator.runs.simulation_run import run
 
 RULES = (
-    ("least_cost", "shed"),
+    ("least_cost", "late_last"),
     ("least_cost", FORGETTING),
     ("least_cost", "slack"),
     ("central", "late_binding"),
@@ -37,7 +37,7 @@ LOADS = {
 }
 """Past the cliff of FIFO, where the orders differ, requests/s."""
 SEEDS = range(5)
-"""`shed` and its variant are as close as ties broken otherwise may bring them: their means over these are compared."""
+"""`late_last` and its variant are as close as ties broken otherwise may bring them: their means over these are compared."""
 LARGE, LARGE_LOADS = 32, (96.0, 110.0)
 PASSED_OVER_S = (3.0, 10.0, 30.0)
 """Starvation limits, tried against the longest prompts' lateness."""
@@ -48,18 +48,18 @@ class Asked(msgspec.Struct, frozen=True):
 
     kind: str
     cell: Cell
-    max_passed_over_s: float = 0.0
+    starvation_limit_s: float = 0.0
 
 
 def measure_one(asked: Asked) -> Row:
     """Search a goodput, or run one load; rows of the latter have the share on time by length of prompt."""
     cell = asked.cell
-    row: Row = {"kind": asked.kind, "max_passed_over_s": asked.max_passed_over_s}
+    row: Row = {"kind": asked.kind, "starvation_limit_s": asked.starvation_limit_s}
     if asked.kind == "goodput":
         return row | search_cell(cell)
     rows = requests_for(cell.engines) if asked.kind == "large" else workload(cell.trace, cell.seed)
     spec = spec_of(cell)
-    policy = msgspec.structs.replace(spec.policy, max_passed_over_s=asked.max_passed_over_s)
+    policy = msgspec.structs.replace(spec.policy, starvation_limit_s=asked.starvation_limit_s)
     spec = msgspec.structs.replace(spec, policy=policy)
     report = report_of(spec, rows, run(spec, rows), 0.0)
     bands = msgspec.to_builtins(report)["detail"]["bands"]

@@ -19,7 +19,7 @@ TRACE = "conversation"
 PAST_SATURATION_QPS = 14.0
 SEEDS = range(5)
 """Other keys break ties otherwise; at the edge of saturation that alone moves shares by a point."""
-ORDERS = ("fifo", "shed", "slack")
+ORDERS = ("fifo", "late_last", "slack")
 CONTENTION_QPS = 8.0
 AFTER_S = 3.0
 """DualMap's T."""
@@ -43,9 +43,9 @@ def measure_one(asked: Asked) -> Row:
     """Run one cell and return its row."""
     placement, params = RULES[asked.rule]
     policy = evaluation_policy(Stage(name=placement, params=params), Stage(name=asked.order))
-    infeasible = asked.kind == "hopeless"
+    infeasible = asked.kind == "infeasible"
     if infeasible:
-        policy = msgspec.structs.replace(policy, admission=AdmissionDocument(refuse_hopeless=asked.on))
+        policy = msgspec.structs.replace(policy, admission=AdmissionDocument(reject_infeasible=asked.on))
     else:
         policy = msgspec.structs.replace(policy, bottleneck_s=AFTER_S if asked.on else 0.0)
     qps, model = (PAST_SATURATION_QPS, "reference") if infeasible else (CONTENTION_QPS, "colocated")
@@ -72,7 +72,7 @@ def _report(spec: RunSpec) -> RunReport:
 
 def measure(jobs: int) -> Result:
     """Run both comparisons, each with and without."""
-    asked = [Asked("hopeless", "least_cost", order, on) for order in ORDERS for on in (False, True)]
+    asked = [Asked("infeasible", "least_cost", order, on) for order in ORDERS for on in (False, True)]
     asked += [Asked("bottleneck", rule, "fifo", on) for rule in RULES for on in (False, True)]
     return measured(
         name="overload",

@@ -8,7 +8,7 @@ from bench.evidence.cells import ENGINES, run_all, settings
 from bench.evidence.rules import FORGETTING, order_stage
 from bench.evidence.store import Result, Row, measured
 from bench.evidence.traces import WARMUP, workload
-from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import PrefillCostDocument, Stage
 from simulator.runs.run_report import report_of
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
@@ -29,7 +29,7 @@ AGE_LOADS = {"reference": 11.0, "colocated": 8.0, "chunked": 10.0}
 """Engine model → requests/s at the edge of saturation."""
 AGE_ORDERS = ("fifo", FORGETTING, "slack")
 AGES_S = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 5.0)
-GOOD_FOR_S = PushDocument().report_max_age_s
+GOOD_FOR_S = DispatchLimitDocument().report_ttl_s
 ANY_S = 60.0
 """How old a report the router takes: what the policy has, and any."""
 
@@ -54,7 +54,7 @@ def measure_one(asked: Asked) -> Row:
         base,
         prefill_cost=WRITTEN[asked.written],
         cost=asked.cost,
-        push=msgspec.structs.replace(base.push, report_max_age_s=asked.good_for_s),
+        dispatch_limit=msgspec.structs.replace(base.dispatch_limit, report_ttl_s=asked.good_for_s),
     )
     spec = RunSpec(
         policy=policy,

@@ -18,7 +18,7 @@ RULES = (
     ("dynamo_kv", "fifo"),
     ("dual_map", "fifo"),
     ("least_cost", "fifo"),
-    ("least_cost", "shed"),
+    ("least_cost", "late_last"),
     ("least_cost", FORGETTING),
     ("least_cost", "slack"),
     ("dual_map", "slack"),

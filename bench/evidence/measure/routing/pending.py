@@ -28,7 +28,7 @@ def measure(jobs: int) -> Result:
     rows = [_thinned(row) for row in run_all(run_cell, cells, jobs=jobs, title="pending")]
     return measured(
         name="pending",
-        settings=settings() | {"step_s": STEP_S, "series": "outstanding prompt tokens per engine"},
+        settings=settings() | {"step_s": STEP_S, "series": "in flight prompt tokens per engine"},
         rows=rows,
     )
 

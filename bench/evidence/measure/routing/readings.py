@@ -15,15 +15,15 @@ TEXT = Reading()
 """The study's text, word for word."""
 OF_ORDERS = (
     TEXT,
-    Reading(hopeless_wait=False),
+    Reading(infeasible_wait=False),
     Reading(estimates="asked"),
-    Reading(hopeless_coming=False),
-    Reading(hopeless_wait=False, hopeless_coming=False),
+    Reading(infeasible_coming=False),
+    Reading(infeasible_wait=False, infeasible_coming=False),
 )
 OF_SGLANG = (TEXT, Reading(ties="first"), Reading(sent="all"), Reading(sent="all", ties="first"))
 RINGS = range(6)
 OF_DUAL_MAP = tuple(Reading(rings=rings) for rings in RINGS)
-GUESS = {"conversation": {"shed": 15.2, "slack": 16.1}, "toolagent_like": {"shed": 30.0, "slack": 33.0}}
+GUESS = {"conversation": {"late_last": 15.2, "slack": 16.1}, "toolagent_like": {"late_last": 30.0, "slack": 33.0}}
 FIFO_GUESS = {"conversation": 11.0, "toolagent_like": 19.0}
 
 

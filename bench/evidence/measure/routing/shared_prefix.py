@@ -35,7 +35,7 @@ PAPER: dict[str, Rule] = {
 STANDING = "LBGR, standing queues kept, + RLT"
 OTHERS: dict[str, Rule] = {
     "random + LRU": Rule(placement="random"),
-    STANDING: Rule(placement="lbgr", params={"keep_standing": True}, eviction="rlt"),
+    STANDING: Rule(placement="lbgr", params={"keep_pending": True}, eviction="rlt"),
     "min_ttft + RLT": Rule(placement="min_ttft", eviction="rlt"),
     "least_cost + LRU": Rule(placement="least_cost"),
     "least_cost + RLT": Rule(placement="least_cost", eviction="rlt"),

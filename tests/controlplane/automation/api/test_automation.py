@@ -69,9 +69,9 @@ def test_orders_are_answered_once(api: Api) -> None:
     assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
     assert EngineOrder.objects.get(key="order-a").told == {"confirmed_by": "admin"}
     assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
-    refused = api.post("orders/order-b/confirm", {})
-    assert refused.status_code == 409
-    assert "is not waiting for confirmation" in refused.json()["detail"]
+    rejected = api.post("orders/order-b/confirm", {})
+    assert rejected.status_code == 409
+    assert "is not waiting for confirmation" in rejected.json()["detail"]
 
 
 def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> None:

@@ -32,7 +32,7 @@ def live(world: World, seconds: float, capture: Any) -> None:
 
 def heat(world: World) -> None:
     for name, work_s in (("e-01", 30.0), ("e-02", 1.0), ("e-03", 1.0), ("e-04", 1.0)):
-        world.say(name, outstanding_s=work_s, bound=20 if work_s > 1 else 0)
+        world.say(name, in_flight_s=work_s, bound=20 if work_s > 1 else 0)
 
 
 def test_advice_is_recorded_and_no_gateway_hears_of_it(world: World, django_capture_on_commit_callbacks: Any) -> None:

@@ -134,7 +134,7 @@ def test_flips_are_ordered_where_decode_is_the_busier_side(world: World) -> None
     world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
-    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 60, prefill_decode.JOB, prefill_decode.balance)
     order = EngineOrder.objects.get()
     assert (order.kind, order.role) == ("flip", "decode")
@@ -188,7 +188,7 @@ def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
         key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
         next_try_at=world.now, deadline_at=world.now, ordered_at=world.now, finished_at=world.now,
     )  # fmt: skip
-    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 58, prefill_decode.JOB, prefill_decode.balance)
     assert EngineOrder.objects.count() == 1
     assert PlanRecord.objects.filter(job="prefill_decode").latest("pk").reasons[0]["code"] == "starts_fail"

@@ -63,7 +63,7 @@ def connected(url: str, **wishes: object) -> Engine:
     return make_connection(planned(facts, url, **wishes), actor=ACTOR)
 
 
-def refused(facts: EngineFacts, **wishes: object) -> ConnectRejectedError:
+def rejected(facts: EngineFacts, **wishes: object) -> ConnectRejectedError:
     with pytest.raises(ConnectRejectedError) as found:
         planned(facts, **wishes)
     return found.value
@@ -132,7 +132,7 @@ def test_another_block_size_is_rejected_once_an_engine_of_the_pool_serves() -> N
 
 
 def test_without_kv_events_it_names_the_one_flag() -> None:
-    rejection = refused(replace(FACTS, events=""))
+    rejection = rejected(replace(FACTS, events=""))
     assert rejection.sentence.startswith("It publishes no KV events")
     assert "--kv-events-config '{" in rejection.remedy
     assert rejection.start_line.startswith("vllm serve meta/Llama-3.1-8B ")
@@ -140,7 +140,7 @@ def test_without_kv_events_it_names_the_one_flag() -> None:
 
 
 def test_where_vllm_reports_no_socket_it_says_where_it_looked() -> None:
-    rejection = refused(replace(FACTS, events="", reports_sockets=False))
+    rejection = rejected(replace(FACTS, events="", reports_sockets=False))
     assert rejection.sentence == (
         "It does not report its KV event socket, and no publisher answers at port 18000 or 5557."
     )
@@ -186,7 +186,7 @@ def test_a_rank_of_an_engine_that_stands_for_all_of_them_is_rejected() -> None:
 @pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])
 def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: dict[str, int], words: str) -> None:
     facts = replace(FACTS, **change)  # type: ignore[arg-type]
-    rejection = refused(facts)
+    rejection = rejected(facts)
     assert words in rejection.sentence
     assert rejection.estimable
     pool = make_connection(planned(facts, approximate=True), actor=ACTOR).pool
@@ -194,18 +194,18 @@ def test_what_cannot_be_known_exactly_is_rejected_and_may_be_estimated(change: d
 
 
 def test_a_pool_of_another_model_is_rejected(pool: Pool) -> None:
-    assert "pool chat serves m-8b" in refused(FACTS, pool="chat").sentence
+    assert "pool chat serves m-8b" in rejected(FACTS, pool="chat").sentence
 
 
 def test_where_pools_or_regions_are_several_it_asks_for_a_name(pool: Pool) -> None:
     Region.objects.create(slug="there", name="There")
-    assert "--region" in refused(FACTS).remedy
+    assert "--region" in rejected(FACTS).remedy
     assert planned(region="there").region_slug == "there"
     for slug in ("one", "two"):
         Pool.objects.create(slug=slug, name=slug, region=pool.region, served_model="llama", policy=pool.policy)
-    assert "--pool" in refused(FACTS).remedy
+    assert "--pool" in rejected(FACTS).remedy
     assert planned(pool="two").pool_slug == "two"
-    rejection = refused(FACTS, pool="three")
+    rejection = rejected(FACTS, pool="three")
     assert rejection.sentence == "meta/Llama-3.1-8B is served already, by one, two."
 
 

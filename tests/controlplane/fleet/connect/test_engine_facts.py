@@ -147,9 +147,9 @@ async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
     ],
 )
 async def test_what_is_no_engine_for_us_is_rejected_with_what_to_do(answers: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConnectRejectedError, match=words) as refused:
+    with pytest.raises(ConnectRejectedError, match=words) as rejected:
         await asked(answers)
-    assert refused.value.remedy
+    assert rejected.value.remedy
 
 
 async def test_where_nobody_listens_it_says_so() -> None:

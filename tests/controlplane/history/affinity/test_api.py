@@ -68,9 +68,9 @@ def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InPr
         assert gone["without"] == "e-3"
         assert sum(each["gain"] for each in gone["engines"] if each["gain"] is not None) == pytest.approx(gone["moved"])
         assert gone["keys_changed"] == pytest.approx(2 * gone["moved"])
-    refused = api.get("pools/pool-a/rings?without=e-99")
-    assert refused.status_code == 400
-    assert "e-99" in refused.json()["detail"]
+    rejected = api.get("pools/pool-a/rings?without=e-99")
+    assert rejected.status_code == 400
+    assert "e-99" in rejected.json()["detail"]
 
 
 def test_a_pool_without_rings_tells_its_engines_requests(api: Api, heard: InProcessBus) -> None:

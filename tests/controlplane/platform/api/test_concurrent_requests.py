@@ -55,7 +55,7 @@ def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(editor.written + editor.refused for editor in editors) == 60
+    assert sum(editor.written + editor.rejected for editor in editors) == 60
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
 
 

@@ -88,7 +88,7 @@ class Editor:
     def __init__(self, world: World) -> None:
         self.api = Api(world)
         self.seen: Any = None
-        self.written = self.refused = 0
+        self.written = self.rejected = 0
 
     def step(self) -> None:
         if self.seen is None:
@@ -98,17 +98,17 @@ class Editor:
         answer = self.api.call("PATCH", "regions/here", {"name": name}, If_Match=self.seen["ETag"])
         assert answer.status_code in (200, 412)
         self.written += answer.status_code == 200
-        self.refused += answer.status_code == 412
+        self.rejected += answer.status_code == 412
         self.seen = None
 
 
 def test_a_thousand_interleavings_of_two_editors_lose_no_update(world: World) -> None:
     Region.objects.update(name="0")
     chance, editors = random.Random(18), [Editor(world), Editor(world)]
-    while sum(editor.written + editor.refused for editor in editors) < 1000:
+    while sum(editor.written + editor.rejected for editor in editors) < 1000:
         chance.choice(editors).step()
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
-    assert all(editor.written > 100 and editor.refused > 100 for editor in editors)
+    assert all(editor.written > 100 and editor.rejected > 100 for editor in editors)
 
 
 def test_an_engine_of_an_old_version_is_not_deleted(api: Api) -> None:

@@ -27,10 +27,10 @@ def test_nobody_says_nothing_and_one_gateway_is_shown_as_it_is() -> None:
 
 
 def test_work_on_an_engine_adds_up() -> None:
-    one = engine("a", running=3, bound=2, outstanding_tokens=500, outstanding_s=0.5, oldest_bound_s=1.0)
-    other = engine("a", running=4, bound=0, outstanding_tokens=100, outstanding_s=0.25, oldest_bound_s=0.0)
+    one = engine("a", running=3, bound=2, in_flight_tokens=500, in_flight_s=0.5, oldest_bound_s=1.0)
+    other = engine("a", running=4, bound=0, in_flight_tokens=100, in_flight_s=0.25, oldest_bound_s=0.0)
     (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines
-    assert (seen.running, seen.bound, seen.outstanding_tokens, seen.outstanding_s) == (7, 2, 600, 0.75)
+    assert (seen.running, seen.bound, seen.in_flight_tokens, seen.in_flight_s) == (7, 2, 600, 0.75)
     assert seen.oldest_bound_s == 1.0
 
 
@@ -112,11 +112,11 @@ def test_token_counters_only_rise_whatever_gateways_come_go_and_restart() -> Non
 
 
 def test_a_pool_adds_up_rates_and_queues() -> None:
-    one = pool(refusals_per_s={"queue_full": 1.0}, bound=2, granted_at_once_per_s=1.0, queue_wait_mean_s=1.0)
+    one = pool(rejections_per_s={"queue_full": 1.0}, bound=2, dispatched_at_once_per_s=1.0, queue_wait_mean_s=1.0)
     other = pool(
-        refusals_per_s={"queue_full": 0.5, "hopeless": 2.0},
+        rejections_per_s={"queue_full": 0.5, "infeasible": 2.0},
         bound=3,
-        granted_waited_per_s=3.0,
+        dispatched_waited_per_s=3.0,
         queue_wait_mean_s=2.0,
         oldest_wait_s=4.0,
         queued_s=2.5,
@@ -124,7 +124,7 @@ def test_a_pool_adds_up_rates_and_queues() -> None:
     )
     (seen,) = together(g1=sample(START, pools=(one,)), g2=sample(START, pools=(other,))).pools
     assert (seen.requests_per_s, seen.unbound, seen.unbound_tokens, seen.bound) == (4.0, 2, 200, 5)
-    assert seen.refusals_per_s == {"hopeless": 2.0, "queue_full": 1.5}
+    assert seen.rejections_per_s == {"infeasible": 2.0, "queue_full": 1.5}
     assert (seen.oldest_wait_s, seen.queue_wait_mean_s, seen.queued_s, seen.policy_version) == (4.0, 1.75, 2.5, 7)
 
 
@@ -164,8 +164,8 @@ def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> Non
 
 
 def test_load_cv_is_of_the_work_of_all_gateways() -> None:
-    even = (engine("a", outstanding_tokens=9000), engine("b", outstanding_tokens=1000))
-    odd = (engine("a", outstanding_tokens=1000), engine("b", outstanding_tokens=9000))
+    even = (engine("a", in_flight_tokens=9000), engine("b", in_flight_tokens=1000))
+    odd = (engine("a", in_flight_tokens=1000), engine("b", in_flight_tokens=9000))
     told = {
         "g1": sample(START, *even, pools=(pool(load_cv=0.8),)),
         "g2": sample(START, *odd, pools=(pool(load_cv=0.8),)),
@@ -189,7 +189,7 @@ def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
 
 
 def test_the_latest_gateway_and_the_oldest_snapshot_are_said() -> None:
-    late = Lateness(since=START, lapses=3, away_s=4.0, refuses=False)
+    late = Lateness(since=START, lapses=3, away_s=4.0, rejects=False)
     less = msgspec.structs.replace(late, away_s=1.0)
     found = together(
         g1=sample(START, lateness=less, snapshot_version=8),

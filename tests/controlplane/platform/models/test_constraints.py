@@ -20,7 +20,7 @@ from controlplane.policies.models.policy_version import PolicyVersion
 pytestmark = pytest.mark.django_db
 
 
-def refused(model: type[models.Model], **values: Any) -> None:
+def rejected(model: type[models.Model], **values: Any) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         model._default_manager.create(**values)
 
@@ -30,8 +30,8 @@ def engine(pool: Pool, **values: Any) -> dict[str, Any]:
 
 
 def test_slugs_are_unique(region: Region, tenant: Tenant) -> None:
-    refused(Region, slug=region.slug, name="again")
-    refused(Tenant, slug=tenant.slug, name="again")
+    rejected(Region, slug=region.slug, name="again")
+    rejected(Tenant, slug=tenant.slug, name="again")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_slugs_are_unique(region: Region, tenant: Tenant) -> None:
     ],
 )
 def test_a_pool_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
-    refused(
+    rejected(
         Pool, **{"slug": "x", "name": "X", "region": pool.region, "policy": pool.policy, "served_model": "m", **values}
     )
 
@@ -56,14 +56,14 @@ def test_a_pool_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
     "values", [{"desired_state": "dead"}, {"speed": 0}, {"speed": -1.0}, {"engine_id": "a/b"}, {"engine_id": ""}]
 )
 def test_an_engine_has_sane_settings(pool: Pool, values: dict[str, Any]) -> None:
-    refused(Engine, **engine(pool, **values))
+    rejected(Engine, **engine(pool, **values))
 
 
 def test_two_engines_share_neither_name_nor_url_nor_id(pool: Pool) -> None:
     first = Engine.objects.create(**engine(pool, engine_id="one"))
-    refused(Engine, **engine(pool, url="http://10.0.0.2:80"))
-    refused(Engine, **engine(pool, name="b"))
-    refused(Engine, **engine(pool, name="b", url="http://10.0.0.2:80", engine_id=first.engine_id))
+    rejected(Engine, **engine(pool, url="http://10.0.0.2:80"))
+    rejected(Engine, **engine(pool, name="b"))
+    rejected(Engine, **engine(pool, name="b", url="http://10.0.0.2:80", engine_id=first.engine_id))
 
 
 def test_new_engine_ids_differ(pool: Pool) -> None:
@@ -73,13 +73,13 @@ def test_new_engine_ids_differ(pool: Pool) -> None:
 
 @pytest.mark.parametrize("sha256", ["", "hw_plain", "A" * 64, "0" * 63])
 def test_an_api_key_is_stored_as_a_hash(tenant: Tenant, sha256: str) -> None:
-    refused(ApiKey, tenant=tenant, name="x", prefix="hw_", sha256=sha256)
+    rejected(ApiKey, tenant=tenant, name="x", prefix="hw_", sha256=sha256)
 
 
 def test_a_policy_number_comes_once_and_from_1(pool: Pool) -> None:
     PolicyVersion.objects.create(policy=pool.policy, number=1, routing_document={})
-    refused(PolicyVersion, policy=pool.policy, number=1, routing_document={})
-    refused(PolicyVersion, policy=pool.policy, number=0, routing_document={})
+    rejected(PolicyVersion, policy=pool.policy, number=1, routing_document={})
+    rejected(PolicyVersion, policy=pool.policy, number=0, routing_document={})
 
 
 def test_a_job_has_one_active_run_per_shard() -> None:
@@ -87,16 +87,16 @@ def test_a_job_has_one_active_run_per_shard() -> None:
     JobRun.objects.create(job="probe", started_at=now)
     JobRun.objects.create(job="probe", shard=1, started_at=now)
     JobRun.objects.create(job="probe", started_at=now, finished_at=now, state="done")
-    refused(JobRun, job="probe", started_at=now)
+    rejected(JobRun, job="probe", started_at=now)
 
 
 def test_a_run_has_an_end_exactly_when_it_is_not_active() -> None:
     now = timezone.now()
-    refused(JobRun, job="a", started_at=now, finished_at=now)
-    refused(JobRun, job="b", started_at=now, state="done")
-    refused(JobRun, job="c", started_at=now, state="lost", finished_at=now)
+    rejected(JobRun, job="a", started_at=now, finished_at=now)
+    rejected(JobRun, job="b", started_at=now, state="done")
+    rejected(JobRun, job="c", started_at=now, state="lost", finished_at=now)
 
 
 def test_there_is_one_snapshot_version() -> None:
     SnapshotVersion.objects.create(version=3)
-    refused(SnapshotVersion, id=2)
+    rejected(SnapshotVersion, id=2)

@@ -9,7 +9,7 @@ from tests.controlplane.platform.api.world import Api, World
 
 pytestmark = pytest.mark.django_db
 POLICY = "policies/policy-a"
-WRONG = {"ttft_slo_s": 0, "max_tickets": "many", "colour": 1, "placement": {"name": "nonsense"}}
+WRONG = {"ttft_slo_s": 0, "queue_limit": "many", "colour": 1, "placement": {"name": "nonsense"}}
 
 
 def live(pool_id: str = "pool-a") -> tuple[int, float]:
@@ -20,7 +20,7 @@ def live(pool_id: str = "pool-a") -> tuple[int, float]:
 def test_an_invalid_document_is_rejected_with_all_its_errors(api: Api) -> None:
     answer = api.post(f"{POLICY}/versions", {"document": WRONG})
     assert answer.status_code == 400
-    assert {error["path"] for error in answer.json()["errors"]} >= {"ttft_slo_s", "max_tickets", "colour"}
+    assert {error["path"] for error in answer.json()["errors"]} >= {"ttft_slo_s", "queue_limit", "colour"}
     assert len(api.get(f"{POLICY}/versions").json()["results"]) == 3
     assert live() == (1, 5.0)
 
@@ -28,10 +28,10 @@ def test_an_invalid_document_is_rejected_with_all_its_errors(api: Api) -> None:
 def test_a_document_can_be_checked_without_storing_it(api: Api) -> None:
     wrong = api.post("policies/validate", {"document": WRONG}).json()
     assert (wrong["valid"], wrong["document"]) == (False, None)
-    assert {error["path"] for error in wrong["errors"]} >= {"ttft_slo_s", "max_tickets"}
+    assert {error["path"] for error in wrong["errors"]} >= {"ttft_slo_s", "queue_limit"}
     right = api.post("policies/validate", {"document": {"ttft_slo_s": 3.0}}).json()
     assert (right["valid"], right["errors"]) == (True, [])
-    assert right["document"]["grant_tokens"] == 8192
+    assert right["document"]["prefill_window_tokens"] == 8192
 
 
 def test_the_schema_carries_ranges_and_sentences(api: Api) -> None:

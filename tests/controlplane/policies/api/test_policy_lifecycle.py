@@ -25,7 +25,7 @@ def live() -> int:
 
 
 def steps(answer: dict[str, Any]) -> dict[str, str]:
-    return {step["step"]: step["state"] for step in answer["journey"]}
+    return {step["step"]: step["state"] for step in answer["release_timeline"]}
 
 
 def test_a_version_tells_its_release_timeline(world: World, api: Api) -> None:
@@ -34,8 +34,8 @@ def test_a_version_tells_its_release_timeline(world: World, api: Api) -> None:
     assert (told["what_if"], told["scheduled"], told["live"]) == ("now", "now", "next")
     first = api.get(f"{POLICY}/versions/1").json()
     assert steps(first)["live"] == "now"
-    listed = {row["number"]: row["journey"] for row in api.get(f"{POLICY}/versions").json()["results"]}
-    assert listed[1] == first["journey"]
+    listed = {row["number"]: row["release_timeline"] for row in api.get(f"{POLICY}/versions").json()["results"]}
+    assert listed[1] == first["release_timeline"]
 
 
 def test_a_longer_list_takes_no_more_queries(
@@ -52,9 +52,9 @@ def test_the_second_person_is_asked_for_and_heard(world: World, api: Api) -> Non
     assert api.change("PATCH", POLICY, {"needs_approval": True}).json()["needs_approval"] is True
     own = api.post(f"{POLICY}/versions", {"document": {}, "based_on": 1}).json()["number"]
     mine = f"{POLICY}/versions/{own}"
-    refused = api.post(f"{mine}/publish", {"instead_of": 1})
-    assert refused.status_code == 409
-    assert "other than admin, who wrote it" in refused.json()["detail"]
+    rejected = api.post(f"{mine}/publish", {"instead_of": 1})
+    assert rejected.status_code == 409
+    assert "other than admin, who wrote it" in rejected.json()["detail"]
     assert api.post(f"{mine}/approve", {}).status_code == 409
     assert Api(world, "admin_key").post(f"{mine}/approve", {}).status_code == 409
     answer = Api(world, "operator").post(f"{mine}/approve", {"why": "read it"})

@@ -45,7 +45,7 @@ def goes_together(document: dict[str, Any]) -> bool:
     """Return whether placement, order and the holdback's rule may be one policy, without contradictions."""
     placement, order = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
     automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
-    control = automation.control_slice
+    control = automation.holdback
     if control.share and pair_problem(control.placement, order):
         return False
     return not pair_problem(placement, order) and not contradictions(automation)

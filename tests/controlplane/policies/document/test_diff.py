@@ -52,10 +52,10 @@ def test_runs_are_the_same_lines_in_the_same_order(before: dict[str, Any], after
 
 
 def test_only_the_value_of_a_changed_setting_is_marked() -> None:
-    before, after = ({**DEFAULTS, "order": {"name": name, "params": {}}} for name in ("shed", "fifo"))
+    before, after = ({**DEFAULTS, "order": {"name": name, "params": {}}} for name in ("late_last", "fifo"))
     changed = [line for line in diff_lines(before, after) if line.kind != EQUAL]
     assert [(line.sign, line.name, line.quote, line.bare, line.path) for line in changed] == [
-        ("−", "name", '"', "shed", "order.name"),
+        ("−", "name", '"', "late_last", "order.name"),
         ("+", "name", '"', "fifo", "order.name"),
     ]
 

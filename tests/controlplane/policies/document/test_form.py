@@ -81,18 +81,18 @@ def test_a_typed_number_lands_at_its_path_alone() -> None:
 
 @pytest.mark.parametrize("text", ["abc", "1,000", "0x10", "NaN", "1e9999", "--1", "١"])
 def test_what_is_no_number_is_kept_as_typed_and_told(text: str) -> None:
-    typed = typed_document(DEFAULTS, DEFAULTS, {"max_tickets": text})
-    assert typed["max_tickets"] == text
+    typed = typed_document(DEFAULTS, DEFAULTS, {"queue_limit": text})
+    assert typed["queue_limit"] == text
     (problem,) = problems_of(typed)
-    assert problem.path == "max_tickets"
-    assert fields(typed)["max_tickets"].value == text
+    assert problem.path == "queue_limit"
+    assert fields(typed)["queue_limit"].value == text
 
 
 def test_an_emptied_setting_is_left_out_so_that_the_default_applies() -> None:
-    typed = typed_document(DEFAULTS, DEFAULTS, {"max_tickets": " "})
-    assert "max_tickets" not in typed
-    assert fields(typed)["max_tickets"].value == ""
-    assert completed(typed)["max_tickets"] == DEFAULTS["max_tickets"]
+    typed = typed_document(DEFAULTS, DEFAULTS, {"queue_limit": " "})
+    assert "queue_limit" not in typed
+    assert fields(typed)["queue_limit"].value == ""
+    assert completed(typed)["queue_limit"] == DEFAULTS["queue_limit"]
 
 
 def test_another_rule_takes_its_own_parameters_and_leaves_the_old_ones() -> None:
@@ -112,7 +112,7 @@ def test_an_unknown_rule_can_be_shown_and_kept() -> None:
 
 def test_a_stage_that_is_left_out_shows_its_default_rule() -> None:
     document = {name: value for name, value in DEFAULTS.items() if name != "order"}
-    assert fields(document)["order.name"].value == "shed"
+    assert fields(document)["order.name"].value == "late_last"
     assert fields(document)["order.params.forget_blocks"].value == "on"
     assert "order" not in typed_document(document, document, as_posted(document))
 

@@ -58,15 +58,15 @@ def test_an_empty_document_is_the_default_policy_with_its_parameters_written_out
 def test_every_problem_of_fields_and_of_rules_is_told_at_once_with_its_path() -> None:
     document = {
         "ttft_slo_s": -1,
-        "max_tickets": "many",
+        "queue_limit": "many",
         "prefill_cost": {"base_s": 99, "per_token_s": None, "bogus": 1},
         "placement": {"params": {}},
-        "order": {"name": "shed", "params": {"hurry": 1}},
+        "order": {"name": "late_last", "params": {"hurry": 1}},
         "surprise": True,
     }
     assert {problem.path for problem in problems_of(document)} == {
         "ttft_slo_s",
-        "max_tickets",
+        "queue_limit",
         "prefill_cost.base_s",
         "prefill_cost.per_token_s",
         "prefill_cost.bogus",
@@ -85,7 +85,7 @@ def test_every_problem_of_fields_and_of_rules_is_told_at_once_with_its_path() ->
             {"placement": {"name": "dual_map", "params": {"selection": "slow"}}},
             '$.placement.params.selection: "slow" is unknown; did you mean slo?',
         ),
-        ({"max_tiket": 1}, "$.max_tiket: is unknown; did you mean max_tickets?"),
+        ({"max_tiket": 1}, "$.max_tiket: is unknown; did you mean queue_limit?"),
         (
             {"placement": {"name": "dual_map", "params": {"key_block": 1}}},
             "$.placement.params.key_block: is unknown; did you mean key_blocks?",
@@ -93,10 +93,10 @@ def test_every_problem_of_fields_and_of_rules_is_told_at_once_with_its_path() ->
         ({"order": {"name": "fifo", "params": {"x": 1}}}, "$.order.params.x: is unknown; it has no settings"),
         ({"ttft_slo_s": 4000}, "$.ttft_slo_s: 4,000 is above 3,600 s"),
         ({"max_wait_s": 0}, "$.max_wait_s: 0 is not above 0 s"),
-        ({"grant_tokens": 2.5}, "$.grant_tokens: 2.5 is not a whole number"),
-        ({"grant_tokens": 8.0}, "$.grant_tokens: 8.0 is not a whole number; write 8"),
-        ({"grant_tokens": True}, "$.grant_tokens: expected a number, got true or false"),
-        ({"grant_tokens": "8"}, '$.grant_tokens: "8" is not a number'),
+        ({"prefill_window_tokens": 2.5}, "$.prefill_window_tokens: 2.5 is not a whole number"),
+        ({"prefill_window_tokens": 8.0}, "$.prefill_window_tokens: 8.0 is not a whole number; write 8"),
+        ({"prefill_window_tokens": True}, "$.prefill_window_tokens: expected a number, got true or false"),
+        ({"prefill_window_tokens": "8"}, '$.prefill_window_tokens: "8" is not a number'),
         ({"placement": []}, "$.placement: expected an object, got a list"),
         ({"placement": {"name": 3}}, "$.placement.name: expected text, got a number"),
         ({"max_wait_s": 10**400}, "$.max_wait_s: 1.00e+400 is above 3,600 s"),
@@ -107,7 +107,7 @@ def test_a_problem_says_what_is_wrong_and_what_was_meant(document: Any, sentence
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("path", ["ttft_slo_s", "grant_lookahead_s"])
+@pytest.mark.parametrize("path", ["ttft_slo_s", "lookahead_s"])
 def test_numbers_must_be_finite(path: str, value: float) -> None:
     assert sentences_on({path: value}) == (f"$.{path}: is not a finite number",)
 
@@ -126,7 +126,7 @@ def test_unknown_stages_list_the_known_ones() -> None:
     problems = sentences_on({"placement": {"name": "magic"}, "order": {"name": "magic"}})
     assert [problem.partition(":")[0] for problem in problems] == ["$.placement.name", "$.order.name"]
     assert "least_cost" in problems[0]
-    assert "shed" in problems[1]
+    assert "late_last" in problems[1]
 
 
 def test_a_newer_schema_is_rejected() -> None:

@@ -45,8 +45,8 @@ def test_numbers_in_sentences_have_commas(value: float, words: str) -> None:
 
 
 def test_names_stand_in_the_form_s_order_and_unknown_ones_follow() -> None:
-    document = {"zzz": 1, "max_tickets": 5, "order": {"params": {}, "name": "fifo"}, "placement": {"name": "dual_map"}}
-    assert list(ordered(document)) == ["placement", "order", "max_tickets", "zzz"]
+    document = {"zzz": 1, "queue_limit": 5, "order": {"params": {}, "name": "fifo"}, "placement": {"name": "dual_map"}}
+    assert list(ordered(document)) == ["placement", "order", "queue_limit", "zzz"]
     assert list(ordered(document)["order"]) == ["name", "params"]
 
 

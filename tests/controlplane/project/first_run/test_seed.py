@@ -40,7 +40,7 @@ def test_the_first_start_makes_a_login_and_a_live_policy_but_nobody_who_may_send
     live = Policy.objects.get().live_version
     assert live is not None
     assert live.routing_document["placement"]["name"] == "least_cost"
-    assert live.routing_document["order"] == {"name": "shed", "params": {"forget_blocks": True}}
+    assert live.routing_document["order"] == {"name": "late_last", "params": {"forget_blocks": True}}
 
 
 def test_the_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:

@@ -29,21 +29,21 @@ RETRIES = ("broker_connection_max_retries", "broker_connection_retry_on_startup"
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def rejected(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Let the broker be away at each thread's first tries, and nobody wait between two; return how many it rejected."""
-    refused = Counter[str]()
+    rejected = Counter[str]()
     establish = Transport.establish_connection
 
     def connect(transport: Any) -> Any:
         thread = threading.current_thread().name
-        if thread.startswith("celery-") and refused[thread] < REJECTED:
-            refused[thread] += 1
+        if thread.startswith("celery-") and rejected[thread] < REJECTED:
+            rejected[thread] += 1
             raise transport.connection_errors[0]("the broker is away")
         return establish(transport)
 
     monkeypatch.setattr(Transport, "establish_connection", connect)
     monkeypatch.setattr("kombu.utils.functional.sleep", lambda _seconds: None)
-    return refused
+    return rejected
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded:
     assert twice.wait(WAIT_S)
 
 
-def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, refused: Counter[str]) -> None:
+def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, rejected: Counter[str]) -> None:
     over, woken, ended = threading.Event(), threading.Event(), list[str]()
 
     def wake() -> None:
@@ -255,10 +255,10 @@ def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back(app: Celery, 
         stop_requested.clear()
     assert ended == []
     assert woken.is_set()
-    assert refused == {"celery-jobs": REJECTED, "celery-beat": REJECTED}
+    assert rejected == {"celery-jobs": REJECTED, "celery-beat": REJECTED}
 
 
-def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, refused: Counter[str]) -> None:
+def test_a_worker_that_gives_the_broker_up_is_told(app: Celery, rejected: Counter[str]) -> None:
     """Celery ends its worker's thread without an error."""
     ended: list[str] = []
     told = threading.Event()

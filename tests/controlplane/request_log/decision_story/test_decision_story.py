@@ -90,7 +90,7 @@ def test_a_gateway_that_was_slow_to_decide_is_told_before_any_engine() -> None:
     slow = Regret("engine-04", 4.76, 2.89, 0, load_s=0.39, gateway_s=2.5)
     story = told(
         queued_s=0.0,
-        granted_after_s=0.0,
+        dispatched_after_s=0.0,
         decided_after_s=2.5,
         first_token_after_s=5.15,
         regret=slow,
@@ -108,20 +108,20 @@ def test_a_wait_is_counted_from_the_decision() -> None:
     assert happened.startswith("The decision came after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
 
 
-def refused(**fields: Any) -> StoredDecision:
+def rejected(**fields: Any) -> StoredDecision:
     return stored(
-        engine_id="", reason=reasons.PREFILL_OVERLOAD, outcome="refused", error=reasons.PREFILL_OVERLOAD,
-        first_token_after_s=None, cached_tokens=None, granted_after_s=None, **fields,
+        engine_id="", reason=reasons.PREFILL_OVERLOAD, outcome="rejected", error=reasons.PREFILL_OVERLOAD,
+        first_token_after_s=None, cached_tokens=None, dispatched_after_s=None, **fields,
     )  # fmt: skip
 
 
 def test_a_rejection_is_told_with_what_was_expected() -> None:
-    story = story_of(refused(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
+    story = story_of(rejected(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
     assert plain(story.title).startswith("Rejected: its expected TTFT was over the limit; e-04 was expected")
     assert "e-04, was expected to take 1.13 s" in plain(text_of(story.why))
     assert "2.37 s to spare" in plain(story.to_do)
-    assert "rejecting it saved the client the wait" in story_of(refused(regret=None)).to_do
-    assert "are available" in story_of(refused(regret=None, candidates=())).to_do
+    assert "rejecting it saved the client the wait" in story_of(rejected(regret=None)).to_do
+    assert "are available" in story_of(rejected(regret=None, candidates=())).to_do
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def line(**fields: Any) -> bytes:
     return json.dumps({"timestamp": 0, "input_length": 10, "output_length": 1, "hash_ids": [1], **fields}).encode()
 
 
-def refused(data: bytes) -> list[tuple[str, str]]:
+def rejected(data: bytes) -> list[tuple[str, str]]:
     with pytest.raises(BadTraceError) as caught:
         checked_rows(io.BytesIO(data))
     return [(each.path, each.message) for each in caught.value.problems]
@@ -33,7 +33,7 @@ def test_a_trace_is_read_packed_or_not(pack: Any) -> None:
 def test_every_wrong_line_is_named() -> None:
     good = line()
     data = b"\n".join([good, b"{", line(input_length=0), good, line(hash_ids=[2**64]), line(outcome="hello"), b"[]"])
-    found = refused(data)
+    found = rejected(data)
     assert [path for path, _ in found] == ["line 2", "line 3", "line 5", "line 6", "line 7"]
     assert "$.input_length" in found[1][1]
     assert "64 bits" in found[2][1]
@@ -48,27 +48,27 @@ def test_problems_are_bounded_and_counted() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0)], ids=["empty", "lines", "packed"])
 def test_nothing_is_no_trace(data: bytes) -> None:
-    assert "no request" in refused(data)[0][1]
+    assert "no request" in rejected(data)[0][1]
 
 
 def test_broken_gzip_is_told() -> None:
     packed = gzip.compress((line() + b"\n") * 100)
-    assert "decompressed" in refused(packed[:-20])[0][1]
+    assert "decompressed" in rejected(packed[:-20])[0][1]
 
 
 def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_ROWS", 3)
-    assert "more than 3 requests" in refused((line() + b"\n") * 4)[0][1]
+    assert "more than 3 requests" in rejected((line() + b"\n") * 4)[0][1]
     monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 100)
-    assert "Decompressed" in refused(gzip.compress((line() + b"\n") * 3))[0][1]
+    assert "Decompressed" in rejected(gzip.compress((line() + b"\n") * 3))[0][1]
     monkeypatch.setattr(upload, "MAX_UPLOAD_BYTES", 50)
-    assert "over 0 MiB" in refused(line() * 3)[0][1]
+    assert "over 0 MiB" in rejected(line() * 3)[0][1]
 
 
 def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_LINE_BYTES", 100)
     data = b"\n".join([line(), line(tenant="x" * 500), b"{"])
-    assert [path for path, _ in refused(data)] == ["line 2", "line 3"]
+    assert [path for path, _ in rejected(data)] == ["line 2", "line 3"]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_every_line_counts_whatever_it_holds(
     monkeypatch: pytest.MonkeyPatch, unpacked: list[int], pack: Any, blank: bytes
 ) -> None:
     monkeypatch.setattr(upload, "MAX_LINES", 1000)
-    assert not [told for told in refused(pack(blank * 1000)) if "more than" in told[1]]
+    assert not [told for told in rejected(pack(blank * 1000)) if "more than" in told[1]]
     unpacked.clear()
     with pytest.raises(BadTraceError) as caught:
         checked_rows(io.BytesIO(pack(blank * (4 << 20))))
@@ -106,13 +106,13 @@ def test_a_line_without_end_is_unpacked_no_further_than_the_limit(
     monkeypatch: pytest.MonkeyPatch, unpacked: list[int]
 ) -> None:
     monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 4 << 20)
-    assert "Decompressed it is over 4 MiB" in refused(gzip.compress(b"a" * (64 << 20)))[-1][1]
+    assert "Decompressed it is over 4 MiB" in rejected(gzip.compress(b"a" * (64 << 20)))[-1][1]
     assert sum(unpacked) < 6 << 20
 
 
 def test_empty_gzip_members_are_counted(unpacked: list[int]) -> None:
     many = gzip.compress(b"") * (upload.MAX_MEMBERS + 1) + gzip.compress(line())
-    assert "too many gzip members" in refused(many)[0][1]
+    assert "too many gzip members" in rejected(many)[0][1]
     assert not unpacked
     some = gzip.compress(line() + b"\n") * 50
     assert len(list(checked_rows(io.BytesIO(some)))) == 50

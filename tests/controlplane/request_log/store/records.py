@@ -45,7 +45,7 @@ def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START
     known: dict[str, Any] = {
         **row_of(made), "decision": made, "arrived_at": at, "region": "region-a", "served_model": "chat-70b",
         "tenant_id": "acme", "session": "81f0c2a4b6d8", "key_source": "tokenized", "ttft_slo_s": 3.5,
-        "attempts": ("engine-17",), "outcome": "completed", "late": True, "granted_after_s": 3.36,
+        "attempts": ("engine-17",), "outcome": "completed", "late": True, "dispatched_after_s": 3.36,
         "first_token_after_s": 3.97, "finished_after_s": 14.2, "believed_tokens": 9216, "cached_tokens": 6144,
         "output_tokens": 318, "block_tokens": 512, "mismatch": "late_event", "engines": 20,
         "known": (Known("engine-17", "e-17", "exact", 0.062, 0.009), Known("engine-04", "e-04", "exact", 0.048, 0.02)),
@@ -59,7 +59,7 @@ def on_time(name: str, at: float = START, **fields: Any) -> StoredDecision:
     """Return the record of a request that all went well with."""
     arm = fields.pop("arm", "")
     made = stored(
-        name, at, queued_s=0.0, arm=arm, late=False, granted_after_s=0.0, first_token_after_s=0.4, cached_tokens=9216
+        name, at, queued_s=0.0, arm=arm, late=False, dispatched_after_s=0.0, first_token_after_s=0.4, cached_tokens=9216
     )
     return msgspec.structs.replace(made, mismatch="", regret=None, **fields)
 

@@ -18,12 +18,18 @@ pytestmark = pytest.mark.django_db
 def test_a_canary_is_started_stepped_and_promoted(world: World) -> None:
     api = Api(world)
     number = draft(world.policies["b"], {"placement": {"name": "round_robin"}}, actor=program("test")).number
-    body = {"policy": "policy-b", "version": number, "steps": [0.1, 0.5], "guards": {"late_more": 0.1}, "why": "faster"}
+    body = {
+        "policy": "policy-b",
+        "version": number,
+        "steps": [0.1, 0.5],
+        "guardrails": {"late_more": 0.1},
+        "why": "faster",
+    }
     made = api.post("canaries", body)
     assert made.status_code == 201, made.content
     shown = made.json()
     assert (shown["share"], shown["against"], shown["advance"], shown["why"]) == (0.1, 1, "by_hand", "faster")
-    assert shown["guards"]["late_more"] == 0.1
+    assert shown["guardrails"]["late_more"] == 0.1
     assert (shown["evidence"]["requests"], shown["evidence"]["wait_s"]) == (40, None)
     path = f"canaries/{shown['key']}"
     forced = {"force": True, "why": "urgent"}
@@ -43,9 +49,9 @@ def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> Non
     made = api.post("canaries", {"policy": "policy-b", "version": number, "steps": [0.1, 0.5]}).json()
     for verb in ("step", "promote"):
         path = f"canaries/{made['key']}/{verb}"
-        refused = api.post(path, {})
-        assert refused.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in refused.json()["detail"]
+        rejected = api.post(path, {})
+        assert rejected.status_code == 409
+        assert "0 of at least 40 requests are judged for each version." in rejected.json()["detail"]
         assert api.post(path, {"force": True}).json()["errors"][0]["path"] == "why"
         assert api.post(path, {"force": True, "why": "urgent"}).status_code == 200
         event = AuditEvent.objects.get(verb=f"canary.{verb}")

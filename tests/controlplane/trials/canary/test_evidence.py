@@ -15,7 +15,7 @@ from controlplane.trials.canary.evidence import EvidenceMissingError, standing
 from controlplane.trials.canary.lifecycle import promote, start_canary, take_step
 from controlplane.trials.models.canary import Canary
 from gateway.bus.bus import Bus
-from planning.documents.guardrail_document import GuardDocument
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.trials.comparison import compare
 from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
@@ -28,7 +28,7 @@ GUARDS = {"late_more": 0.2, "failed_more": 0.2, "ttft_ratio": 2.0, "tail_ratio":
 def canary(pool: Pool, policy: Policy, bus: Bus) -> Canary:
     live_version(policy)
     return start_canary(
-        version(policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=60.0, guards=GUARDS, actor=ACTOR
+        version(policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=60.0, guardrails=GUARDS, actor=ACTOR
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def seen(canary: Canary, *, slower: float = 1.0, per_slice: int = 60, step_s: fl
     now = timezone.now()
     at_s = now.timestamp()
     told = [(at_s - 60 + 2 * n, each) for n, each in enumerate(slices(1, 30, per_slice, per_slice, slower=slower))]
-    comparison = compare([each for _, each in told], GuardDocument(**GUARDS))
+    comparison = compare([each for _, each in told], GuardrailDocument(**GUARDS))
     look = plain(look_of(at_s, "keep", (), comparison, told))
     Canary.objects.filter(pk=canary.pk).update(look=look, step_at=now - timedelta(seconds=step_s))
     canary.refresh_from_db()

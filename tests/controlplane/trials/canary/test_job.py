@@ -14,7 +14,7 @@ from controlplane.trials.canary.holdback import look_at_slices
 from controlplane.trials.canary.job import look_at_all
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
-from controlplane.trials.models.control_slice import ControlSlice
+from controlplane.trials.models.holdback import Holdback
 from gateway.bus.bus import Bus
 from tests.controlplane.trials.canary.scene import ACTOR, Told, live_version, told, version
 from tests.planning.arm_data import slices
@@ -103,8 +103,8 @@ def test_results_from_before_the_step_do_not_count(pool: Pool, policy: Policy, b
 
 
 def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: Pool, policy: Policy, bus: Bus) -> None:
-    quick = {"share": 0.05, "hold_s": 4, "cool_down_s": 10, "probe_s": 10, "guards": {"window_s": 20}}
-    first = live_version(policy, automation={"control_slice": quick})
+    quick = {"share": 0.05, "hold_s": 4, "cool_down_s": 10, "probe_s": 10, "guardrails": {"window_s": 20}}
+    first = live_version(policy, automation={"holdback": quick})
     canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
     assert first.published_at is not None
     seen = []
@@ -112,23 +112,23 @@ def test_a_policy_that_loses_to_the_simple_rule_gives_way_and_comes_back(pool: P
         for each in slices(1, 12, 10, 20, slower=8.0) + slices(1, 30, 10, 20):
             made.tell(each, CONTROL, LIVE)
             look_at_slices(made.intake, clock=made.clock)
-            state = ControlSlice.objects.get().state
+            state = Holdback.objects.get().state
             if not seen or seen[-1][0] != state:
                 seen.append((state, [arm.share for arm in build_snapshot(0.0).pools[0].arms if arm.arm == "control"]))
     assert seen == [("slice", [0.05]), ("fallback", [1.0]), ("probing", [0.9]), ("slice", [0.05])]
     canary.refresh_from_db()
     assert (canary.state, canary.reason) == ("ended", "Pool chat fell back to its simple rule")
-    verbs = AuditEvent.objects.filter(verb__startswith="control_slice").order_by("pk").values_list("verb", flat=True)
-    kept = "control_slice.keep"
-    assert list(verbs) == [kept, "control_slice.fall_back", "control_slice.try_again", kept]
+    verbs = AuditEvent.objects.filter(verb__startswith="holdback").order_by("pk").values_list("verb", flat=True)
+    kept = "holdback.keep"
+    assert list(verbs) == [kept, "holdback.fall_back", "holdback.try_again", kept]
 
 
 def test_a_frozen_pool_keeps_whoever_serves(pool: Pool, policy: Policy, bus: Bus) -> None:
-    first = live_version(policy, automation={"control_slice": {"share": 0.05, "hold_s": 0}})
+    first = live_version(policy, automation={"holdback": {"share": 0.05, "hold_s": 0}})
     freeze(pool, actor=ACTOR)
     assert first.published_at is not None
     with told(first.published_at) as made:
         for each in slices(1, 20, 6, 40, slower=6.0):
             made.tell(each, CONTROL, LIVE)
             look_at_slices(made.intake, clock=made.clock)
-    assert ControlSlice.objects.get().state == "slice"
+    assert Holdback.objects.get().state == "slice"

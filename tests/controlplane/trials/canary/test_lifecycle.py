@@ -98,9 +98,9 @@ def test_what_a_canary_could_not_show_is_rejected(pool: Pool, policy: Policy, bu
 
 def test_a_holdback_does_not_go_with_an_order_that_pulls() -> None:
     pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
-    (problem,) = problems_of({**pulls, "automation": {"control_slice": {"share": 0.05}}})
-    assert problem.path == "automation.control_slice.share"
-    assert problems_of({**pulls, "automation": {"control_slice": {"share": 0}}}) == ()
+    (problem,) = problems_of({**pulls, "automation": {"holdback": {"share": 0.05}}})
+    assert problem.path == "automation.holdback.share"
+    assert problems_of({**pulls, "automation": {"holdback": {"share": 0}}}) == ()
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a_holdback_does_not_go_with_an_order_that_pulls() -> None:
         {"steps": (1.0,)},
         {"min_dwell_s": -1.0},
         {"advance": "soon"},
-        {"guards": {"late_more": 7}},
-        {"guards": {"unknown": 1}},
+        {"guardrails": {"late_more": 7}},
+        {"guardrails": {"unknown": 1}},
     ],
 )
 def test_a_course_that_cannot_be_is_rejected(pool: Pool, policy: Policy, bus: Bus, course: dict[str, object]) -> None:

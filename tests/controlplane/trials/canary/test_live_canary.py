@@ -110,8 +110,8 @@ def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, 
     with engines(1, 1, 1) as running:
         for number, each in enumerate(running):
             register_engine(pool, f"e-{number}", each.url, actor=ACTOR)
-        guards = {"min_requests": 20, "window_s": 20}
-        canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guards=guards, actor=ACTOR)
+        guardrails = {"min_requests": 20, "window_s": 20}
+        canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guardrails=guardrails, actor=ACTOR)
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()
     assert canary.state == "aborted", canary.look
@@ -132,8 +132,8 @@ def test_a_pool_of_slow_engines_is_aborted_and_its_share_goes_back(
     with engines(1, 1, 0.2) as running:
         for number, (each, of) in enumerate(zip(running, (pool, pool, slow), strict=True)):
             register_engine(of, f"e-{number}", each.url, actor=ACTOR)
-        guards = {"min_requests": 20, "window_s": 20}
-        canary = start_canary(slow, steps=(0.2,), guards=guards, actor=ACTOR)
+        guardrails = {"min_requests": 20, "window_s": 20}
+        canary = start_canary(slow, steps=(0.2,), guardrails=guardrails, actor=ACTOR)
         assert {each.pool_id: each.arm for each in publish().pools} == {"chat": "live", "slow": "canary"}
         watch(bus, Traffic(bus, tmp_path, key))
     canary.refresh_from_db()

@@ -136,20 +136,20 @@ def test_a_pool_that_is_changed_by_hand_is_no_trial_any_more(fresh: Pool, change
 
 
 def test_what_is_no_share_of_a_service_is_rejected(fresh: Pool, pool: Pool, policy: Policy) -> None:
-    def refused(tried: Pool, words: str, **course: object) -> None:
+    def rejected(tried: Pool, words: str, **course: object) -> None:
         with pytest.raises(InvalidFieldsError, match=words):
             start_canary(tried, actor=ACTOR, **course)  # type: ignore[arg-type]
 
-    refused(pool, "weight of 100")
-    refused(another(pool, "alone", 0, served_model="m-70b"), "No other pool of m-70b")
-    refused(another(pool, "watch", 0, mode="observe"), "only observes")
-    refused(fresh, "no integer weight", steps=(0.9,))
+    rejected(pool, "weight of 100")
+    rejected(another(pool, "alone", 0, served_model="m-70b"), "No other pool of m-70b")
+    rejected(another(pool, "watch", 0, mode="observe"), "only observes")
+    rejected(fresh, "no integer weight", steps=(0.9,))
     Pool.objects.filter(slug="more").update(weight=0)
     Pool.objects.filter(slug="chat").update(weight=1)
-    refused(fresh, "no integer weight", steps=(0.3,))
+    rejected(fresh, "no integer weight", steps=(0.3,))
     other = Policy.objects.create(slug="q", name="Q")
     Pool.objects.filter(slug="chat").update(policy=other)
-    refused(fresh, "Give all one policy")
+    rejected(fresh, "Give all one policy")
     assert not Canary.objects.exists()
 
 

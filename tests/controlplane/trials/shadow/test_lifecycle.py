@@ -108,7 +108,7 @@ def test_viewers_neither_start_nor_stop(pool: Pool, shadow: Shadow) -> None:
     ("document", "options", "words"),
     [
         ({"placement": {"name": "central"}, "order": {"name": "late_binding"}}, {}, "pull"),
-        ({"placement": {"name": "round_robin"}, "grant_tokens": 77}, {}, "different: grant_tokens"),
+        ({"placement": {"name": "round_robin"}, "prefill_window_tokens": 77}, {}, "different: prefill_window_tokens"),
         ({"placement": {"name": "min_ttft"}}, {"minutes": 0}, "Must be from 1"),
         ({"placement": {"name": "min_ttft"}}, {"max_per_s": 100_000}, "1000"),
     ],

@@ -288,7 +288,7 @@ def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[R
     asked = start_whatif(recording, better, live, against, actor=ACTOR)
     result = answer(asked)
     run = [(each.spec.policy.placement.name, each.spec.policy.order.name) for each in in_this_process]
-    assert set(run) == {("preble", "shed"), ("least_cost", "shed")}
+    assert set(run) == {("preble", "late_last"), ("least_cost", "late_last")}
     # The draft decided then, so it is what the simulation is checked by.
     own = result.draft.figures[TTFT_MEAN].mean
     assert result.model_error == pytest.approx(abs(own / 0.8 - 1))

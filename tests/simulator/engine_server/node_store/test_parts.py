@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvstore.connector.engine_params import KvOrder
-from kvstore.transfer.frames import Done, Refused
+from kvstore.transfer.frames import Done, Rejected
 from simulator.engine_server.node_store import block_saver
 from simulator.engine_server.node_store.block_saver import BlockSaver, Stored
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
@@ -90,11 +90,11 @@ def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pyt
 def test_what_a_node_rejects_is_counted_and_large_prompts_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "_PIECE_BYTES", 2 * 16 * 64)
     client = Node()
-    client.answer = Refused("quota")
+    client.answer = Rejected("quota")
     client.open.set()
     saver = BlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
     saver.add(stored(1, 4))
     assert saver.settled(30.0)
     assert client.puts == [2, 1]
-    assert (saver.counts.refused, saver.counts.saved) == (3, 0)
+    assert (saver.counts.rejected, saver.counts.saved) == (3, 0)
     saver.close(30.0)

@@ -122,11 +122,11 @@ def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool,
 
 def test_a_row_tells_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
     engines = make_engines(pool, 2)
-    lost = {"state": "lost", "reason": "3 connects refused", "index_trust": "blind", "incarnation": 4}
+    lost = {"state": "lost", "reason": "3 connects rejected", "index_trust": "blind", "incarnation": 4}
     show(feed, sample_of(engines, e_0002=lost))
     text = page(operator)
     assert "1 of 2 engines serve; 1 lost" in text
-    for word in ("3 connects refused", "#s-lost", "trust-blind", ">Blind<", "12k tok, 1.0", ">71.4<", ">3, 1<"):
+    for word in ("3 connects rejected", "#s-lost", "trust-blind", ">Blind<", "12k tok, 1.0", ">71.4<", ">3, 1<"):
         assert word in text
     assert re.search(r'class="load-fill heat-\d" width="\d+"', text)
 
@@ -169,8 +169,8 @@ def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query
         feed,
         sample_of(
             make_engines(pool, 3),
-            e_0002={"outstanding_s": 9.0, "state": "hot"},
-            e_0003={"outstanding_s": 0.0, "state": "lost"},
+            e_0002={"in_flight_s": 9.0, "state": "hot"},
+            e_0003={"in_flight_s": 0.0, "state": "lost"},
         ),
     )
     assert names(page(operator, query)) == found
@@ -350,7 +350,7 @@ def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_
     (engine,) = make_engines(pool, 1)
     Engine.objects.update(desired_state="maintenance")
     engine.refresh_from_db()
-    silent = {"outstanding_tokens": 0, "outstanding_s": 0.0, "running": 0, "bound": 0, "state": "maintenance"}
+    silent = {"in_flight_tokens": 0, "in_flight_s": 0.0, "running": 0, "bound": 0, "state": "maintenance"}
     show(feed, sample_of([engine], e_0001=silent | {"heard": False, "report_age_s": None}))
     text = page(operator, f"?engine={engine.engine_id}")
     assert "Never answered" in text
@@ -369,13 +369,13 @@ def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_
     [
         ({"running": 33}, "decoding"),
         ({"running": 0}, "idle"),
-        ({"running": 33, "outstanding_tokens": 4_000, "outstanding_s": 0.3}, "4.0k tok, 0.3\u202fs"),
+        ({"running": 33, "in_flight_tokens": 4_000, "in_flight_s": 0.3}, "4.0k tok, 0.3\u202fs"),
     ],
 )
 def test_an_engine_is_idle_only_when_it_generates_nothing_either(
     operator: Client, pool: Pool, feed: FleetFeed, engine: dict[str, object], words: str
 ) -> None:
-    show(feed, sample_of(make_engines(pool, 1), e_0001={"outstanding_tokens": 0, "outstanding_s": 0.0} | engine))
+    show(feed, sample_of(make_engines(pool, 1), e_0001={"in_flight_tokens": 0, "in_flight_s": 0.0} | engine))
     text = page(operator)
     loads = {each for each in ("decoding", "idle", "4.0k tok, 0.3\u202fs") if each in text}
     assert loads == {words}

@@ -52,8 +52,8 @@ def sample_of(engines: Iterable[Engine], **changes: Mapping[str, Any]) -> FleetS
             "state": "serving",
             "reason": "",
             "since": now - 300,
-            "outstanding_tokens": 12_000,
-            "outstanding_s": 1.0,
+            "in_flight_tokens": 12_000,
+            "in_flight_s": 1.0,
             "running": 3,
             "bound": 1,
             "kv_usage": 0.5,
@@ -85,5 +85,5 @@ def _pool(pool: Pool) -> PoolSample:
         if field.type in (float, int) or field.type == (float | None)
     }
     names = {"pool_id": pool.slug, "name": pool.name, "region": pool.region.slug, "served_model": pool.served_model}
-    rest = {"policy_version": 7, "placement": "least_cost", "order": "shed", "ttft_slo_s": 2.0}
+    rest = {"policy_version": 7, "placement": "least_cost", "order": "late_last", "ttft_slo_s": 2.0}
     return PoolSample(**(figures | names | rest))

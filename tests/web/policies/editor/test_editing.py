@@ -33,8 +33,8 @@ from web.live.feed import FleetFeed
 
 pytestmark = pytest.mark.django_db
 LIVE = completed(SECOND)
-WRONG = {**LIVE, "ttft_slo_s": -1, "order": {"name": "fifoo"}, "surprise": 1, "max_tickets": 2.5}
-ERRORS = {"order.name", "ttft_slo_s", "max_tickets", "surprise"}
+WRONG = {**LIVE, "ttft_slo_s": -1, "order": {"name": "fifoo"}, "surprise": 1, "queue_limit": 2.5}
+ERRORS = {"order.name", "ttft_slo_s", "queue_limit", "surprise"}
 
 
 @pytest.fixture
@@ -142,17 +142,22 @@ def test_a_key_that_the_json_leaves_out_is_told_once_as_missing(policy: Policy, 
     posted = typed({})
     live = completed(SECOND)
     left = {name: item for name, item in live.items() if name != "admission"}
-    left["push"] = {name: item for name, item in live["push"].items() if name not in ("mode", "keep_room")}
+    left["dispatch_limit"] = {
+        name: item for name, item in live["dispatch_limit"].items() if name not in ("mode", "wait_for_memory")
+    }
     posted |= {"document": document_text(left)}
     # The editor's script empties the controls of what the JSON does not hold.
-    posted |= {path: "" for path in posted if path.startswith("admission.")} | {"push.mode": "", "push.keep_room": ""}
+    posted |= {path: "" for path in posted if path.startswith("admission.")} | {
+        "dispatch_limit.mode": "",
+        "dispatch_limit.wait_for_memory": "",
+    }
     answer = browser_of("operator", pool).post(f"{URL}/check", posted)
     assert listed_errors(answer) == {}
     page = unescape(re.sub("<[^>]+>", "", page_text(answer)))
     assert re.findall(r"Note at ([^:]+): (is missing[^.]*)", page) == [
         ("admission", "is missing, so its defaults apply"),
-        ("push.mode", 'is missing, so its default "pending" applies'),
-        ("push.keep_room", "is missing, so its default true applies"),
+        ("dispatch_limit.mode", 'is missing, so its default "pending" applies'),
+        ("dispatch_limit.wait_for_memory", "is missing, so its default true applies"),
     ]
     assert "Valid" in page
     nameless = typed({**live, "placement": {}}, **{"placement.name": ""})

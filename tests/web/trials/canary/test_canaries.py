@@ -15,11 +15,11 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.policies.models.policy import Policy
 from controlplane.trials.canary.evaluation import CanaryEvaluation, look_of, plain, read_look
-from controlplane.trials.canary.evidence import known_guards
+from controlplane.trials.canary.evidence import known_guardrails
 from controlplane.trials.canary.lifecycle import start_canary
 from controlplane.trials.models.canary import Canary
-from controlplane.trials.models.control_slice import ControlSlice
-from planning.documents.guardrail_document import GuardDocument
+from controlplane.trials.models.holdback import Holdback
+from planning.documents.guardrail_document import GuardrailDocument
 from planning.facts.reason import Reason
 from planning.trials.comparison import ArmSlice, GuardrailReading, compare
 from planning.trials.guardrail_certainty import certainty
@@ -56,8 +56,8 @@ def canary(pool: Pool) -> Canary:
     return made
 
 
-def looked(seen: list[tuple[float, ArmSlice]], guards: GuardDocument = GuardDocument()) -> CanaryEvaluation:  # noqa: B008
-    comparison = compare([each for _, each in seen], guards)
+def looked(seen: list[tuple[float, ArmSlice]], guardrails: GuardrailDocument = GuardrailDocument()) -> CanaryEvaluation:  # noqa: B008
+    comparison = compare([each for _, each in seen], guardrails)
     reasons = (Reason("by_hand", "No guardrail looks broken; ready for the next"),)
     return look_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
 
@@ -87,13 +87,13 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     made = Canary.objects.get()
     assert answer["Location"] == f"/experiments/canaries/{made.key}"
     assert (made.steps, made.min_dwell_s, made.advance, made.why) == ([0.02, 0.2], 60.0, "steps", "try")
-    assert (made.guards["late_more"], made.guards["ttft_ratio"]) == (0.05, 1.5)
+    assert (made.guardrails["late_more"], made.guardrails["ttft_ratio"]) == (0.05, 1.5)
     policy_page = show(operator, f"/policies/{slug}?draft={number}")
     assert f"v{number} is a running canary" in policy_page
     assert link not in policy_page
-    refused = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
-    assert refused.status_code == 422
-    assert "Enter a number, not &#x27;x&#x27;." in page_text(refused)
+    rejected = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
+    assert rejected.status_code == 422
+    assert "Enter a number, not &#x27;x&#x27;." in page_text(rejected)
 
 
 def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) -> None:
@@ -156,10 +156,10 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
     assert re.search(r"Next step in 29[5-8]\u202fs, 40 requests</summary>", page)
     assert "Raise it to 50\u202f% of sessions without evidence?" in page
     for verb in ("step", "promote"):
-        refused = operator.post(f"{path}/{verb}", {"revision": "1"})
-        assert refused.status_code == 409
-        assert "0 of at least 40 requests are judged for each version." in page_text(refused)
-        assert f'id="{verb}-menu" open' in page_text(refused)
+        rejected = operator.post(f"{path}/{verb}", {"revision": "1"})
+        assert rejected.status_code == 409
+        assert "0 of at least 40 requests are judged for each version." in page_text(rejected)
+        assert f'id="{verb}-menu" open' in page_text(rejected)
         unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
         assert unreasoned.status_code == 422
         assert "Say why the canary continues without evidence." in page_text(unreasoned)
@@ -170,10 +170,10 @@ def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator
 def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) -> None:
     wide = {"late_more": 0.2, "failed_more": 0.2, "ttft_ratio": 2.0, "tail_ratio": 3.0}
     made = start_canary(
-        version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guards=wide, actor=ACTOR
+        version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guardrails=wide, actor=ACTOR
     )
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
-    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardDocument(**wide))))
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardrailDocument(**wide))))
     page = show(operator, f"/experiments/canaries/{made.key}")
     assert "All guardrails hold. Ready for the next step." in page
     assert "Next step: 50" in page
@@ -187,7 +187,7 @@ def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> Non
         known = certainty(reading, requests=100, least=40, since_s=60.0)
         look = read_look(canary.look)
         assert look is not None
-        return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardDocument(), (known,))[0]
+        return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardrailDocument(), (known,))[0]
 
     assert (line(0.0, 0.06)["verdict"], line(0.0, 0.06)["note"]) == ("not yet known", "needs about 3\u202fmin more")
     assert "more requests are unlikely" in line(0.04, 0.09)["note"]
@@ -224,8 +224,8 @@ def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operat
 def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
     look = read_look(canary.look)
     assert look is not None
-    known = known_guards(look, GuardDocument(), canary.step_at)
-    words = " ".join(f"{line['difference']} {line['bounds']}" for line in guard_lines(look, GuardDocument(), known))
+    known = known_guardrails(look, GuardrailDocument(), canary.step_at)
+    words = " ".join(f"{line['difference']} {line['bounds']}" for line in guard_lines(look, GuardrailDocument(), known))
     assert "-" not in words
     assert "−" in words
     assert "+0.0" not in words
@@ -241,7 +241,7 @@ def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
 
 def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
     since = timezone.now() - timedelta(minutes=3)
-    ControlSlice.objects.create(
+    Holdback.objects.create(
         pool=pool, state="fallback", since=since, trial_id="t", share=1.0, reason="9 % of the policy is late"
     )
     page = show(operator, "/experiments/canaries")

@@ -121,7 +121,7 @@ def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shado
 
 
 def test_parts_that_cannot_be_compared_are_named(operator: Client, pool: Pool) -> None:
-    document = {"placement": {"name": "min_ttft"}, "order": {"name": "edf"}, "grant_tokens": 4096}
+    document = {"placement": {"name": "min_ttft"}, "order": {"name": "edf"}, "prefill_window_tokens": 4096}
     started = start_shadow(pool, draft(pool.policy, document, actor=ACTOR), actor=ACTOR)
     page = show(operator, f"/experiments/shadows/{started.pk}")
     assert "Also different: queue order and prefill window. A shadow compares single choices" in page

@@ -70,11 +70,11 @@ export function decisionStory(explained, nameOf) {
  */
 function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_words: words }) {
   if (!pair) return '';
-  return ` ${name || pair.engine_id} answers: ${words}; ${duration(pair.tbt_s)} per token expected.`;
+  return ` ${name || pair.engine_id} answers: ${words}; ${duration(pair.tpot_s)} per token expected.`;
 }
 
 /**
- * Why it was granted when it was: "; it overtook 2 older queued requests, because it was the shortest …".
+ * Why it was dispatched when it was: "; it overtook 2 older queued requests, because it was the shortest …".
  * '' where nothing is told.
  * @param {Explained} explained
  */
@@ -97,7 +97,7 @@ function outcomeWords(outcome) {
     running: 'It is running.',
     completed: '',
     failed: `It failed (${outcome.error}).`,
-    refused: `It was rejected (${outcome.error}).`,
+    rejected: `It was rejected (${outcome.error}).`,
     cancelled: 'The client went away.',
     client_error: `The engine rejected it (${outcome.error}).`,
   };

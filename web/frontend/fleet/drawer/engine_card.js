@@ -72,7 +72,7 @@
  * @property {number} policy_version
  * @property {string} placement
  * @property {string} order
- * @property {{ engine_id: string, tbt_s: number } | null} [pair]
+ * @property {{ engine_id: string, tpot_s: number } | null} [pair]
  */
 
 /**

@@ -10,7 +10,7 @@ export const REJECTIONS = {
   gateway_late: 'gateway late',
   wait_expired: 'max wait reached',
   deadline_passed: 'deadline passed',
-  hopeless: 'SLO-infeasible',
+  infeasible: 'SLO-infeasible',
   prefill_overload: 'prefill overloaded',
   decode_overload: 'decode overloaded',
 };
@@ -27,10 +27,10 @@ export const rejectionWord = (code) =>
 const SUMS = {
   bound: 'bound',
   unbound: 'unbound',
-  atOnce: 'granted_at_once_per_s',
-  waited: 'granted_waited_per_s',
+  atOnce: 'dispatched_at_once_per_s',
+  waited: 'dispatched_waited_per_s',
   migrated: 'migrations_per_s',
-  refused: 'refusals_per_s',
+  rejected: 'rejections_per_s',
   overtaken: 'overtaken_per_s',
 };
 
@@ -97,8 +97,8 @@ export function queueFigures(state, pools, index = null) {
   /** @type {Map<string, number>} */
   const codes = new Map();
   for (const pool of pools) {
-    const refusals = index === null ? state.rejectionsNow(pool) : state.rejectionsAt(pool, index);
-    for (const [code, perS] of Object.entries(refusals)) codes.set(code, (codes.get(code) ?? 0) + perS);
+    const rejections = index === null ? state.rejectionsNow(pool) : state.rejectionsAt(pool, index);
+    for (const [code, perS] of Object.entries(rejections)) codes.set(code, (codes.get(code) ?? 0) + perS);
   }
   const sorted = [...codes].sort(([one, often], [other, rare]) => rare - often || one.localeCompare(other));
   return { ...figures, codes: sorted };
@@ -142,7 +142,7 @@ export function queueParts(state, pools, focus, index) {
     ['Migrated', per(figures.migrated)],
     [
       'Rejected',
-      figures.codes.length ? `${per(figures.refused)}: ${rejectionText(figures.codes)}` : per(figures.refused),
+      figures.codes.length ? `${per(figures.rejected)}: ${rejectionText(figures.codes)}` : per(figures.rejected),
     ],
   ];
 }

@@ -13,14 +13,14 @@ import {
 const values = {
   bound: [3, NaN],
   unbound: [1, 2],
-  granted_at_once_per_s: [8, 2],
-  granted_waited_per_s: [1, 1],
+  dispatched_at_once_per_s: [8, 2],
+  dispatched_waited_per_s: [1, 1],
   migrations_per_s: [0, 0.5],
-  refusals_per_s: [0.4, 0.1],
+  rejections_per_s: [0.4, 0.1],
   overtaken_per_s: [NaN, NaN],
   queue_wait_p90_s: [1.5, 0.2],
 };
-const refusals = [{ queue_full: 0.1, hopeless: 0.3 }, { queue_full: 0.1 }];
+const rejections = [{ queue_full: 0.1, infeasible: 0.3 }, { queue_full: 0.1 }];
 const state = {
   columns: 2,
   first: 0,
@@ -28,8 +28,8 @@ const state = {
   pools: [{ name: 'chat' }, { name: 'agents' }],
   poolAt: (name, pool, index) => (index === 1 ? values[name][pool] : NaN),
   poolNow: (name, pool) => values[name][pool],
-  rejectionsAt: (pool, index) => (index === 1 ? refusals[pool] : {}),
-  rejectionsNow: (pool) => refusals[pool],
+  rejectionsAt: (pool, index) => (index === 1 ? rejections[pool] : {}),
+  rejectionsNow: (pool) => rejections[pool],
 };
 
 test('pools add up, and what one of them does not know is left out', () => {
@@ -40,7 +40,7 @@ test('pools add up, and what one of them does not know is left out', () => {
   assert.ok(Number.isNaN(figures.overtaken));
   assert.deepEqual(
     figures.codes.map(([code]) => code),
-    ['hopeless', 'queue_full'],
+    ['infeasible', 'queue_full'],
   );
 });
 
@@ -51,10 +51,10 @@ test('a series is unknown where no pool knows it, and zero stays zero', () => {
   assert.equal(series.migrated[1], 0);
 });
 
-test('refusals say why, the most frequent first, and an unknown code says itself', () => {
+test('rejections say why, the most frequent first, and an unknown code says itself', () => {
   assert.equal(
     rejectionText([
-      ['hopeless', 0.3],
+      ['infeasible', 0.3],
       ['queue_full', 0.2],
     ]),
     'SLO-infeasible 0.3\u202f/s, queue full 0.2\u202f/s',

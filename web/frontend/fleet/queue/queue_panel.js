@@ -51,7 +51,7 @@ const ROWS = {
     unit: 'requests',
     figure: whole,
   },
-  granted: {
+  dispatched: {
     bars: [],
     lines: [
       { name: 'atOnce', words: 'dispatched at once', colour: '--series-live', dash: [], width: 1.5 },
@@ -61,8 +61,8 @@ const ROWS = {
     unit: '/s',
     figure: perSecond,
   },
-  refused: {
-    bars: [{ name: 'refused', words: 'rejected', colour: '--bad', alpha: 1 }],
+  rejected: {
+    bars: [{ name: 'rejected', words: 'rejected', colour: '--bad', alpha: 1 }],
     lines: [{ name: 'migrated', words: 'migrated', colour: '--series-s4', dash: [2, 2], width: 1.5, quiet: true }],
     least: 1,
     unit: '/s',
@@ -136,7 +136,7 @@ export class QueuePanel {
       for (const { name, cell } of values) setText(cell, plan.figure(now[name]));
     }
     const why = rejectionText(now.codes);
-    byId('queue-refused').title = why ? `Rejected: ${why}` : '';
+    byId('queue-rejected').title = why ? `Rejected: ${why}` : '';
     // A stretch of the past gets new words twice a second, and new columns seldom.
     const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
     if (key === this.key) return;
@@ -226,10 +226,10 @@ export class QueuePanel {
  * The queue in one line, where its rows are folded away.
  * @param {QueueFigures} now
  */
-export function foldedWords({ bound, unbound, refused, codes }) {
+export function foldedWords({ bound, unbound, rejected, codes }) {
   const waiting = `${whole(bound)} bound and ${whole(unbound)} unbound requests queued`;
   return codes.length
-    ? `${waiting}; rejected ${rate(refused)}${NARROW}/s: ${rejectionText(codes)}`
+    ? `${waiting}; rejected ${rate(rejected)}${NARROW}/s: ${rejectionText(codes)}`
     : `${waiting}; none rejected`;
 }
 

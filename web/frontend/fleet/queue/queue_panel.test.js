@@ -5,7 +5,7 @@ import { foldedWords, rowSummary, rowTop } from './queue_panel.js';
 const series = {
   bound: new Float32Array([3, 4]),
   unbound: new Float32Array([9, NaN]),
-  refused: new Float32Array([NaN, NaN]),
+  rejected: new Float32Array([NaN, NaN]),
 };
 const whole = (value) => (Number.isNaN(value) ? '—' : String(value));
 const bar = (name) => ({ name, words: name });
@@ -13,21 +13,24 @@ const bar = (name) => ({ name, words: name });
 test('bars that stand on each other must fit together', () => {
   assert.equal(rowTop({ bars: [bar('bound'), bar('unbound')], lines: [], least: 5 }, series), 20);
   assert.equal(rowTop({ bars: [], lines: [bar('bound'), bar('unbound')], least: 5 }, series), 10);
-  assert.equal(rowTop({ bars: [bar('refused')], lines: [], least: 1 }, series), 1);
+  assert.equal(rowTop({ bars: [bar('rejected')], lines: [], least: 1 }, series), 1);
 });
 
 test('a summary says what is now and what was most', () => {
-  const plan = { bars: [bar('bound'), bar('refused')], lines: [], figure: whole, unit: 'requests' };
-  assert.equal(rowSummary(plan, { bound: 4, refused: NaN }, series), 'Queued requests: bound 4, at most 4; refused —.');
+  const plan = { bars: [bar('bound'), bar('rejected')], lines: [], figure: whole, unit: 'requests' };
+  assert.equal(
+    rowSummary(plan, { bound: 4, rejected: NaN }, series),
+    'Queued requests: bound 4, at most 4; rejected —.',
+  );
 });
 
 test('folded, the queue still says who waits and why requests are rejected', () => {
   assert.equal(
-    foldedWords({ bound: 3, unbound: 0, refused: 0, codes: [] }),
+    foldedWords({ bound: 3, unbound: 0, rejected: 0, codes: [] }),
     '3 bound and 0 unbound requests queued; none rejected',
   );
   assert.match(
-    foldedWords({ bound: NaN, unbound: 1, refused: 2, codes: [['queue_full', 2]] }),
+    foldedWords({ bound: NaN, unbound: 1, rejected: 2, codes: [['queue_full', 2]] }),
     /^— bound .*; rejected 2\.0\u202f\/s: queue full/,
   );
 });

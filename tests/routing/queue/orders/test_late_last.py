@@ -1,25 +1,25 @@
 from routing.queue.orders.fifo import Fifo
-from routing.queue.orders.shed import Shed
+from routing.queue.orders.late_last import LateLast
 from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
 
 def test_infeasible_queued_requests_are_skipped() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
-    assert queue_of(Shed(), waiting).next(0, VIEW, 3.9).queued == waiting[0]
-    assert queue_of(Shed(), waiting).next(0, VIEW, 4.5).queued == waiting[1]
+    assert queue_of(LateLast(), waiting).next(0, VIEW, 3.9).queued == waiting[0]
+    assert queue_of(LateLast(), waiting).next(0, VIEW, 4.5).queued == waiting[1]
     assert queue_of(Fifo(), waiting).next(0, VIEW, 4.5).queued == waiting[0]
 
 
 def test_when_all_are_infeasible_the_oldest_goes() -> None:
     waiting = [queued(1, at=0.0, cost=1.0), queued(2, at=1.0, cost=9.0)]
-    queue = queue_of(Shed(), waiting)
+    queue = queue_of(LateLast(), waiting)
     assert queue.next(0, VIEW, 4.0).queued == waiting[0]
     assert queue.next(0, VIEW, 50.0).queued == waiting[0]
 
 
 def test_a_queued_request_may_leave_after_it_was_found_infeasible() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
-    queue = queue_of(Shed(), waiting)
+    queue = queue_of(LateLast(), waiting)
     queue.next(0, VIEW, 4.5)
     queue.remove(waiting[0])
     queue.check()
@@ -28,12 +28,12 @@ def test_a_queued_request_may_leave_after_it_was_found_infeasible() -> None:
 
 def test_infeasible_ones_come_last_in_order_of_arrival() -> None:
     waiting = [queued(1, cost=9.0), queued(2, cost=8.0), queued(3, cost=1.0), queued(4, cost=2.0)]
-    assert served(Shed(), waiting, 0.0) == [3, 4, 1, 2]
+    assert served(LateLast(), waiting, 0.0) == [3, 4, 1, 2]
 
 
 def test_who_was_given_up_is_told_once_and_only_where_blocks_are_forgotten() -> None:
     waiting = [queued(1, at=0.0), queued(2, at=1.0)]
-    forgetful, plain = queue_of(Shed(forget_blocks=True), waiting), queue_of(Shed(), waiting)
+    forgetful, plain = queue_of(LateLast(forget_blocks=True), waiting), queue_of(LateLast(), waiting)
     for queue in (forgetful, plain):
         queue.next(0, VIEW, 4.5)
     assert forgetful.given_up() == [waiting[0].request.request_id]

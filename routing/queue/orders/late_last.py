@@ -18,7 +18,7 @@ from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 
-class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LateLast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dispatches the oldest queued request whose first token would still meet its SLO, else the oldest."""
 
     forget_blocks: Annotated[

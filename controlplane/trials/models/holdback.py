@@ -17,10 +17,10 @@ class SliceState(models.TextChoices):
     PROBING = "probing", "Policy is probed on a share"
 
 
-class ControlSlice(models.Model):
+class Holdback(models.Model):
     """How a pool's holdback stands; a pool without a row has none."""
 
-    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="control_slice")
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="holdback")
     state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
     since = models.DateTimeField()
     trial_id = models.CharField(max_length=16)
@@ -36,7 +36,7 @@ class ControlSlice(models.Model):
 
     class Meta:
         constraints = (
-            models.CheckConstraint(condition=models.Q(state__in=SliceState.values), name="control_slice_state_known"),
+            models.CheckConstraint(condition=models.Q(state__in=SliceState.values), name="holdback_state_known"),
         )
 
     @override
