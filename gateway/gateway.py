@@ -48,8 +48,8 @@ from gateway.pool.recent_decisions import RecentDecisions
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.service import Service, service_of_name
 from gateway.regions.regions import Regions
-from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
+from gateway.reports.cache_locality_sampler import CacheLocalitySampler
 from gateway.reports.cost_reports import CostReports
 from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
@@ -131,7 +131,7 @@ class Gateway:
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
         self._share()
-        self._affinity = AffinitySampler(bus, self.pools.values)
+        self._cache_locality = CacheLocalitySampler(bus, self.pools.values)
         self.health = HealthWatch(self.pools.values, self.lag, settings)
         self._sampler = self._make_sampler(bus)
 
@@ -209,7 +209,7 @@ class Gateway:
         return [
             every("engine health", settings.sample_interval_s, self.health.look, at_once=True),
             every("fleet samples", settings.sample_interval_s, self._sampler.publish, at_once=True),
-            every("affinity", settings.affinity_interval_s, self._affinity.publish),
+            every("cache_locality", settings.cache_locality_interval_s, self._cache_locality.publish),
             every("key usage", settings.key_usage_interval_s, self.key_usage.tell),
             every("learned costs", settings.cost_report_interval_s, self.cost_reports.tell),
             every("shadow policies", settings.shadow_report_interval_s, self._tell_shadows),

@@ -14,8 +14,8 @@ from web.access import you as access_you
 from web.access.audit import audit, audit_download
 from web.access.login import sign_in, sign_out
 from web.automation import jobs
-from web.automation.changes import steer
-from web.automation.page import steering, steering_pool, steering_timeline
+from web.automation.changes import change_automation
+from web.automation.page import automation, automation_pool, automation_timeline
 from web.capacity.page import capacity
 from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet
@@ -27,7 +27,7 @@ from web.fleet.topology.connect import connect as topology_connect
 from web.fleet.topology.live import topology_checklist, topology_live
 from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
-from web.history.affinity import affinity, affinity_pool
+from web.history.cache_locality import cache_locality, cache_locality_pool
 from web.history.fleet_past import fleet_history
 from web.kv_nodes.page import end_pin, forget_node, kv_store
 from web.policies.check import check as policy_check
@@ -58,8 +58,8 @@ urlpatterns = [
     path("decisions/tap", decisions_tap, name="decisions-tap"),
     path("decisions/<str:decision_id>.json", decision_json, name="decision-json"),
     path("decisions/<str:decision_id>", decision_page, name="decision"),
-    path("affinity", affinity, name="affinity"),
-    path("affinity/<slug:slug>", affinity_pool, name="affinity-pool"),
+    path("cache-locality", cache_locality, name="cache-locality"),
+    path("cache-locality/<slug:slug>", cache_locality_pool, name="cache-locality-pool"),
     path("policies", policies, name="policies"),
     path("policies/<slug:slug>", policy, name="policy"),
     path("policies/<slug:slug>/check", policy_check, name="policy-check"),
@@ -72,23 +72,23 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
-    path("experiments", WHATIFS.list_view, name="experiments"),
-    path("experiments/whatif", WHATIFS.start_view, name="whatif-start"),
-    path("experiments/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),
-    path("experiments/whatif/<int:whatif_id>/cancel", WHATIFS.turn_view, {"verb": "cancel"}, name="whatif-cancel"),
-    path("experiments/whatif/<int:whatif_id>/again", WHATIFS.turn_view, {"verb": "again"}, name="whatif-again"),
-    path("experiments/shadows", SHADOWS.list_view, name="shadows"),
-    path("experiments/shadows/start", SHADOWS.start_view, name="shadow-start"),
-    path("experiments/shadows/<int:shadow_id>", SHADOWS.page_view, name="shadow"),
-    path("experiments/shadows/<int:shadow_id>/route", SHADOWS.turn_view, {"verb": "route"}, name="shadow-route"),
-    path("experiments/shadows/<int:shadow_id>/stop", SHADOWS.turn_view, {"verb": "stop"}, name="shadow-stop"),
-    path("experiments/canaries", CANARIES.list_view, name="canaries"),
-    path("experiments/canaries/start", CANARIES.start_view, name="canary-start"),
-    path("experiments/canaries/<slug:key>", CANARIES.page_view, name="canary"),
-    path("experiments/canaries/<slug:key>/<slug:verb>", CANARIES.turn_view, name="canary-turn"),
-    path("experiments/recordings", recordings.recordings, name="recordings"),
-    path("experiments/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
-    path("experiments/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),
+    path("trials", WHATIFS.list_view, name="trials"),
+    path("trials/whatif", WHATIFS.start_view, name="whatif-start"),
+    path("trials/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),
+    path("trials/whatif/<int:whatif_id>/cancel", WHATIFS.turn_view, {"verb": "cancel"}, name="whatif-cancel"),
+    path("trials/whatif/<int:whatif_id>/again", WHATIFS.turn_view, {"verb": "again"}, name="whatif-again"),
+    path("trials/shadows", SHADOWS.list_view, name="shadows"),
+    path("trials/shadows/start", SHADOWS.start_view, name="shadow-start"),
+    path("trials/shadows/<int:shadow_id>", SHADOWS.page_view, name="shadow"),
+    path("trials/shadows/<int:shadow_id>/route", SHADOWS.turn_view, {"verb": "route"}, name="shadow-route"),
+    path("trials/shadows/<int:shadow_id>/stop", SHADOWS.turn_view, {"verb": "stop"}, name="shadow-stop"),
+    path("trials/canaries", CANARIES.list_view, name="canaries"),
+    path("trials/canaries/start", CANARIES.start_view, name="canary-start"),
+    path("trials/canaries/<slug:key>", CANARIES.page_view, name="canary"),
+    path("trials/canaries/<slug:key>/<slug:verb>", CANARIES.turn_view, name="canary-turn"),
+    path("trials/recordings", recordings.recordings, name="recordings"),
+    path("trials/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
+    path("trials/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),
     path("topology", topology, name="topology"),
     path("topology/live", topology_live, name="topology-live"),
     path("topology/paste", topology_paste, name="topology-paste"),
@@ -133,19 +133,29 @@ urlpatterns = [
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<int:run_id>/cancel", jobs.cancel_run, name="job-cancel"),
     path("jobs/<int:run_id>/retry", jobs.retry_run, name="job-retry"),
-    path("steering", steering, name="steering"),
-    path("steering/<slug:slug>", steering_pool, name="steering-pool"),
-    path("steering/<slug:slug>/timeline", steering_timeline, name="steering-timeline"),
+    path("automation", automation, name="automation"),
+    path("automation/<slug:slug>", automation_pool, name="automation-pool"),
+    path("automation/<slug:slug>/timeline", automation_timeline, name="automation-timeline"),
     *(
-        path(f"steering/<slug:slug>/{do}", steer, {"do": do}, name=f"steering-{do}")
+        path(f"automation/<slug:slug>/{do}", change_automation, {"do": do}, name=f"automation-{do}")
         for do in ("freeze", "unfreeze", "override", "end-override", "follow")
     ),
     *(
-        path(f"steering/<slug:slug>/orders/<str:key>/{do}", steer, {"do": do}, name=f"steering-order-{do}")
+        path(
+            f"automation/<slug:slug>/orders/<str:key>/{do}",
+            change_automation,
+            {"do": do},
+            name=f"automation-order-{do}",
+        )
         for do in ("confirm", "withdraw")
     ),
     *(
-        path(f"steering/<slug:slug>/engines/<str:engine_id>/{do}", steer, {"do": do}, name=f"steering-{do}")
+        path(
+            f"automation/<slug:slug>/engines/<str:engine_id>/{do}",
+            change_automation,
+            {"do": do},
+            name=f"automation-{do}",
+        )
         for do in ("quarantine", "trust")
     ),
     path("login", sign_in, name="login"),

@@ -12,7 +12,7 @@ from django.template import Context, Engine
 from typing_extensions import override
 
 from bench.evidence.chapters import setting, verdicts
-from bench.evidence.chapters.automation import elasticity, health, live, pd_ratio, rebalance, steering_live
+from bench.evidence.chapters.automation import automation_live, elasticity, health, live, pd_ratio, rebalance
 from bench.evidence.chapters.capacity import admission, defaults, eviction, limits, scale, transfer
 from bench.evidence.chapters.routing import (
     ablations,
@@ -46,7 +46,7 @@ CHAPTERS = (
     elasticity,
     pd_ratio,
     health,
-    steering_live,
+    automation_live,
     limits,
     live,
     verdicts,

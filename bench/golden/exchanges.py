@@ -51,7 +51,7 @@ def exchanges(scratch: Path, ports_from: int = PORTS_FROM) -> list[dict[str, Any
         asker.keys["infer"] = _key(state, "--scopes", "infer")
         ask_api(asker, f"http://127.0.0.1:{ports_from + 1}")
         _until(lambda: asker.ask("GET", "/ready")[0] == 200)
-        _until(lambda: bool(json.loads(asker.ask("GET", V1 + "pools/p/affinity", None, "admin")[2])["engines"]))
+        _until(lambda: bool(json.loads(asker.ask("GET", V1 + "pools/p/cache_locality", None, "admin")[2])["engines"]))
         ask_samples(asker)
         ask_gateway(asker)
         _until(lambda: asker.ask("POST", "/v1/chat/completions", CHAT, "limited")[0] == 200)

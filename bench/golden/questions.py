@@ -22,14 +22,14 @@ ONCE = (
     "kv_nodes/none", "keys/none", "engines/none", "engines/none/health", "jobs/999999", "whatif/999999",
     "shadows/999999", "canaries/none", "recordings/999999", "decisions/none", "audit/999999",
 )  # fmt: skip
-SHAPES = ("pools/p/rings", "pools/p/affinity", "jobs")
+SHAPES = ("pools/p/rings", "pools/p/cache_locality", "jobs")
 """Of which only the names are told: what stands in them depends on the moment."""
 QUESTION: dict[str, Any] = {"model": MODEL, "prompt": "one two three " * 20, "max_tokens": 8}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 1}
 PAGES = (
-    "/", "/decisions", "/affinity", "/affinity/p", "/policies", "/policies/golden", "/experiments",
-    "/experiments/shadows", "/experiments/canaries", "/experiments/recordings", "/topology", "/access", "/access/keys",
-    "/access/people", "/access/tenants", "/access/you", "/access/sessions", "/audit", "/jobs", "/steering", "/regions",
+    "/", "/decisions", "/cache-locality", "/cache-locality/p", "/policies", "/policies/golden", "/trials",
+    "/trials/shadows", "/trials/canaries", "/trials/recordings", "/topology", "/access", "/access/keys",
+    "/access/people", "/access/tenants", "/access/you", "/access/sessions", "/audit", "/jobs", "/automation", "/regions",
     "/sovereignty", "/capacity", "/kv",
 )  # fmt: skip
 
@@ -220,7 +220,7 @@ def ask_pages(asker: Asker, password: str) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": asker.cookie_header()}
     status, _, _ = asker.ask("POST", "/login", sent.encode(), headers=headers)
     asker.seen.append({"request": "POST /login", "status": status})
-    for path in (*PAGES, "/steering/p", "/policies/none", "/no-such-page"):
+    for path in (*PAGES, "/automation/p", "/policies/none", "/no-such-page"):
         asker.note("GET", path, headers={"Cookie": asker.cookie_header()})
         asker.seen[-1]["request"] = f"GET {path}"
 

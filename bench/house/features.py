@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 FEATURES = {
     "fleet": "fleet|topology|pools?|engines?|region|preflight|drain|probe|discovery|sovereignty",
     "policies": "polic",
-    "trials": "trial|whatif|canar|shadow|experiment|holdback|holdback",
-    "automation": "automation|steering|actuator|scaling|rebalanc|engine_order|engine_health",
+    "trials": "trial|whatif|canar|shadow|holdback",
+    "automation": "automation|actuator|scaling|rebalanc|engine_order|engine_health",
     "request_log": "request_log|decision|recording|traffic",
     "access": "access|api_key|tenant|people|person|session|login|audit",
     "history": "history|fleet_past|affinity|rollup|past_",

@@ -10,7 +10,7 @@ import sys
 
 import aiohttp
 
-PAGES = ("/", "/decisions", "/policies", "/jobs", "/steering", "/topology")
+PAGES = ("/", "/decisions", "/policies", "/jobs", "/automation", "/topology")
 MAX_UNDER_WAY = 8
 """Further pages wait: people do not reload faster than pages come."""
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.plan_orders import order_flips, order_scaling
-from controlplane.automation.pool_policy import steering_of
+from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
@@ -50,7 +50,7 @@ def follow_advice(
     """
     require(actor, Role.OPERATOR, pool)
     at = at or timezone.now()
-    if steering_of(pool).frozen:
+    if pool_automation_of(pool).frozen:
         raise AdviceError(f"{pool.name} is frozen. Unfreeze it first.")
     with transaction.atomic():
         runs = JobRun.objects.select_for_update().filter(job=job, shard=pool.pk, state=JobState.ACTIVE)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from controlplane.automation.models.steering import Steering
+from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.policies.upgrade import automation_of, live_routing_of
 from planning.documents.automation_document import AutomationPolicy
@@ -42,27 +42,27 @@ def pool_policy(pool: Pool) -> PoolPolicy:
     return PoolPolicy(live_routing_of(live), automation_of(live))
 
 
-def steering_of(pool: Pool) -> Steering:
+def pool_automation_of(pool: Pool) -> PoolAutomation:
     """Return the pool's switches; a pool that has none stored is free."""
-    return getattr(pool, "steering", None) or Steering(pool=pool)
+    return getattr(pool, "automation", None) or PoolAutomation(pool=pool)
 
 
 def mode_in_force(pool: Pool, mode: str) -> str:
     """Return the document's mode, or FROZEN while an operator has frozen the pool or the pool only observes."""
-    return FROZEN if steering_of(pool).frozen or pool.mode == PoolMode.OBSERVE else mode
+    return FROZEN if pool_automation_of(pool).frozen or pool.mode == PoolMode.OBSERVE else mode
 
 
 def override_engines(pool: Pool, now: datetime) -> int | None:
     """Return the number of engines that an operator asks for at this moment; None: none does."""
-    steering = steering_of(pool)
-    return steering.override_engines if _lasts(steering, now) else None
+    switches = pool_automation_of(pool)
+    return switches.override_engines if _lasts(switches, now) else None
 
 
 def override_prefill(pool: Pool, now: datetime) -> int | None:
     """Return the number of prefill engines that an operator asks for at this moment; None: none does."""
-    steering = steering_of(pool)
-    return steering.override_prefill if _lasts(steering, now) else None
+    switches = pool_automation_of(pool)
+    return switches.override_prefill if _lasts(switches, now) else None
 
 
-def _lasts(steering: Steering, now: datetime) -> bool:
-    return steering.override_until is not None and steering.override_until > now
+def _lasts(switches: PoolAutomation, now: datetime) -> bool:
+    return switches.override_until is not None and switches.override_until > now

@@ -15,8 +15,8 @@ from controlplane.automation.pool_policy import (
     mode_in_force,
     override_engines,
     override_prefill,
+    pool_automation_of,
     pool_policy,
-    steering_of,
 )
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
@@ -47,7 +47,7 @@ class AutomationStanding:
 
 @dataclass(frozen=True, slots=True)
 class PoolStanding:
-    """A pool's switches, automations, engines and orders. Names as in Steering."""
+    """A pool's switches, automations, engines and orders. Names as in PoolAutomation."""
 
     pool: str
     frozen: bool
@@ -64,7 +64,7 @@ class PoolStanding:
 
 def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolStanding:
     """Return how the pool stands at this moment."""
-    switches = steering_of(pool)
+    switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
     orders = list(open_orders([pool]))
     return PoolStanding(

@@ -71,7 +71,7 @@ def run_rounds(
     A pool's rounds are `every` apart in the whole installation, however many workers wake up. A pool whose round
     fails does not hold up the others. None from `work`: there is nothing to do in this pool.
     """
-    found = Pool.objects.select_related("policy__live_version", "steering", "region") if pools is None else pools
+    found = Pool.objects.select_related("policy__live_version", "automation", "region") if pools is None else pools
     waiting = _waiting(job, clock())
     stored = 0
     for pool in found:

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.automation.engine_orders import withdraw_waiting
-from controlplane.automation.models.steering import Steering
+from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.automation.pool_policy import pool_policy
 from controlplane.automation.rounds import bring_forward
 from controlplane.fleet.models.pool import Pool
@@ -30,13 +30,13 @@ CARRIED_OUT_BY = ("scaling", "prefill_decode")
 """Jobs that do what an override asks for."""
 
 
-def steering(pool: Pool) -> Steering:
+def pool_automation(pool: Pool) -> PoolAutomation:
     """Return the pool's switches as stored, made where there are none yet."""
-    found, _ = Steering.objects.select_related("pool").get_or_create(pool=pool)
+    found, _ = PoolAutomation.objects.select_related("pool").get_or_create(pool=pool)
     return found
 
 
-def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> Steering:
+def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
     """Let no automation of the pool do anything; orders that were not begun are taken back.
 
     Raises NotAllowedError, StaleRevisionError.
@@ -48,7 +48,7 @@ def freeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = 
     return changed
 
 
-def unfreeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> Steering:
+def unfreeze(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
     """Let the pool's automations go on as its policy says; raises NotAllowedError, StaleRevisionError."""
     require(actor, Role.OPERATOR, pool)
     return _change(pool, {"frozen": False}, "pool.unfreeze", actor, expected, why)
@@ -63,7 +63,7 @@ def take_over(
     prefill: int | None = None,
     expected: int | None = None,
     why: str = "",
-) -> Steering:
+) -> PoolAutomation:
     """Have so many engines, or so many of the prefill role, until a moment, whatever the automations plan.
 
     The numbers lie within the bounds of the pool's live policy.
@@ -75,7 +75,7 @@ def take_over(
     return _change(pool, changes, "pool.override", actor, expected, why)
 
 
-def give_back(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> Steering:
+def give_back(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> PoolAutomation:
     """End an override before its time; raises NotAllowedError, StaleRevisionError."""
     require(actor, Role.OPERATOR, pool)
     changes = {"override_engines": None, "override_prefill": None, "override_until": None}
@@ -98,9 +98,11 @@ def _check(pool: Pool, until: datetime, engines: int | None, prefill: int | None
         raise InvalidFieldsError(wrong)
 
 
-def _change(pool: Pool, changes: dict[str, Any], verb: str, actor: Actor, expected: int | None, why: str) -> Steering:
+def _change(
+    pool: Pool, changes: dict[str, Any], verb: str, actor: Actor, expected: int | None, why: str
+) -> PoolAutomation:
     with transaction.atomic():
-        stored = locked(steering(pool), expected)
+        stored = locked(pool_automation(pool), expected)
         before = told(stored)
         for name, value in changes.items():
             setattr(stored, name, value)
@@ -115,7 +117,7 @@ def _change(pool: Pool, changes: dict[str, Any], verb: str, actor: Actor, expect
     return stored
 
 
-def told(stored: Steering) -> dict[str, Any]:
+def told(stored: PoolAutomation) -> dict[str, Any]:
     """Return the switches as the audit tells them."""
     until = stored.override_until
     return {

@@ -570,9 +570,9 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Steering',
+            name='PoolAutomation',
             fields=[
-                ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='steering', serialize=False, to='controlplane.pool')),
+                ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='automation', serialize=False, to='controlplane.pool')),
                 ('frozen', models.BooleanField(default=False)),
                 ('override_engines', models.PositiveIntegerField(blank=True, null=True)),
                 ('override_prefill', models.PositiveIntegerField(blank=True, null=True)),
@@ -583,7 +583,7 @@ class Migration(migrations.Migration):
                 ('revision', models.PositiveIntegerField(default=1)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('override_until__isnull', False), models.Q(('override_engines', None), ('override_prefill', None)), _connector='OR'), name='steering_override_has_an_end')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('override_until__isnull', False), models.Q(('override_engines', None), ('override_prefill', None)), _connector='OR'), name='automation_override_has_an_end')],
             },
         ),
         migrations.CreateModel(

@@ -6,7 +6,7 @@ from controlplane.access.models.role_grant import RoleGrant as RoleGrant
 from controlplane.automation.models.engine_health import EngineHealth as EngineHealth
 from controlplane.automation.models.engine_order import EngineOrder as EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord as PlanRecord
-from controlplane.automation.models.steering import Steering as Steering
+from controlplane.automation.models.pool_automation import PoolAutomation as PoolAutomation
 from controlplane.fleet.models.engine import Engine as Engine
 from controlplane.fleet.models.learned_cost import LearnedCost as LearnedCost
 from controlplane.fleet.models.pool import Pool as Pool

@@ -9,7 +9,7 @@ from controlplane.access.api.audit_events import AuditEvents, OneAuditEvent
 from controlplane.automation.api import automation, engine_health
 from controlplane.fleet.api import engines, pools, regions
 from controlplane.fleet.api.sovereignty import SovereigntyRules
-from controlplane.history.affinity import api as affinity
+from controlplane.history.cache_locality import api as cache_locality
 from controlplane.job_runs import api as job_runs
 from controlplane.kv_nodes import api as kv_nodes
 from controlplane.platform.api.openapi_document import Nothing, OpenApiDocument
@@ -56,8 +56,8 @@ urlpatterns = [
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
     path("v1/pools/<slug:slug>/automation", automation.OnePoolAutomation.as_view()),
-    path("v1/pools/<slug:slug>/rings", affinity.PoolRings.as_view()),
-    path("v1/pools/<slug:slug>/affinity", affinity.PoolAffinity.as_view()),
+    path("v1/pools/<slug:slug>/rings", cache_locality.PoolRings.as_view()),
+    path("v1/pools/<slug:slug>/cache_locality", cache_locality.PoolCacheLocality.as_view()),
     path("v1/pools/<slug:slug>/freeze", automation.PoolFreeze.as_view()),
     path("v1/pools/<slug:slug>/unfreeze", automation.PoolUnfreeze.as_view()),
     path("v1/pools/<slug:slug>/override", automation.PoolOverride.as_view()),
@@ -74,7 +74,7 @@ urlpatterns = [
     path("v1/engines/<plain_id:engine_id>/quarantine", engine_health.EngineQuarantine.as_view()),
     path("v1/engines/<plain_id:engine_id>/trust", engine_health.EngineTrust.as_view()),
     path("v1/engines/<plain_id:engine_id>/end_verdict", engine_health.EngineVerdictEnd.as_view()),
-    path("v1/engines/<plain_id:engine_id>/hits", affinity.OneEngineHits.as_view()),
+    path("v1/engines/<plain_id:engine_id>/hits", cache_locality.OneEngineHits.as_view()),
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/kv_nodes", kv_nodes.KvNodes.as_view()),
     path("v1/kv_nodes/<plain_id:name>", kv_nodes.OneKvNode.as_view()),

@@ -16,7 +16,7 @@ if not apps.ready:
 
 # These need a Django that is set up.
 from controlplane.automation.observation import fleet_observation
-from controlplane.history.affinity.intake import affinity_hearing
+from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.platform.bus import fleet_keyring
 from controlplane.platform.outage.bus_revocations import bus_revocations
 from controlplane.project.checks import reject_unsafe
@@ -70,7 +70,7 @@ def _start() -> None:
         # Pages say so until it is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
     # What pages show of the live fleet is heard from now on, not from the first page on.
-    for hear in (fleet_feed, fleet_observation, affinity_hearing, recent_decisions, bus_revocations):
+    for hear in (fleet_feed, fleet_observation, cache_locality_intake, recent_decisions, bus_revocations):
         hear()
     answer_questions("web", [fleet_keyring(), session_keyring()])
     settle_heap()

@@ -41,7 +41,7 @@ PROXY_BODY_BYTES = env.whole_number(
     "HEADWAY_PROXY_BODY_BYTES", default=gateway_settings.PROXY_BODY_LIMIT, at_least=_LEAST_BYTES, at_most=_MOST_BYTES
 )
 # Where whole traces are uploaded, bodies may be as long as the proxy's.
-LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
+LONG_BODIES = ("/api/v1/recordings/upload", "/trials/recordings")
 SCRAPE_TOKEN = env.text("HEADWAY_SCRAPE_TOKEN")
 PROCESSES = env.whole_number(
     "HEADWAY_PROCESSES",

@@ -43,7 +43,7 @@ def _trial_of(standing: WhatIfStanding) -> Trial | None:
     words = standing.state if found is None else f"{found.title} than {whatif.against}"
     against = found is not None and found.kind == WORSE
     by = whatif.author.get_username() if whatif.author else ""
-    return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}", against)
+    return Trial(result is None, whatif.created_at, by, words, f"/trials/whatif/{whatif.pk}", against)
 
 
 def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
@@ -56,7 +56,7 @@ def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
         else:
             words = f"like v{shadow.base.number} in {figures.agreement:.0%} of {figures.tally.compared:,}"
         by = shadow.author.get_username() if shadow.author else ""
-        found[shadow.draft_id] = Trial(running, shadow.created_at, by, words, f"/experiments/shadows/{shadow.pk}")
+        found[shadow.draft_id] = Trial(running, shadow.created_at, by, words, f"/trials/shadows/{shadow.pk}")
     return found
 
 
@@ -65,7 +65,7 @@ def canary_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
     found: dict[int, Trial] = {}
     for canary in visible_canaries(actor).filter(version__in=versions, pool=None).order_by("pk"):
         words = f"{canary.share:.0%} of the sessions" if canary.running else canary.get_state_display().lower()
-        address = f"/experiments/canaries/{canary.key}"
+        address = f"/trials/canaries/{canary.key}"
         against = canary.state == CanaryState.ABORTED
         found[canary.version_id] = Trial(canary.running, canary.started_at, canary.author_name, words, address, against)
     return found

@@ -111,7 +111,7 @@ class GatewaySettings:
     gateway whose bus was away for longer open nothing."""
     key_usage_interval_s: float = 5.0
     """Last uses of API keys are told to the control plane this often."""
-    affinity_interval_s: float = 2.0
+    cache_locality_interval_s: float = 2.0
     """Which prompts go where is told this often."""
     cost_report_interval_s: float = 15.0
     observe_delay_s: float = 60.0

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from math import log2
 
-from gateway.contracts.affinity_sample import SplitMean, SplitSpan
+from gateway.contracts.cache_locality_sample import SplitMean, SplitSpan
 
 SPANS_S = (60.0, 300.0, 900.0)
 BUCKET_S = 30.0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.api.route_request import read_at_once, read_flat
 from gateway.contracts import (
     advisory,
-    affinity_sample,
+    cache_locality_sample,
     engine_report,
     fleet_sample,
     kv_order,
@@ -48,7 +48,7 @@ from tests.gateway.served_gateway import snapshot
 BUS = [
     wire
     for module in (
-        advisory, affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, forward_head, key_usage,
+        advisory, cache_locality_sample, arm_results, cost_reports, engine_report, fleet_sample, forward_head, key_usage,
         kv_order, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
         region_facts, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
     )

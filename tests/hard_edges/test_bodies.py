@@ -110,7 +110,7 @@ def test_endless_trailers_cost_no_memory(running: LiveProgram, way: str) -> None
     assert running.resident_mib() - before < 32
 
 
-@pytest.mark.parametrize("way", ["/experiments/recordings", "/api/v1/recordings/upload?pool=demo"])
+@pytest.mark.parametrize("way", ["/trials/recordings", "/api/v1/recordings/upload?pool=demo"])
 def test_a_strangers_upload_is_rejected_by_its_head(running: LiveProgram, way: str) -> None:
     with Watch(running) as watch:
         status, _ = send(running, head(way, f"Content-Length: {16 * MIB}"), iter([b"x" * MIB] * 16))

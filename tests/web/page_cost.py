@@ -26,8 +26,8 @@ PAGES = (
     "/decisions",
     "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
     "/access/you", "/audit", "/jobs", "/kv", "/sovereignty", "/capacity", "/regions",
-    "/steering", "/steering/pool-0", "/steering/pool-0?fragment=1", "/steering/pool-0/timeline?range=1h",
-    "/steering/pool-0/timeline?range=24h",
+    "/automation", "/automation/pool-0", "/automation/pool-0?fragment=1", "/automation/pool-0/timeline?range=1h",
+    "/automation/pool-0/timeline?range=24h",
 )  # fmt: skip
 
 

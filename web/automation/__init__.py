@@ -1,1 +1,1 @@
-"""The Steering and Jobs pages: what each automation does, and the verbs."""
+"""The Automation and Jobs pages: what each automation does, and the verbs."""

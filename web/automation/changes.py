@@ -1,4 +1,4 @@
-"""The verbs of the Steering page: each form calls one service and goes back to the pool."""
+"""The verbs of the Automation page: each form calls one service and goes back to the pool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from controlplane.automation import engine_orders, engine_verdicts
-from controlplane.automation import switches as steering
+from controlplane.automation import engine_orders, engine_verdicts, switches
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.plan_advice import AdviceError, follow_advice
 from controlplane.fleet.models.engine import Engine
@@ -33,7 +32,7 @@ Verb = Callable[[HttpRequest, Pool, Actor, datetime, str], str]
 
 
 @require_POST
-def steer(request: HttpRequest, slug: str, do: str, key: str = "", engine_id: str = "") -> HttpResponse:
+def change_automation(request: HttpRequest, slug: str, do: str, key: str = "", engine_id: str = "") -> HttpResponse:
     """Do what a question of the page asks, to the pool, to an order, to an engine or to an automation's advice."""
     job = sent(request, "job", 64) if do == "follow" else ""
     about = {name: which for name, which in (("order", key), ("engine", engine_id), ("job", job)) if which}
@@ -56,14 +55,14 @@ def _override(request: HttpRequest, pool: Pool, actor: Actor, now: datetime, _ab
     engines = whole_number("engines", request.POST.get("engines", ""), problems)
     prefill = whole_number("prefill", request.POST.get("prefill", ""), problems)
     length_s = whole_number("length_s", request.POST.get("length_s", ""), problems)
-    if length_s is None or not 0 < length_s <= steering.LONGEST_OVERRIDE.total_seconds():
+    if length_s is None or not 0 < length_s <= switches.LONGEST_OVERRIDE.total_seconds():
         problems.append(FieldProblem("length_s", "Choose a duration, seven days at most."))
     if problems or length_s is None:
         raise InvalidFieldsError(problems)
     # A minute less than the longest, which the service measures with a clock read a moment later.
-    until = now + min(timedelta(seconds=length_s), steering.LONGEST_OVERRIDE - timedelta(minutes=1))
+    until = now + min(timedelta(seconds=length_s), switches.LONGEST_OVERRIDE - timedelta(minutes=1))
     known = {"expected": row_number(request.POST.get("revision")), "why": why(request)}
-    steering.take_over(pool, until=until, actor=actor, engines=engines, prefill=prefill, **known)
+    switches.take_over(pool, until=until, actor=actor, engines=engines, prefill=prefill, **known)
     return "held"
 
 
@@ -95,10 +94,10 @@ def _judge(judge: Callable[..., bool], said: str) -> Verb:
 
 
 VERBS: dict[str, Verb] = {
-    "freeze": _switch(steering.freeze, "frozen"),
-    "unfreeze": _switch(steering.unfreeze, "unfrozen"),
+    "freeze": _switch(switches.freeze, "frozen"),
+    "unfreeze": _switch(switches.unfreeze, "unfrozen"),
     "override": _override,
-    "end-override": _switch(steering.give_back, "given-back"),
+    "end-override": _switch(switches.give_back, "given-back"),
     "follow": _follow,
     "confirm": _answer(engine_orders.confirm, "confirmed"),
     "withdraw": _answer(engine_orders.withdraw, "withdrawn"),
@@ -129,7 +128,7 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
         words, status = str(error), 409
     else:
         kept = {name: sent(request, name, 24) for name in ("range", "end")}
-        return go(reverse("steering-pool", args=[slug]), **kept, said=said)
+        return go(reverse("automation-pool", args=[slug]), **kept, said=said)
     pool = seen_pool(actor, slug)
     question = ask(pool, do, about, now)
     typed = typed_fields(request)

@@ -1,4 +1,4 @@
-"""The orders to actuators as the Steering page lists them, with the countdown of engines that drain for one."""
+"""The orders to actuators as the Automation page lists them, with the countdown of engines that drain for one."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
 from controlplane.automation.observation import fleet_observation
-from controlplane.automation.pool_policy import mode_in_force, pool_policy, steering_of
+from controlplane.automation.pool_policy import mode_in_force, pool_automation_of, pool_policy
 from controlplane.automation.reading import DOCUMENTS
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -47,7 +47,7 @@ def _row(
     observed = fleet_observation()
     wanted = [engine_id for engine_id, _, _, desired in engines if desired == "ready"]
     reports = [observed.report(engine_id) for engine_id in wanted]
-    switches = steering_of(pool)
+    switches = pool_automation_of(pool)
     until = switches.override_until
     held = moment(until, now) if until is not None and until > now else None
     names = {engine_id: name for engine_id, name, _, _ in engines}

@@ -1,4 +1,4 @@
-"""The Steering pages: how each pool steers itself, why it does what it does, and the hand at the wheel."""
+"""The Automation pages: how each pool steers itself, why it does what it does, and the hand at the wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controlplane.platform.format import moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from web.automation.overview import overview_rows
-from web.automation.past import steering_past
+from web.automation.past import automation_past
 from web.automation.pool import pool_page
 from web.automation.questions import AutomationQuestion, ask
 from web.history.past_range import RANGES, BadRangeError, stretch_of
@@ -43,7 +43,7 @@ SAID = {
 
 
 @require_safe
-def steering(request: HttpRequest) -> HttpResponse:
+def automation(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: who steers it, and what its automations make of it."""
     now = timezone.now()
     pools = seen_pools(console_actor(request))
@@ -52,7 +52,7 @@ def steering(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def steering_pool(request: HttpRequest, slug: str) -> HttpResponse:
+def automation_pool(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one pool, and the question that the address asks."""
     actor = console_actor(request)
     pool = seen_pool(actor, slug)
@@ -72,7 +72,7 @@ def pool_response(
     trouble: str = "",
 ) -> HttpResponse:
     """Render the page of one pool; `?fragment` the changing parts alone. `trouble` is said where no question is."""
-    address = reverse("steering-pool", args=[pool.slug])
+    address = reverse("automation-pool", args=[pool.slug])
     asked_for = request.POST if request.method == "POST" else request.GET
     kept = {name: asked_for[name][:24] for name in ("range", "end") if asked_for.get(name)}
     chosen = kept.get("range", "1h")
@@ -97,7 +97,7 @@ def pool_response(
 
 
 @require_safe
-def steering_timeline(request: HttpRequest, slug: str) -> HttpResponse:
+def automation_timeline(request: HttpRequest, slug: str) -> HttpResponse:
     """Answer what the charts draw as JSON: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
     pool = seen_pool(console_actor(request), slug)
     now = timezone.now()
@@ -105,5 +105,5 @@ def steering_timeline(request: HttpRequest, slug: str) -> HttpResponse:
         stretch = stretch_of(request.GET.get("range", "1h"), request.GET.get("end", ""), now.timestamp())
     except BadRangeError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    told = steering_past(pool, stretch, fleet_feed(), now)
+    told = automation_past(pool, stretch, fleet_feed(), now)
     return HttpResponse(msgspec.json.encode(told), content_type="application/json")

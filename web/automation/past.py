@@ -37,7 +37,7 @@ _ROLES = ("prefill", "decode", "prefill_load", "decode_load", "imbalance")
 Point = list[float | int | None]
 
 
-def steering_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
+def automation_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
     """Return what the charts draw: series as lists of [unix s, value, …], None for unknown; marks oldest first."""
     settings = pool_policy(pool).automation
     from_s = float(stretch.first * stretch.range.column_s)

@@ -1,4 +1,4 @@
-"""Everything that the Steering page of one pool shows, read with a fixed number of queries."""
+"""Everything that the Automation page of one pool shows, read with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.automation.engine_orders import ordered_names
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
-from controlplane.automation.pool_policy import pool_policy, steering_of
+from controlplane.automation.pool_policy import pool_automation_of, pool_policy
 from controlplane.automation.reading import PoolStanding, pool_standing
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
@@ -59,8 +59,8 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
         "roles": roles,
         "by_hand": pool.actuator == ActuatorKind.MANUAL,
         "actuator": ActuatorKind(pool.actuator).label,
-        "may_steer": may(actor, Role.OPERATOR, pool),
-        "revision": steering_of(pool).revision,
+        "may_operate": may(actor, Role.OPERATOR, pool),
+        "revision": pool_automation_of(pool).revision,
         "at": moment(now, now),
     }
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
 from controlplane.automation.plan_advice import ADVISING, advice_key
-from controlplane.automation.pool_policy import pool_policy, steering_of
+from controlplane.automation.pool_policy import pool_automation_of, pool_policy
 from controlplane.automation.reading import automation_standings
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
@@ -70,7 +70,7 @@ def _freeze(pool: Pool) -> AutomationQuestion:
     return AutomationQuestion(
         f"Freeze {pool.name}?",
         f"Freeze {pool.name}",
-        reverse("steering-freeze", args=[pool.slug]),
+        reverse("automation-freeze", args=[pool.slug]),
         (
             ("Automations", "keep planning, take no action"),
             ("Actions", f"{count(waiting, 'action')} not yet started will be canceled" if waiting else "none pending"),
@@ -86,7 +86,7 @@ def _unfreeze(pool: Pool) -> AutomationQuestion:
     return AutomationQuestion(
         f"Unfreeze {pool.name}?",
         f"Unfreeze {pool.name}",
-        reverse("steering-unfreeze", args=[pool.slug]),
+        reverse("automation-unfreeze", args=[pool.slug]),
         (("Automations", "continue by policy from the current state"), ("Undo", "freeze it again")),
         hidden=_revision(pool),
     )
@@ -96,7 +96,7 @@ def _override(pool: Pool) -> AutomationQuestion:
     roles = list(Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("role", flat=True))
     bounds = pool_policy(pool).automation.scaling
     least = max(1, bounds.min_engines)
-    switches = steering_of(pool)
+    switches = pool_automation_of(pool)
     engines = FormField(
         "engines",
         "Engines",
@@ -124,7 +124,7 @@ def _override(pool: Pool) -> AutomationQuestion:
     return AutomationQuestion(
         f"Fix the engine count of {pool.name}?",
         "Fix engine count",
-        reverse("steering-override", args=[pool.slug]),
+        reverse("automation-override", args=[pool.slug]),
         (
             (
                 "Engines",
@@ -143,7 +143,7 @@ def _end_override(pool: Pool) -> AutomationQuestion:
     return AutomationQuestion(
         "End the override?",
         "End the override",
-        reverse("steering-end-override", args=[pool.slug]),
+        reverse("automation-end-override", args=[pool.slug]),
         (("Automations", "resume by policy"), ("Engines", "unchanged until a plan changes their number")),
         hidden=_revision(pool),
     )
@@ -161,7 +161,7 @@ def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
     return AutomationQuestion(
         f"Follow this advice ({TITLES[job]}) now?",
         "Do it now",
-        reverse("steering-follow", args=[pool.slug]),
+        reverse("automation-follow", args=[pool.slug]),
         (
             ("Advice", sentence(change_words(job, standing.plan, names))),
             *reasons,
@@ -177,7 +177,7 @@ def _of_order(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
     if order is None:
         return None
     words = order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name)
-    address = reverse(f"steering-order-{do}", args=[pool.slug, order.key])
+    address = reverse(f"automation-order-{do}", args=[pool.slug, order.key])
     if do == "confirm":
         effects: tuple[tuple[str, str], ...] = (
             ("Action", words),
@@ -199,7 +199,7 @@ def _of_engine(pool: Pool, do: str, engine_id: str) -> AutomationQuestion | None
     engine = Engine.objects.filter(pool=pool, engine_id=engine_id[:64]).first()
     if engine is None:
         return None
-    address = reverse(f"steering-{do}", args=[pool.slug, engine.engine_id])
+    address = reverse(f"automation-{do}", args=[pool.slug, engine.engine_id])
     if do == "quarantine":
         return AutomationQuestion(
             f"Quarantine {engine.name}?",
@@ -225,5 +225,5 @@ def _of_engine(pool: Pool, do: str, engine_id: str) -> AutomationQuestion | None
 
 
 def _revision(pool: Pool) -> tuple[tuple[str, str], ...]:
-    stored = getattr(pool, "steering", None)
+    stored = getattr(pool, "automation", None)
     return (("revision", str(stored.revision if stored is not None else 1)),)

@@ -1,4 +1,4 @@
-"""The one sentence above a pool's Steering page: who steers it, and what that means at this moment."""
+"""The one sentence above a pool's Automation page: who steers it, and what that means at this moment."""
 
 from __future__ import annotations
 

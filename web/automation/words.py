@@ -1,4 +1,4 @@
-"""How automations, their plans and their orders read on the Steering pages."""
+"""How automations, their plans and their orders read on the Automation pages."""
 
 from __future__ import annotations
 

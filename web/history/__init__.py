@@ -1,1 +1,1 @@
-"""The stored past of the fleet, and the Affinity pages."""
+"""The stored past of the fleet, and the Cache locality pages."""

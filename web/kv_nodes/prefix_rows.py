@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.history.affinity.intake import affinity_hearing
-from gateway.contracts.affinity_sample import SharedPrefix
+from controlplane.history.cache_locality.intake import cache_locality_intake
+from gateway.contracts.cache_locality_sample import SharedPrefix
 
 SHOWN = 10
 _TIERS = {"dram": "in DRAM", "ssd": "on SSD", "": "no copy"}
@@ -42,7 +42,7 @@ def prefix_rows(pools: Iterable[Pool], nodes: Sequence[str], now: float) -> list
     """Return the most frequent prefixes of these pools by what gateways said last; `now` is unix seconds."""
     found = []
     for pool in pools:
-        word = affinity_hearing().of(pool.slug, now)
+        word = cache_locality_intake().of(pool.slug, now)
         for each in word.pool.prefixes if word is not None else ():
             per_s = each.requests / word.pool.span_s if word.pool.span_s > 0 else 0.0
             found.append(PrefixRow(pool, each, per_s, {node: _tier(each, node) for node in nodes}))

@@ -108,7 +108,7 @@ class EngineCard(msgspec.Struct, frozen=True):
     name: str
     desired_state: str
     revision: int
-    may_steer: bool
+    may_operate: bool
     pool: str
     health: HealthLine
     below: str
@@ -125,7 +125,7 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
         name=engine.name,
         desired_state=engine.desired_state,
         revision=engine.revision,
-        may_steer=may(actor, Role.OPERATOR, engine.pool),
+        may_operate=may(actor, Role.OPERATOR, engine.pool),
         pool=engine.pool.slug,
         health=engine_health(engine, sample, timezone.now()),
         below="" if sample is None else below_memory(sample),

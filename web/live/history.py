@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from controlplane.history.affinity.intake import affinity_hearing
 from controlplane.history.annotation import Annotation, AnnotationLog
 from controlplane.history.bucket import Column
+from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.history.collector import FINE_S
 from controlplane.history.roster import NOBODY, Roster
 from controlplane.history.window import FleetWindow
@@ -144,7 +144,7 @@ class ScopedHistory:
             return look
         lacks = {}
         for engine in self.latest.engines:
-            word = affinity_hearing().of(engine.pool_id, at) if engine.engine_id in look.nothing_s else None
+            word = cache_locality_intake().of(engine.pool_id, at) if engine.engine_id in look.nothing_s else None
             lacks[engine.engine_id] = missing_prefix(word.pool, engine.engine_id) if word is not None else ""
         return replace(look, lacks=lacks)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.contracts.affinity_sample import PoolAffinity
+from gateway.contracts.cache_locality_sample import PoolCacheLocality
 
 KEY_DIGITS = 6
-"""So many of a key's hex digits name it in a sentence, as on the Affinity page."""
+"""So many of a key's hex digits name it in a sentence, as on the Cache locality page."""
 
 
-def missing_prefix(pool: PoolAffinity, engine_id: str) -> str:
+def missing_prefix(pool: PoolCacheLocality, engine_id: str) -> str:
     """Return the start of the key of the most used prefix that most other engines hold and this one does not."""
     others = [each for each in pool.accepting if each != engine_id]
     lacking = [

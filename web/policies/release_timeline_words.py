@@ -41,7 +41,7 @@ TITLES = {
 
 
 STARTS = {
-    WHAT_IF: ("whatif-link", "Run a what-if", "Run recorded traffic through this draft", "experiments"),
+    WHAT_IF: ("whatif-link", "Run a what-if", "Run recorded traffic through this draft", "trials"),
     SHADOW: ("shadow-link", "Start a shadow", "Compare this draft's choices with the live policy's", "shadows"),
     CANARY: ("canary-link", "Start a canary", "Let this draft place a share of sessions", "canaries"),
 }

@@ -1,4 +1,4 @@
-"""The recordings under Experiments: those that are kept, a window to keep, a trace to upload."""
+"""The recordings under Trials: those that are kept, a window to keep, a trace to upload."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from web.shell.no_role import lacks_role
 from web.shell.rejection import Rejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
-ADDRESS = "/experiments/recordings"
+ADDRESS = "/trials/recordings"
 WINDOW, UPLOAD = "window", "upload"
 SAID = {"kept": "Recording kept.", "deleted": "Recording deleted; results based on it are kept."}
 _UNKNOWN = "—"

@@ -31,10 +31,10 @@ NAVIGATION = (
     (
         NavigationItem("Fleet", "/", "fleet"),
         NavigationItem("Decisions", "/decisions", "decisions"),
-        NavigationItem("Cache locality", "/affinity", "affinity"),
+        NavigationItem("Cache locality", "/cache-locality", "cache-locality"),
         NavigationItem("Policies", "/policies", "policies"),
-        NavigationItem("Trials", "/experiments", "experiments"),
-        NavigationItem("Automation", "/steering", "steering"),
+        NavigationItem("Trials", "/trials", "trials"),
+        NavigationItem("Automation", "/automation", "automation"),
     ),
     (
         NavigationItem("Topology", "/topology", "topology"),

@@ -17,13 +17,13 @@ MAX_POOLS = 200
 
 def seen_pools(actor: Actor) -> list[Pool]:
     """Return the pools that the person may see, by region and name, with what steers them."""
-    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
+    pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
 
 
 def seen_pool(actor: Actor, slug: str) -> Pool:
     """Return one of them; 404 otherwise."""
-    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
+    pools = visible_pools(actor).select_related("region", "policy__live_version", "automation")
     return get_object_or_404(pools, slug=slug)
 
 

@@ -1,1 +1,1 @@
-"""The Experiments pages: what-ifs, shadows and canaries."""
+"""The Trials pages: what-ifs, shadows and canaries."""

@@ -28,7 +28,7 @@ from web.shell.no_role import lacks_role
 from web.shell.rejection import Rejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
-ADDRESS = "/experiments"
+ADDRESS = "/trials"
 _LISTED_POOLS = 20
 
 

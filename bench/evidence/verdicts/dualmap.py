@@ -36,7 +36,7 @@ def claims() -> dict[str, Any]:
         "keys": key_lengths(),
         "end_to_end": {trace: last_token(trace) for trace in TRACES},
         "capacity": {trace: capacity(trace) for trace in TRACES},
-        "affinity": affinity_queues(),
+        "affinity": cache_locality_queues(),
         "least_loaded": least_loaded_misses(),
         "switch": switch(),
         "rebalance": rebalance(),
@@ -173,7 +173,7 @@ def capacity(trace: str) -> Judged:
     }
 
 
-def affinity_queues() -> Judged:
+def cache_locality_queues() -> Judged:
     """TTFT of always the better match of two."""
     p50, p90 = ({label: at(_TRACE, label, _AT, f"ttft_{each}_s") for label in PAPER} for each in ("p50", "p90"))
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.evidence.chapters.automation import steering_live
+from bench.evidence.chapters.automation import automation_live
 from bench.evidence.chapters.automation.elasticity import (
     CHANGES,
     DIP_S,
@@ -87,7 +87,7 @@ def caches_survive() -> Judged:
 
 def live() -> Judged:
     """Scaling of real processes."""
-    scaled = steering_live.scaled()
+    scaled = automation_live.scaled()
     shares = [scaled["on_time_after_recovery"], scaled["on_time_while_shrinking"]]
     grown = scaled["most_engines"] > scaled["fewest_engines"]
     return {

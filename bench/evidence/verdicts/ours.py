@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from bench.evidence.chapters.automation import health, rebalance, steering_live
+from bench.evidence.chapters.automation import automation_live, health, rebalance
 from bench.evidence.chapters.capacity import admission
 from bench.evidence.chapters.routing import knowledge
 from bench.evidence.chapters.routing.ablations import ONE_NODE, goodput, goodputs_of_keys
@@ -133,10 +133,10 @@ def healthy_engines() -> Judged:
 
 def sick_engines_live() -> Judged:
     """Sick and healthy engines as real processes."""
-    times = [row["out_after_s"] for row in steering_live.faults() if row["kind"] not in steering_live.SERVING]
+    times = [row["out_after_s"] for row in automation_live.faults() if row["kind"] not in automation_live.SERVING]
     slowest = max(float("inf") if each is None else each for each in times)
     lost = load("sick_engines").find(kind="all")["lost_without_first_byte"]
-    wrongly = len(steering_live.healthy()["wrongly"])
+    wrongly = len(automation_live.healthy()["wrongly"])
     reproduced = slowest <= _FOUND_LIVE_WITHIN_S and not lost and not wrongly
     return {
         "kinds": len(times),

@@ -10,9 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.automation import engine_orders
-from controlplane.automation import switches as steering
-from controlplane.automation.api.automation_shape import Following, OrderShape, Override, PlanShape, PoolAutomation
+from controlplane.automation import engine_orders, switches
+from controlplane.automation.api.automation_shape import Following, OrderShape, Override, PlanShape, PoolAutomationShape
 from controlplane.automation.models.engine_order import EngineOrder, OrderKind, OrderState
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
@@ -27,14 +26,14 @@ from controlplane.platform.api.views import ApiView, ObjectView, Verb, by_method
 
 
 def _pools(actor: Actor) -> QuerySet[Pool]:
-    return visible_pools(actor).select_related("policy__live_version", "steering")
+    return visible_pools(actor).select_related("policy__live_version", "automation")
 
 
 class OnePoolAutomation(ObjectView):
     """How one pool steers itself."""
 
     noun = "pools"
-    shape = PoolAutomation
+    shape = PoolAutomationShape
     rows = staticmethod(_pools)
     says = by_method(GET="Return switches, automations with their reasons, engines and open orders.")
 
@@ -48,7 +47,7 @@ class _Switch(Verb):
     """A verb of controlplane.automation.switches."""
 
     noun = "pools"
-    shape = PoolAutomation
+    shape = PoolAutomationShape
     rows = staticmethod(_pools)
     bodies = by_method(POST=Change)
 
@@ -62,26 +61,26 @@ class _Switch(Verb):
 class PoolFreeze(_Switch):
     """Let no automation of the pool do anything; orders that were not begun are taken back."""
 
-    verb = staticmethod(steering.freeze)
+    verb = staticmethod(switches.freeze)
 
 
 class PoolUnfreeze(_Switch):
     """Let the pool's automations go on as its policy says."""
 
-    verb = staticmethod(steering.unfreeze)
+    verb = staticmethod(switches.unfreeze)
 
 
 class PoolOverride(_Switch):
     """Have so many engines until a moment, whatever the automations plan."""
 
-    verb = staticmethod(steering.take_over)
+    verb = staticmethod(switches.take_over)
     bodies = by_method(POST=Override)
 
 
 class PoolOverrideEnd(_Switch):
     """End an override before its time."""
 
-    verb = staticmethod(steering.give_back)
+    verb = staticmethod(switches.give_back)
 
 
 class PoolAdvice(_Switch):

@@ -81,7 +81,7 @@ class AutomationState(serializers.Serializer):
     advice = serializers.CharField(help_text="Its advice, to send to follow_advice; empty: none.")
 
 
-class PoolAutomation(serializers.Serializer):
+class PoolAutomationShape(serializers.Serializer):
     """How one pool steers itself at this moment."""
 
     pool = serializers.CharField()

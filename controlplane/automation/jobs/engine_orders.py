@@ -15,7 +15,7 @@ from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.order_steps import Hands, advance
-from controlplane.automation.pool_policy import steering_of
+from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.lease import LONGEST
@@ -30,13 +30,13 @@ MAX_STEPS = 100
 @shared_task(name="controlplane.engine_orders", ignore_result=True)
 def engine_orders() -> None:
     """Run every second: one round of each pool that has open orders."""
-    pools = Pool.objects.filter(engine_orders__state__in=OPEN_STATES).distinct().select_related("steering")
+    pools = Pool.objects.filter(engine_orders__state__in=OPEN_STATES).distinct().select_related("automation")
     run_rounds(JOB, EVERY, partial(carry_out, observed=fleet_observation()), pools=pools)
 
 
 def carry_out(turn: Round, *, observed: FleetObservation, clock: Callable[[], datetime] = timezone.now) -> RoundResult:
     """Take each of the pool's due orders one step on; a frozen pool's new orders wait."""
-    states = [state for state in OPEN_STATES if state != OrderState.WANTED or not steering_of(turn.pool).frozen]
+    states = [state for state in OPEN_STATES if state != OrderState.WANTED or not pool_automation_of(turn.pool).frozen]
     # A next try further away than any pause was set before the clock went back.
     waits = Q(next_try_at__gt=turn.at, next_try_at__lte=turn.at + LONGEST)
     due = EngineOrder.objects.filter(~waits, pool=turn.pool, state__in=states)

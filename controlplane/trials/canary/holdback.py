@@ -12,7 +12,7 @@ from celery import shared_task
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.automation.pool_policy import steering_of
+from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.automation.rounds import Round, RoundResult, moved_back, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
@@ -97,7 +97,7 @@ def holdbacks() -> None:
 
 def look_at_slices(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
     """Look at each pool whose policy asks for a slice or that has one, and return how many were."""
-    found = Pool.objects.select_related("policy__live_version", "steering", "region", "holdback")
+    found = Pool.objects.select_related("policy__live_version", "automation", "region", "holdback")
     pools = [pool for pool in found if _concerned(pool)]
     return run_rounds(JOB, EVERY, partial(_look, intake=intake), pools=pools, clock=clock) if pools else 0
 
@@ -119,7 +119,7 @@ def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     # The policy is the candidate here: the rule is what it must not lose to.
     slices = intake.slices([(pool.slug, CONTROL, number)], (pool.slug, LIVE, number), memory.since_s)
     recent = recent_of(slices, turn_.now_s - settings.guardrails.window_s)
-    facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, steering_of(pool).frozen)
+    facts = HoldbackFacts(turn_.now_s, tuple(each for _, each in slices), recent, pool_automation_of(pool).frozen)
     plan, after = plan_holdback(facts, memory, settings)
     look = look_of(turn_.now_s, after.state, plan.reasons, plan.comparison, slices)
     result = RoundResult({}, outcome={"state": after.state, "reason": plan.reasons[0].text if plan.reasons else ""})

@@ -12,7 +12,7 @@ import msgspec
 from celery import shared_task
 from django.utils import timezone
 
-from controlplane.automation.pool_policy import steering_of
+from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.automation.rounds import LeaseLostError, RoundResult, store
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
@@ -72,7 +72,7 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
     """Return what one look comes to; a slice that began before the step did belongs to the one before."""
     guardrails = msgspec.convert(found.guardrails, prepared(GuardrailDocument))
     since_s = found.step_at.timestamp()
-    pools = list(found.policy.pools.select_related("steering"))
+    pools = list(found.policy.pools.select_related("automation"))
     told = {name: intake.slices(base, tried, since_s) for name, (base, tried) in _sides(found, pools).items()}
     candidate, baseline = side_names(found)
     plan = plan_canary(
@@ -86,7 +86,7 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             guardrails=guardrails,
             whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
             recent={pool: recent_of(slices, now_s - guardrails.window_s) for pool, slices in told.items()},
-            frozen=any(steering_of(pool).frozen for pool in pools),
+            frozen=any(pool_automation_of(pool).frozen for pool in pools),
             tried=candidate,
             base=baseline,
         )

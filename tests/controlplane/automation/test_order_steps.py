@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.automation import engine_orders
-from controlplane.automation import switches as steering
+from controlplane.automation import engine_orders, switches
 from controlplane.automation.actuators.actuator import ActuatorError, Answer, NewEngine, RejectedOrderError, Standing
 from controlplane.automation.jobs import engine_orders as job
 from controlplane.automation.models.engine_order import EngineOrder
@@ -205,7 +204,7 @@ def test_freezing_takes_back_what_was_not_begun(world: World, actuator: Recorder
     stop = ordered(world, order_stop, engine("e-04"))
     live(world, 3)
     start = ordered(world, order_start, world.pool, "mixed")
-    steering.freeze(world.pool, actor=ACTOR)
+    switches.freeze(world.pool, actor=ACTOR)
     live(world, 3)
     for order in (stop, start):
         order.refresh_from_db()

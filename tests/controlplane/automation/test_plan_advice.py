@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from controlplane.automation import switches as steering
+from controlplane.automation import switches
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.plan_advice import AdviceError, advice_key, follow_advice
 from controlplane.fleet.models.engine import Engine
@@ -35,7 +35,7 @@ def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: st
 
 
 def follow(world: World, key: str, job: str = "scaling") -> list[EngineOrder]:
-    pool = Pool.objects.select_related("policy__live_version", "steering").get(pk=world.pool.pk)
+    pool = Pool.objects.select_related("policy__live_version", "automation").get(pk=world.pool.pk)
     return follow_advice(pool, job, key, actor=ACTOR, at=world.now, why="agreed")
 
 
@@ -93,7 +93,7 @@ def test_only_advice_is_followed(world: World, mode: str) -> None:
 
 def test_a_frozen_pool_follows_nothing(world: World) -> None:
     key = advise(world, ADD)
-    steering.freeze(world.pool, actor=ACTOR)
+    switches.freeze(world.pool, actor=ACTOR)
     with pytest.raises(AdviceError, match="Unfreeze it first"):
         follow(world, key)
     assert not EngineOrder.objects.exists()

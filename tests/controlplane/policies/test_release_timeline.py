@@ -136,7 +136,7 @@ def test_release_timelines_are_read_from_what_is_stored(policy: Policy, pool: Po
     first, second, third, fourth = ({step.step: step for step in told[each.pk]} for each in versions)
     assert (first["replaced"].words, first["live"].by) == ("by v2", "ann")
     assert second["what_if"].words == "Better on lateness than v1"
-    assert second["what_if"].address.startswith("/experiments/whatif/")
+    assert second["what_if"].address.startswith("/trials/whatif/")
     assert (second["approved"].by, second["rolled_back"].words, second["rolled_back"].by) == ("ann", "by v4", "ann")
     assert (third["scheduled"].state, third["live"].state) == ("skipped", "skipped")
     assert "v4 went live before" in third["scheduled"].words

@@ -1,4 +1,4 @@
-"""The Steering pages: what each automation does and why, the verbs, and who may use them."""
+"""The Automation pages: what each automation does and why, the verbs, and who may use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.automation.engine_verdicts import put_verdict
 from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
-from controlplane.automation.models.steering import Steering
+from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
@@ -26,7 +26,7 @@ from tests.web.fleet.topology.topology_fleet import make_engines
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
-STEERERS = {"pool_operator", "operator", "admin", "superuser"}
+OPERATORS = {"pool_operator", "operator", "admin", "superuser"}
 ADVICE = {
     "action": "add",
     "engines": 2,
@@ -75,7 +75,7 @@ def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineOrder:
 
 
 def show(client: Client, query: str = "", status: int = 200) -> str:
-    answer = client.get(f"/steering/chat{query}")
+    answer = client.get(f"/automation/chat{query}")
     assert answer.status_code == status
     return re.sub(r"[ \n]+", " ", page_text(answer))
 
@@ -85,7 +85,7 @@ def card(page: str, job: str) -> str:
 
 
 def send(client: Client, verb: str, **fields: str) -> Any:
-    return client.post(f"/steering/chat/{verb}", fields)
+    return client.post(f"/automation/chat/{verb}", fields)
 
 
 def test_a_card_says_mode_reason_why_nothing_and_next_change(operator: Client, pool: Pool) -> None:
@@ -136,25 +136,25 @@ def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> 
     order_of(pool)
     assert "1 action not yet started will be canceled" in show(operator, "?do=freeze")
     answer = send(operator, "freeze", why="a move", revision="1", range="5m")
-    assert (answer.status_code, answer["Location"]) == (303, "/steering/chat?range=5m&said=frozen")
+    assert (answer.status_code, answer["Location"]) == (303, "/automation/chat?range=5m&said=frozen")
     page = show(operator)
     assert "Frozen by operator, just now: a move." in page
     assert "Unfreeze pool" in page
     assert EngineOrder.objects.get().state == "cancelled"
     send(operator, "unfreeze")
-    assert not Steering.objects.get().frozen
+    assert not PoolAutomation.objects.get().frozen
     verbs = AuditEvent.objects.filter(object_kind="pool", actor_name="operator").values_list("verb", flat=True)
     assert set(verbs) == {"pool.freeze", "pool.unfreeze"}
 
 
 def test_holding_a_pool_by_hand_for_a_while(operator: Client, pool: Pool) -> None:
     assert send(operator, "override", engines="4", length_s="3600", why="launch").status_code == 303
-    stored = Steering.objects.get()
+    stored = PoolAutomation.objects.get()
     assert (stored.override_engines, stored.override_prefill, stored.why) == (4, None, "launch")
     assert timedelta(minutes=59) < stored.override_until - timezone.now() <= timedelta(hours=1)
     assert "Fixed at 4 engines until" in show(operator)
     send(operator, "end-override")
-    assert Steering.objects.get().override_until is None
+    assert PoolAutomation.objects.get().override_until is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
     assert answer.status_code == 422
     assert words in page
     assert 'value="because"' in page
-    assert not Steering.objects.exclude(override_until=None).exists()
+    assert not PoolAutomation.objects.exclude(override_until=None).exists()
 
 
 def test_the_question_says_how_many_engines_there_are_and_may_be(operator: Client, pool: Pool) -> None:
@@ -194,7 +194,7 @@ def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) ->
     answer = send(operator, "freeze", revision="1")
     assert answer.status_code == 412
     assert "Another person changed this pool" in page_text(answer)
-    assert not Steering.objects.get().frozen
+    assert not PoolAutomation.objects.get().frozen
 
 
 def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> None:
@@ -254,7 +254,7 @@ def test_health_shows_reason_since_and_share_and_can_be_overruled(operator: Clie
 def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
     round_of(pool, "scaling", ADVICE)
     client = client_of(make_person(role, pool))
-    sees, steers = role != "nobody", role in STEERERS
+    sees, steers = role != "nobody", role in OPERATORS
     page = show(client, "?do=freeze", 200 if sees else 403)
     assert ("Freeze chat?" in page) is steers
     assert ("do=follow" in page) is steers
@@ -268,11 +268,11 @@ def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
 def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client, pool: Pool) -> None:
     make_pool("agents")
     send(operator, "freeze", why="a move")
-    page = page_text(operator.get("/steering"))
+    page = page_text(operator.get("/automation"))
     assert page.index('id="row-agents"') < page.index('id="row-chat"')
     assert "by operator" in page
     viewer = client_of(make_person("pool_viewer", pool))
-    assert 'id="row-agents"' not in page_text(viewer.get("/steering"))
+    assert 'id="row-agents"' not in page_text(viewer.get("/automation"))
 
 
 @pytest.mark.parametrize(
@@ -285,15 +285,15 @@ def test_links_to_nothing_show_the_page(operator: Client, pool: Pool, query: str
 def test_the_fragment_is_the_changing_parts_alone(operator: Client, pool: Pool) -> None:
     text = show(operator, "?fragment=1&range=5m")
     assert "<html" not in text
-    assert "steering-charts" not in text
-    assert 'id="steering-top"' in text
-    assert 'id="steering-lists"' in text
+    assert "automation-charts" not in text
+    assert 'id="automation-top"' in text
+    assert 'id="automation-lists"' in text
     assert "?range=5m&amp;do=freeze" in text
 
 
 def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(operator: Client, pool: Pool) -> None:
     run = round_of(pool, "scaling", ADVICE)
-    Steering.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
+    PoolAutomation.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
     text = card(show(operator), "scaling")
     assert "the first evaluation starts within seconds" in text
     assert "By an operator" not in text
@@ -314,17 +314,17 @@ def test_many_engines_cost_as_many_queries_as_few(
     for engine in Engine.objects.filter(name__startswith="e-02"):
         put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
     order_of(pool)
-    operator.get("/steering/chat")
+    operator.get("/automation/chat")
     with django_assert_num_queries(18):
-        operator.get("/steering/chat")
+        operator.get("/automation/chat")
     with django_assert_num_queries(17):
-        operator.get("/steering/chat?fragment=1")
+        operator.get("/automation/chat?fragment=1")
     with django_assert_num_queries(8):
-        operator.get("/steering")
+        operator.get("/automation")
 
 
 def timeline(client: Client, query: str = "range=1h") -> dict[str, Any]:
-    answer = client.get(f"/steering/chat/timeline?{query}")
+    answer = client.get(f"/automation/chat/timeline?{query}")
     assert answer.status_code == 200, answer.content
     told: dict[str, Any] = answer.json()
     return told
@@ -379,6 +379,6 @@ def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> Non
 
 @pytest.mark.parametrize("query", ["range=1y", "range=1h&end=x", "range=1h&end=12"])
 def test_ranges_that_cannot_be_are_rejected_with_words(operator: Client, pool: Pool, query: str) -> None:
-    answer = operator.get(f"/steering/chat/timeline?{query}")
+    answer = operator.get(f"/automation/chat/timeline?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]

@@ -1,4 +1,4 @@
-"""What the Steering pages say of plans, pauses, orders and drains: pure, with the moment given."""
+"""What the Automation pages say of plans, pauses, orders and drains: pure, with the moment given."""
 
 from __future__ import annotations
 

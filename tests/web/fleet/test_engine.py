@@ -61,7 +61,7 @@ def test_the_card_holds_the_last_decisions_newest_first(
     client = operator(engine)
     with django_assert_num_queries(4):  # session, account, engine with its pool, grants
         card = client.get(f"/fleet/engines/{ENGINE}").json()
-    assert (card["name"], card["desired_state"], card["may_steer"], card["revision"]) == ("e-01", "ready", True, 1)
+    assert (card["name"], card["desired_state"], card["may_operate"], card["revision"]) == ("e-01", "ready", True, 1)
     assert len(card["decisions"]) == 8
     times = [line["at"] for line in card["decisions"]]
     assert times == sorted(times, reverse=True)
@@ -94,7 +94,7 @@ def test_each_role_sees_and_steers_what_it_may(
     card = client.get(f"/fleet/engines/{ENGINE}")
     assert card.status_code == (200 if sees else 403)
     if sees:
-        assert card.json()["may_steer"] is steers
+        assert card.json()["may_operate"] is steers
     answer = client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON)
     assert answer.status_code == (200 if steers else 403)
     assert Engine.objects.get().desired_state == ("draining" if steers else "ready")

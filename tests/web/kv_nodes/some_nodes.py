@@ -9,11 +9,17 @@ from django.utils import timezone
 
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.history.affinity.intake import AffinityHearing
+from controlplane.history.cache_locality.intake import CacheLocalityIntake
 from controlplane.kv_nodes.silence import note_silent_nodes
 from controlplane.platform.actor import program
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.affinity_sample import TOPIC, AffinitySample, PoolAffinity, SharedPrefix, encode_affinity
+from gateway.contracts.cache_locality_sample import (
+    TOPIC,
+    CacheLocalitySample,
+    PoolCacheLocality,
+    SharedPrefix,
+    encode_cache_locality,
+)
 from tests.controlplane.kv_nodes.node_words import reported
 
 
@@ -87,18 +93,18 @@ def all_states(pool: Pool) -> None:
     reported("kv-5", now=now, report={}, state="gone")
 
 
-def hearing_of(pool: Pool) -> AffinityHearing:
+def hearing_of(pool: Pool) -> CacheLocalityIntake:
     """Return a hearing of a gateway that knows three prefixes of the pool, and where copies of them lie."""
     bus = InProcessBus()
-    hearing = AffinityHearing(bus)
+    hearing = CacheLocalityIntake(bus)
     shared = [
         SharedPrefix("aaaaaaaa00000000", -1, 0, 1, 4, 90, ("e-01", "e-02"), dram_nodes=("kv-1", "kv-2")),
         SharedPrefix("bbbbbbbb00000000", 0, 1, 5, 20, 30, ("e-01",), dram_nodes=("kv-1",), ssd_nodes=("kv-2",)),
         SharedPrefix("cccccccc00000000", -1, 0, 1, 2, 6),
     ]
-    told = PoolAffinity(
+    told = PoolCacheLocality(
         pool_id=pool.slug, placement="mooncake", policy_version=1, block_tokens=512, requests=120, sampled=120,
         span_s=60.0, engines=(), accepting=(), rings=None, keys={}, widened=0, prefixes=tuple(shared),
     )  # fmt: skip
-    bus.publish(TOPIC, encode_affinity(AffinitySample(at=timezone.now().timestamp(), pools=(told,))))
+    bus.publish(TOPIC, encode_cache_locality(CacheLocalitySample(at=timezone.now().timestamp(), pools=(told,))))
     return hearing

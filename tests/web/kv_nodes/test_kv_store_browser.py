@@ -29,7 +29,7 @@ def pool(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Pool:
     pool = make_pool()
     all_states(pool)
     live_and_draft(pool)
-    monkeypatch.setattr(prefix_rows, "affinity_hearing", lambda: hearing_of(pool))
+    monkeypatch.setattr(prefix_rows, "cache_locality_intake", lambda: hearing_of(pool))
     return pool
 
 

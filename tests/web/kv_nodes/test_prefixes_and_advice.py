@@ -33,7 +33,7 @@ def pool(db: None) -> Pool:
 @pytest.fixture
 def viewer(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Client:
     hearing = hearing_of(pool)
-    monkeypatch.setattr(prefixes, "affinity_hearing", lambda: hearing)
+    monkeypatch.setattr(prefixes, "cache_locality_intake", lambda: hearing)
     return client_of(make_person("viewer"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
 from gateway.contracts.fleet_sample import FleetSample, Lateness
 from tests.web.fake_fleet import FakeFleet
 from web.live.history import FleetHistory, ScopedHistory
@@ -88,7 +88,7 @@ def test_the_most_used_prefix_that_most_others_hold_is_the_one_it_lacks() -> Non
     def prefix(key: str, requests: int, *holders: str) -> SharedPrefix:
         return SharedPrefix(key, -1, 0, 1, 4, requests, holders)
 
-    pool = PoolAffinity(
+    pool = PoolCacheLocality(
         pool_id="p", placement="least_cost", policy_version=1, block_tokens=16, requests=9, sampled=9, span_s=60.0,
         engines=(), accepting=("a", "b", "c", "d"),
         prefixes=(prefix("aa", 5, "a", "b", "c", "d"), prefix("6243049f", 3, "a", "b", "d"), prefix("cc", 9, "a")),

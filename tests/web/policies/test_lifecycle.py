@@ -86,17 +86,17 @@ def later(version: PolicyVersion, at: str) -> dict[str, Any]:
 def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: Pool, author: Client) -> None:
     text = page(author, "?draft=3")
     assert 'data-step="what_if"' in text
-    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run a what-if")
-    assert start_of(text, "shadow-link") == ("/experiments/shadows?new&amp;pool=chat&amp;draft=3", "Start a shadow")
+    assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run a what-if")
+    assert start_of(text, "shadow-link") == ("/trials/shadows?new&amp;pool=chat&amp;draft=3", "Start a shadow")
     assert start_of(text, "canary-link")[1] == "Start a canary"
     assert 'data-step="approved"' not in text
     base = mine.policy.versions.get(number=2)
     answer = msgspec.to_builtins(result())
     made = WhatIf.objects.create(pool=pool, recording_name="r", draft=mine, base=base, conditions={}, result=answer)
     text = page(author, "?draft=3")
-    assert f'<a href="/experiments/whatif/{made.pk}">What-if</a>' in text
+    assert f'<a href="/trials/whatif/{made.pk}">What-if</a>' in text
     assert "Better on lateness than v2" in text
-    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run again")
+    assert start_of(text, "whatif-link") == ("/trials?new&amp;pool=chat&amp;draft=3", "Run again")
 
 
 def test_a_version_that_was_live_tells_what_happened_to_it(policy: Policy, author: Client) -> None:

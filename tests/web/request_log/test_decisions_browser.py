@@ -64,7 +64,7 @@ def test_a_late_one_is_found_read_and_left_by_keys(page: Page, trouble: list[str
     page.keyboard.press("j")
     page.wait_for_url(lambda url: url != before)
     page.keyboard.press("x")
-    page.wait_for_url("**/experiments?new&pool=pool-a")
+    page.wait_for_url("**/trials?new&pool=pool-a")
     page.go_back()
     page.keyboard.press("g")
     page.keyboard.press("d")

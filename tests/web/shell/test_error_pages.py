@@ -29,9 +29,9 @@ def viewer(client: Client) -> Client:
     [
         ("/nope", "Open Fleet"),
         ("/policies/nope", "Open Policies"),
-        ("/steering/nope", "Open Automation"),
-        ("/experiments/whatif/99", "Open Trials"),
-        ("/experiments/canaries/nope", "Open Trials"),
+        ("/automation/nope", "Open Automation"),
+        ("/trials/whatif/99", "Open Trials"),
+        ("/trials/canaries/nope", "Open Trials"),
     ],
 )
 @pytest.mark.parametrize("theme", ["dark", "light"])

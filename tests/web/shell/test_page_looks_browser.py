@@ -55,9 +55,7 @@ def box(page: Page, selector: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("width", [WIDE, PHONE])
-@pytest.mark.parametrize(
-    "path", ["/policies/nope", "/experiments/canaries/nope", "/experiments/whatif/99", "/experiments?new"]
-)
+@pytest.mark.parametrize("path", ["/policies/nope", "/trials/canaries/nope", "/trials/whatif/99", "/trials?new"])
 def test_a_page_that_only_says_something_leaves_room_below_its_heading(page: Page, path: str, width: int) -> None:
     show(page, path, width)
     heading = box(page, "h1")
@@ -72,7 +70,7 @@ def test_the_filter_beside_the_heading_of_jobs_has_no_line_under_it(page: Page) 
     assert box(page, ".ledger-filter .button")["y"] == box(page, "[data-failed]")["y"]
 
 
-@pytest.mark.parametrize("path", ["/experiments/recordings", "/experiments", "/policies/chat-policy"])
+@pytest.mark.parametrize("path", ["/trials/recordings", "/trials", "/policies/chat-policy"])
 def test_what_a_verb_needs_is_read_whole_on_a_phone(page: Page, path: str) -> None:
     show(page, path, PHONE)
     told = box(page, ".read-only")
@@ -85,7 +83,7 @@ def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: P
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=1.2))]
     Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
     for width in (WIDE, PHONE):
-        show(page, f"/experiments/canaries/{made.key}", width)
+        show(page, f"/trials/canaries/{made.key}", width)
         drawn, verdict = box(page, ".canary-interval"), box(page, ".canary-guardrails td:last-child .state-cell")
         assert drawn["width"] >= 90
         assert verdict["x"] + verdict["width"] <= width

@@ -97,7 +97,7 @@ def address(pattern: URLPattern, world: World) -> str:
 
 def _slug(name: str) -> str:
     """Return the slug of what the page is about."""
-    if name.startswith(("steering", "topology-pool")):
+    if name.startswith(("automation", "topology-pool")):
         return "pool-a"
     return "acme" if "tenant" in name else "policy-a"
 

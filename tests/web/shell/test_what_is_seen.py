@@ -60,7 +60,7 @@ def world(db: None, bus: Bus, feed: FleetFeed) -> World:
 
 def everywhere(world: World) -> list[tuple[str, str]]:
     """Return name and address of every page, form and JSON of the console, about things of pool a."""
-    ranged = ("fleet-history", "steering-timeline")
+    ranged = ("fleet-history", "automation-timeline")
     return [
         (str(each.name), address(each, world) + ("?range=5m" if each.name in ranged else "")) for each in patterns()
     ]

@@ -1,4 +1,4 @@
-"""Who lacks the role for a verb under Experiments and Policies reads which role it needs, and never gets its form."""
+"""Who lacks the role for a verb under Trials and Policies reads which role it needs, and never gets its form."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.web.role_clients import client_of, make_person, make_pool
 
 pytestmark = pytest.mark.django_db
 FORMS = {
-    "/experiments?new": "New what-if requires the role operator in a pool.",
-    "/experiments/shadows?new": "New shadow requires the role operator in a pool.",
-    "/experiments/canaries?new": "New canary requires the role operator in every pool of a policy.",
-    "/experiments/recordings?new=window": "Uploading a trace and keeping a window require the role operator in a pool.",
-    "/experiments/recordings?new=upload": "Uploading a trace and keeping a window require the role operator in a pool.",
+    "/trials?new": "New what-if requires the role operator in a pool.",
+    "/trials/shadows?new": "New shadow requires the role operator in a pool.",
+    "/trials/canaries?new": "New canary requires the role operator in every pool of a policy.",
+    "/trials/recordings?new=window": "Uploading a trace and keeping a window require the role operator in a pool.",
+    "/trials/recordings?new=upload": "Uploading a trace and keeping a window require the role operator in a pool.",
 }
 
 
@@ -80,25 +80,25 @@ def test_an_operator_finds_the_verb_and_the_form(pool: Pool, path: str) -> None:
 
 
 def test_who_operates_one_pool_is_offered_that_pool_alone(pool: Pool, other: Client) -> None:
-    assert 'name="pool" value="zoo"' in show(other, "/experiments?new")
-    assert "pool=chat" not in show(other, "/experiments/shadows?new")
-    assert ">chat<" not in show(other, "/experiments/recordings?new=window")
-    for path in ("/experiments?new&pool=chat", "/experiments/shadows?new&pool=chat"):
+    assert 'name="pool" value="zoo"' in show(other, "/trials?new")
+    assert "pool=chat" not in show(other, "/trials/shadows?new")
+    assert ">chat<" not in show(other, "/trials/recordings?new=window")
+    for path in ("/trials?new&pool=chat", "/trials/shadows?new&pool=chat"):
         assert is_rejection(show(other, path, 403), "This requires the role operator in pool chat.")
     policy = pool.policy.slug
     needed = "This requires the role operator in every pool of the policy."
-    assert is_rejection(show(other, f"/experiments/canaries?new&policy={policy}", 403), needed)
-    assert 'name="policy" value="zoo-policy"' in show(other, "/experiments/canaries?new")
+    assert is_rejection(show(other, f"/trials/canaries?new&policy={policy}", 403), needed)
+    assert 'name="policy" value="zoo-policy"' in show(other, "/trials/canaries?new")
 
 
 @pytest.mark.parametrize(
     ("path", "form"),
     [
-        ("/experiments/whatif", {"pool": "chat", "draft": "2"}),
-        ("/experiments/shadows/start", {"pool": "chat", "draft": "2"}),
-        ("/experiments/canaries/start", {"policy": "chat-policy", "version": "2"}),
-        ("/experiments/recordings", {"pool": "chat", "kind": "window"}),
-        ("/experiments/recordings", {"pool": "chat", "kind": "upload", "trace": "file"}),
+        ("/trials/whatif", {"pool": "chat", "draft": "2"}),
+        ("/trials/shadows/start", {"pool": "chat", "draft": "2"}),
+        ("/trials/canaries/start", {"policy": "chat-policy", "version": "2"}),
+        ("/trials/recordings", {"pool": "chat", "kind": "window"}),
+        ("/trials/recordings", {"pool": "chat", "kind": "upload", "trace": "file"}),
     ],
 )
 def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
@@ -115,15 +115,15 @@ def test_a_form_sent_without_the_role_is_rejected_without_showing_it(
 def test_the_pages_of_trials_say_what_their_verbs_need(pool: Pool, viewer: Client) -> None:
     canary = start_canary(pool.policy.versions.get(number=2), steps=(0.1,), actor=ACTOR)
     started = start_shadow(pool, pool.policy.versions.get(number=2), actor=ACTOR)
-    page = show(viewer, f"/experiments/canaries/{canary.key}")
+    page = show(viewer, f"/trials/canaries/{canary.key}")
     assert "Stepping, promoting and aborting require the role operator in every pool of the policy." in page
-    page = show(viewer, f"/experiments/shadows/{started.pk}")
+    page = show(viewer, f"/trials/shadows/{started.pk}")
     assert "Starting or stopping shadows requires the role operator in pool chat." in page
 
 
 def test_a_recording_says_what_its_verbs_need(pool: Pool, viewer: Client) -> None:
     kept: Recording = keep(pool, recorded())
-    address = f"/experiments/recordings?recording={kept.pk}"
+    address = f"/trials/recordings?recording={kept.pk}"
     page = show(viewer, address)
     assert "Running a what-if and deleting require the role operator in pool chat." in page
     assert "What-if with this" not in page
@@ -146,6 +146,6 @@ def test_an_observing_pool_says_that_routing_needs_an_admin(pool: Pool) -> None:
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     observe_pools()
     observed = Shadow.objects.get()
-    operator, address = client_of(make_person("operator")), f"/experiments/shadows/{observed.pk}"
+    operator, address = client_of(make_person("operator")), f"/trials/shadows/{observed.pk}"
     assert "Starting to route requires the role admin in all pools." in show(operator, address)
     assert is_rejection(show(operator, f"{address}?ask", 403), "requires the role admin in all pools.")

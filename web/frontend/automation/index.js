@@ -1,4 +1,4 @@
-/* Entry of the Steering page of a pool. Words and verbs work without it.
+/* Entry of the Automation page of a pool. Words and verbs work without it.
    It draws the charts and keeps the page fresh. */
 
 import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
@@ -11,19 +11,19 @@ import { Timeline } from './timeline.js';
 
 /** @type {Record<string, string>} */
 const RANGES = { 1: '5m', 2: '1h', 3: '24h' };
-const root = byId('steering');
-const timeline = new Timeline(byId('steering-charts'));
+const root = byId('automation');
+const timeline = new Timeline(byId('automation-charts'));
 
 timeline.load();
 // The charts between the words keep themselves fresh.
 startRefresh(root, (_, fresh) => {
-  for (const part of ['steering-top', 'steering-lists']) morph(byId(part), required(fresh, `#${part}`));
+  for (const part of ['automation-top', 'automation-lists']) morph(byId(part), required(fresh, `#${part}`));
 });
 startToast();
 startOverridePreview();
 (find(document, '.ledger-problem') ?? find(document, '.drawer input:not([type=hidden])'))?.focus();
 
-for (const button of findAll(document, '#steering-range button'))
+for (const button of findAll(document, '#automation-range button'))
   button.addEventListener('click', () => timeline.setRange(button.dataset.range ?? ''));
 byId('chart-table').addEventListener('click', () => timeline.toggleTable());
 

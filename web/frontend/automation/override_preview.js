@@ -19,7 +19,7 @@ export function previewWords(typed, { now, least, most }) {
 
 /** Keep the line under the form true while somebody types. */
 export function startOverridePreview() {
-  const line = find(document, '#steering-preview');
+  const line = find(document, '#automation-preview');
   const field = find(document, '#field-engines', HTMLInputElement);
   if (!line || !field) return;
   const { now, least, most } = line.dataset;

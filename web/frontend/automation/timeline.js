@@ -22,7 +22,7 @@ const ICONS = {
   advice: 's-unknown',
   freeze: 'i-pause',
   unfreeze: 'i-play',
-  override: 'i-steering',
+  override: 'i-automation',
   follow: 'i-return',
 };
 
@@ -71,7 +71,7 @@ export class Timeline {
     address.searchParams.set('range', range);
     history.replaceState(null, '', address);
     this.#keep(range);
-    for (const button of findAll(document, '#steering-range button'))
+    for (const button of findAll(document, '#automation-range button'))
       button.setAttribute('aria-pressed', String(button.dataset.range === range));
     this.load();
   }
@@ -81,7 +81,7 @@ export class Timeline {
    * @param {string} range
    */
   #keep(range) {
-    const page = byId('steering');
+    const page = byId('automation');
     const fragment = new URL(page.dataset.refresh ?? '', location.href);
     fragment.searchParams.set('range', range);
     page.dataset.refresh = fragment.pathname + fragment.search;
@@ -143,7 +143,7 @@ export class Timeline {
   /** @param {ChartData} data */
   #build(data) {
     const shown = chartRows(data);
-    setText(byId('steering-clock'), `${dayClock(data.from_s)} \u2013 ${clock(data.to_s)} UTC`);
+    setText(byId('automation-clock'), `${dayClock(data.from_s)} \u2013 ${clock(data.to_s)} UTC`);
     if (this.table) {
       showTwin(byId('chart-twin'), data, shown);
       return;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.evidence.measure.automation.elasticity import FEW, FIXED_CHANGE_S, FIXED_QPS, MANY, PHASES
-from bench.evidence.plots import steering as plots
+from bench.evidence.plots import automation as plots
 from bench.evidence.store import Row, load
 from planning.scaling.remap import Remap, remap_of
 from simulator.runs.simulation_run import engine_names

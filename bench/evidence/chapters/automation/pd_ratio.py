@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.evidence.measure.automation.pd_ratio import DAY_S, ENGINES, FIXED, SLO_TPOT_S, SLO_TTFT_S, SWEEP_ENGINES
-from bench.evidence.plots import steering as plots
+from bench.evidence.plots import automation as plots
 from bench.evidence.store import Row, load
 
 EVEN = ENGINES // 2

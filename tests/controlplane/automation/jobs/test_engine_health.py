@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.automation import switches as steering
+from controlplane.automation import switches
 from controlplane.automation.jobs import engine_health as job
 from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.automation.models.plan_record import PlanRecord
@@ -84,12 +84,12 @@ def test_advice_is_recorded_and_changes_nothing(world: World) -> None:
 
 def test_a_frozen_pool_keeps_what_it_has_and_says_so(world: World) -> None:
     live(world, 5)
-    steering.freeze(world.pool, actor=ACTOR)
+    switches.freeze(world.pool, actor=ACTOR)
     silence(world, "e-02")
     live(world, 6)
     assert not EngineHealth.objects.exists()
     assert JobRun.objects.get().outcome["mode"] == "frozen"
-    steering.unfreeze(world.pool, actor=ACTOR)
+    switches.unfreeze(world.pool, actor=ACTOR)
     live(world, 3)
     assert EngineHealth.objects.get().state == "quarantined"
 

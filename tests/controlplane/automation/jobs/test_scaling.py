@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.automation import switches as steering
+from controlplane.automation import switches
 from controlplane.automation.jobs import prefill_decode, scaling
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
-from controlplane.automation.models.steering import Steering
+from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.automation.pool_facts import demand_history
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import program
@@ -68,7 +68,7 @@ def test_overload_orders_engines_once_and_waits_for_them(world: World) -> None:
 
 def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
     world.policy(scaling=ACTS)
-    steering.freeze(world.pool, actor=ACTOR)
+    switches.freeze(world.pool, actor=ACTOR)
     overload(world, 40)
     assert not EngineOrder.objects.exists()
     assert PlanRecord.objects.filter(job="scaling").latest("pk").mode == "frozen"
@@ -76,7 +76,7 @@ def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
 
 def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "off"})
-    Steering.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
+    PoolAutomation.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
     live(world, 20)
     assert EngineOrder.objects.filter(kind="start").count() == 2
     live(world, 60)
@@ -88,7 +88,7 @@ def test_a_person_s_wish_does_not_wait_for_the_next_regular_round(world: World) 
     live(world, 20)
     run = JobRun.objects.get(job="scaling")
     JobRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() + timedelta(seconds=4), lease_owner="")
-    steering.take_over(world.pool, engines=6, until=timezone.now() + timedelta(minutes=5), actor=ACTOR)
+    switches.take_over(world.pool, engines=6, until=timezone.now() + timedelta(minutes=5), actor=ACTOR)
     due = JobRun.objects.get(pk=run.pk).lease_until
     assert due is not None
     assert due <= timezone.now()
@@ -98,13 +98,13 @@ def test_a_round_that_is_under_way_keeps_its_lease(world: World) -> None:
     live(world, 5)
     until = timezone.now() + timedelta(seconds=4)
     JobRun.objects.filter(job="scaling").update(lease_until=until, lease_owner="a worker")
-    steering.freeze(world.pool, actor=ACTOR)
+    switches.freeze(world.pool, actor=ACTOR)
     assert JobRun.objects.get(job="scaling").lease_until == until
 
 
 def test_an_override_below_drains(world: World) -> None:
     world.policy(scaling=ACTS)
-    Steering.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
+    PoolAutomation.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
     live(world, 20)
     assert [order.kind for order in EngineOrder.objects.all()] == ["stop"]
 
@@ -113,9 +113,9 @@ def test_an_override_needs_an_end_and_a_number(world: World) -> None:
     now = timezone.now()
     for until, engines in ((now - timedelta(1), 3), (now + timedelta(8), 3), (now + timedelta(1), None)):
         with pytest.raises(InvalidFieldsError):
-            steering.take_over(world.pool, until=until, engines=engines, actor=ACTOR)
-    changed = steering.take_over(world.pool, until=now + timedelta(1), engines=3, actor=ACTOR)
-    assert steering.give_back(world.pool, actor=ACTOR, expected=changed.revision).override_until is None
+            switches.take_over(world.pool, until=until, engines=engines, actor=ACTOR)
+    changed = switches.take_over(world.pool, until=now + timedelta(1), engines=3, actor=ACTOR)
+    assert switches.give_back(world.pool, actor=ACTOR, expected=changed.revision).override_until is None
 
 
 def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) -> None:

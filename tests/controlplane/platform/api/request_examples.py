@@ -46,7 +46,7 @@ SAFE: dict[str, list[str]] = {
     "PoolOrders": ["pools/pool-a/orders"],
     "OneEngineHealth": ["engines/e-a/health"],
     "PoolRings": ["pools/pool-a/rings"],
-    "PoolAffinity": ["pools/pool-a/affinity"],
+    "PoolCacheLocality": ["pools/pool-a/cache_locality"],
     "OneEngineHits": ["engines/e-a/hits"],
     "Engines": ["engines"],
     "OneEngine": ["engines/e-a"],

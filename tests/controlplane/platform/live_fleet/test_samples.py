@@ -74,7 +74,7 @@ def test_each_gateway_can_be_followed_by_its_name(bus: InProcessBus, samples: Fl
     heard: list[tuple[str, float]] = []
     leave = samples.subscribe_each(lambda name, each: heard.append((name, each.at)))
     say(bus, "g2", START + 1)
-    bus.publish("gateways/g2/affinity", b"another topic")
+    bus.publish("gateways/g2/cache_locality", b"another topic")
     leave()
     say(bus, "g2", START + 2)
     assert heard == [("g1", START), ("g2", START + 1)]

@@ -1,4 +1,4 @@
-"""The canaries under Experiments: the form, the page with its pictures and verbs, holdbacks, and who may what."""
+"""The canaries under Trials: the form, the page with its pictures and verbs, holdbacks, and who may what."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def show(client: Client, path: str, status: int = 200) -> str:
 
 
 def test_the_first_visit_says_what_to_do(operator: Client) -> None:
-    assert "No canary yet" in show(operator, "/experiments/canaries")
+    assert "No canary yet" in show(operator, "/trials/canaries")
 
 
 def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     number = version(pool.policy, "round_robin").number
     slug = pool.policy.slug
-    link = f"/experiments/canaries?new&amp;policy={slug}&amp;version={number}"
+    link = f"/trials/canaries?new&amp;policy={slug}&amp;version={number}"
     assert link in show(operator, f"/policies/{slug}?draft={number}")
     page = show(operator, link.replace("&amp;", "&"))
     assert f'<option value="{number}" selected>v{number}, draft: round_robin</option>' in page
@@ -83,15 +83,15 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
         "policy": slug, "version": str(number), "steps": "2, 20 %", "min_dwell_s": "60", "advance": "steps",
         "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "try",
     }  # fmt: skip
-    answer = operator.post("/experiments/canaries/start", form)
+    answer = operator.post("/trials/canaries/start", form)
     made = Canary.objects.get()
-    assert answer["Location"] == f"/experiments/canaries/{made.key}"
+    assert answer["Location"] == f"/trials/canaries/{made.key}"
     assert (made.steps, made.min_dwell_s, made.advance, made.why) == ([0.02, 0.2], 60.0, "steps", "try")
     assert (made.guardrails["late_more"], made.guardrails["ttft_ratio"]) == (0.05, 1.5)
     policy_page = show(operator, f"/policies/{slug}?draft={number}")
     assert f"v{number} is a running canary" in policy_page
     assert link not in policy_page
-    rejected = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
+    rejected = operator.post("/trials/canaries/start", {**form, "steps": "50, x", "version": "1"})
     assert rejected.status_code == 422
     assert "Enter a number, not &#x27;x&#x27;." in page_text(rejected)
 
@@ -102,7 +102,7 @@ def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) 
         "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
         "late_more": "abc", "failed_more": "700", "ttft_ratio": "0.5", "tail_ratio": "2",
     }  # fmt: skip
-    page = page_text(operator.post("/experiments/canaries/start", form))
+    page = page_text(operator.post("/trials/canaries/start", form))
     for words in (
         "increasing shares",
         "between 0 and 604800",
@@ -116,21 +116,21 @@ def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) 
 
 
 def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client, canary: Canary) -> None:
-    page = show(operator, f"/experiments/canaries/{canary.key}")
+    page = show(operator, f"/trials/canaries/{canary.key}")
     assert "v2 serves 10\u202f% of sessions" in page
     assert "effective only on promotion: ttft_slo_s" in page
     assert page.count("<polyline") == 4
     assert page.count("<table") == 4
     assert "broken" in page
     assert " style=" not in page
-    fragment = show(operator, f"/experiments/canaries/{canary.key}?fragment")
+    fragment = show(operator, f"/trials/canaries/{canary.key}?fragment")
     assert "<html" not in fragment
-    assert f"{canary.policy.slug} v2" in show(operator, "/experiments/canaries")
+    assert f"{canary.policy.slug} v2" in show(operator, "/trials/canaries")
 
 
 def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(operator: Client, canary: Canary) -> None:
     Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
-    answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
+    answer = operator.post(f"/trials/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
     assert answer.status_code == 409
     assert "needs the approval of a second person" in page_text(answer)
     canary.refresh_from_db()
@@ -138,7 +138,7 @@ def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(oper
 
 
 def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:
-    path = f"/experiments/canaries/{canary.key}"
+    path = f"/trials/canaries/{canary.key}"
     assert operator.post(f"{path}/step", {"revision": "7", **FORCED}).status_code == 409
     assert operator.post(f"{path}/step", {"revision": "1", **FORCED}).status_code == 302
     canary.refresh_from_db()
@@ -151,7 +151,7 @@ def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> Non
 
 def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator: Client, canary: Canary) -> None:
     Canary.objects.filter(pk=canary.pk).update(look={}, min_dwell_s=298)
-    path = f"/experiments/canaries/{canary.key}"
+    path = f"/trials/canaries/{canary.key}"
     page = show(operator, path)
     assert re.search(r"Next step in 29[5-8]\u202fs, 40 requests</summary>", page)
     assert "Raise it to 50\u202f% of sessions without evidence?" in page
@@ -174,11 +174,11 @@ def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) 
     )
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
     Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardrailDocument(**wide))))
-    page = show(operator, f"/experiments/canaries/{made.key}")
+    page = show(operator, f"/trials/canaries/{made.key}")
     assert "All guardrails hold. Ready for the next step." in page
     assert "Next step: 50" in page
     assert "without evidence" not in page
-    assert operator.post(f"/experiments/canaries/{made.key}/step", {"revision": "1"}).status_code == 302
+    assert operator.post(f"/trials/canaries/{made.key}/step", {"revision": "1"}).status_code == 302
 
 
 def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> None:
@@ -199,7 +199,7 @@ def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> Non
 def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
     url = "http://10.0.0.1:8000"
     Engine.objects.create(engine_id="e", pool=pool, name="e", url=url, connect_url=url, desired_state="ready")
-    path = f"/experiments/canaries/{canary.key}"
+    path = f"/trials/canaries/{canary.key}"
     assert "Type chat to publish v2" in show(operator, path)
     for typed, words in (("", "nothing was typed."), ("other", "&quot;other&quot; does not match.")):
         answer = operator.post(f"{path}/promote", {"revision": "1", "confirm": typed})
@@ -213,11 +213,11 @@ def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, 
 
 
 def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operator: Client, canary: Canary) -> None:
-    assert "ended here" not in show(operator, f"/experiments/canaries/{canary.key}")
+    assert "ended here" not in show(operator, f"/trials/canaries/{canary.key}")
     draft = f"/policies/{canary.policy.slug}?draft={canary.version.number}"
     assert 'class="step under-way" data-step="canary"' in show(operator, draft)
-    assert operator.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 302
-    assert "ended here" in show(operator, f"/experiments/canaries/{canary.key}")
+    assert operator.post(f"/trials/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 302
+    assert "ended here" in show(operator, f"/trials/canaries/{canary.key}")
     assert 'class="step against" data-step="canary"' in show(operator, draft)
 
 
@@ -233,10 +233,10 @@ def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> Non
 
 def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
     viewer = client_of(make_person("viewer"))
-    page = show(viewer, f"/experiments/canaries/{canary.key}")
+    page = show(viewer, f"/trials/canaries/{canary.key}")
     assert "Abort" not in page
-    assert viewer.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 403
-    assert client_of(make_person("nobody")).get(f"/experiments/canaries/{canary.key}").status_code in (403, 404)
+    assert viewer.post(f"/trials/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 403
+    assert client_of(make_person("nobody")).get(f"/trials/canaries/{canary.key}").status_code in (403, 404)
 
 
 def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
@@ -244,7 +244,7 @@ def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: 
     Holdback.objects.create(
         pool=pool, state="fallback", since=since, trial_id="t", share=1.0, reason="9 % of the policy is late"
     )
-    page = show(operator, "/experiments/canaries")
+    page = show(operator, "/trials/canaries")
     assert "Fallback: simple rule serves all sessions" in page
     assert "9 % of the policy is late." in page
 
@@ -254,14 +254,14 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
         slug="fresh", name="Fresh", region=pool.region, served_model=pool.served_model, policy=pool.policy, weight=0
     )
     slug = pool.policy.slug
-    page = show(operator, f"/experiments/canaries?new&policy={slug}&version=pool:fresh")
+    page = show(operator, f"/trials/canaries?new&policy={slug}&version=pool:fresh")
     assert '<option value="pool:fresh" selected>Pool fresh, with the other pools of its model</option>' in page
     form = {
         "policy": slug, "version": "pool:fresh", "steps": "20", "min_dwell_s": "60", "advance": "by_hand",
         "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "engine 0.9",
     }  # fmt: skip
-    assert operator.post("/experiments/canaries/start", {**form, "version": "pool:other"}).status_code == 422
-    path = operator.post("/experiments/canaries/start", form)["Location"]
+    assert operator.post("/trials/canaries/start", {**form, "version": "pool:other"}).status_code == 422
+    path = operator.post("/trials/canaries/start", form)["Location"]
     made = Canary.objects.get(pool=fresh)
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 60, 20))]
     Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
@@ -269,7 +269,7 @@ def test_a_pool_is_tried_on_a_share_and_its_page_compares_it_with_the_others(ope
     for words in ("Pool fresh serves 20\u202f% of sessions", "Other pools, raw", "Canary, fresh", "Share of them"):
         assert words in page
     assert f"keep 20\u202f% of sessions in pool {fresh.slug}" in page.lower()
-    assert "pool fresh" in show(operator, "/experiments/canaries")
+    assert "pool fresh" in show(operator, "/trials/canaries")
     assert "A pool is on trial." in " ".join(show(operator, f"/policies/{slug}").split())
     assert operator.post(f"{path}/abort", {"revision": "1", "why": "late"}).status_code == 302
     assert "Pool fresh was aborted" in show(operator, path)

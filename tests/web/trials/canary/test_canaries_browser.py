@@ -55,7 +55,7 @@ def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[st
 
 def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[str]) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
-    page.goto(f"/experiments/canaries/{made.key}")
+    page.goto(f"/trials/canaries/{made.key}")
     expect(page.locator("#canary")).to_contain_text("Not evaluated yet")
     seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
     Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
@@ -74,7 +74,7 @@ def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[
 
 def test_a_menu_opened_right_after_the_load_stays_open_as_the_page_refreshes(page: Page, pool: Pool) -> None:
     made = start_canary(version(pool.policy, "round_robin"), steps=(0.1, 0.5), actor=ACTOR)
-    page.goto(f"/experiments/canaries/{made.key}")
+    page.goto(f"/trials/canaries/{made.key}")
     page.locator("#promote-menu summary").click()
     page.fill("#promote-why", "urgent")
     opened = page.locator("#promote-menu").element_handle()

@@ -59,23 +59,23 @@ def show(client: Client, path: str, status: int = 200) -> str:
 
 
 def test_the_first_visit_says_what_to_do(operator: Client) -> None:
-    assert "No shadow yet" in show(operator, "/experiments/shadows")
+    assert "No shadow yet" in show(operator, "/trials/shadows")
 
 
 def test_a_draft_is_started_from_the_form_and_stopped_on_its_page(operator: Client) -> None:
     assert "Start a shadow</a>" in show(operator, "/policies/chat-policy?draft=2")
-    assert '<option value="2" selected>v2 draft: second</option>' in show(operator, "/experiments/shadows?new&draft=2")
+    assert '<option value="2" selected>v2 draft: second</option>' in show(operator, "/trials/shadows?new&draft=2")
     form = {"pool": "chat", "draft": "2", "minutes": "15", "max_per_s": "20"}
-    answer = operator.post("/experiments/shadows/start", form)
+    answer = operator.post("/trials/shadows/start", form)
     started = Shadow.objects.get()
-    address = f"/experiments/shadows/{started.pk}"
+    address = f"/trials/shadows/{started.pk}"
     assert answer["Location"] == address
     assert (started.max_per_s, round((started.until - started.created_at).total_seconds())) == (20, 900)
     page = show(operator, address)
     assert "Waiting for requests" in page
     assert f'data-refresh="{address}?fragment"' in page
     assert "<html" not in show(operator, f"{address}?fragment")
-    assert operator.post("/experiments/shadows/start", form).status_code == 409
+    assert operator.post("/trials/shadows/start", form).status_code == 409
     assert operator.post(f"{address}/stop").status_code == 302
     page = show(operator, address)
     assert "Stopped by operator." in page
@@ -95,7 +95,7 @@ def test_a_draft_is_started_from_the_form_and_stopped_on_its_page(operator: Clie
 )
 def test_what_is_wrong_stands_beside_its_field(operator: Client, field: str, value: str, words: str) -> None:
     form = {"pool": "chat", "draft": "2", "minutes": "15", "max_per_s": "20"}
-    answer = operator.post("/experiments/shadows/start", {**form, field: value})
+    answer = operator.post("/trials/shadows/start", {**form, field: value})
     assert answer.status_code == 422
     assert words in page_text(answer)
     assert not Shadow.objects.exists()
@@ -103,7 +103,7 @@ def test_what_is_wrong_stands_beside_its_field(operator: Client, field: str, val
 
 def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shadow) -> None:
     store_reports([report(shadow, tally=tally(agreed=150, better=40, worse=10))])
-    page = show(operator, f"/experiments/shadows/{shadow.pk}")
+    page = show(operator, f"/trials/shadows/{shadow.pk}")
     title = re.search(r"<h1>([^<]+)</h1>", page)
     assert title is not None
     assert title[1] == "Predicted TTFT 60 ms shorter per request".replace(" ms", "\u202fms")
@@ -117,22 +117,22 @@ def test_figures_pictures_and_examples_are_shown(operator: Client, shadow: Shado
     assert page.count("record not kept") == 24
     assert "<b>20</b><small>µs</small>" in page
     assert " style=" not in page
-    assert title[1] in show(operator, "/experiments/shadows")
+    assert title[1] in show(operator, "/trials/shadows")
 
 
 def test_parts_that_cannot_be_compared_are_named(operator: Client, pool: Pool) -> None:
     document = {"placement": {"name": "min_ttft"}, "order": {"name": "edf"}, "prefill_window_tokens": 4096}
     started = start_shadow(pool, draft(pool.policy, document, actor=ACTOR), actor=ACTOR)
-    page = show(operator, f"/experiments/shadows/{started.pk}")
+    page = show(operator, f"/trials/shadows/{started.pk}")
     assert "Also different: queue order and prefill window. A shadow compares single choices" in page
 
 
 def test_viewers_look_and_do_not_touch(shadow: Shadow) -> None:
     viewer = client_of(make_person("viewer"))
-    address = f"/experiments/shadows/{shadow.pk}"
+    address = f"/trials/shadows/{shadow.pk}"
     assert "Stop shadow" not in show(viewer, address)
     assert viewer.post(f"{address}/stop").status_code == 403
-    assert viewer.post("/experiments/shadows/start", {"pool": "chat", "draft": "2"}).status_code == 403
+    assert viewer.post("/trials/shadows/start", {"pool": "chat", "draft": "2"}).status_code == 403
     stranger = client_of(make_person("pool_operator", make_pool("other")))
     assert stranger.get(address).status_code == 404
 
@@ -141,7 +141,7 @@ def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_co
     change_pool(pool, {"mode": "observe"}, actor=ACTOR)
     observe_pools()
     observed = Shadow.objects.get()
-    address = f"/experiments/shadows/{observed.pk}"
+    address = f"/trials/shadows/{observed.pk}"
     operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
     assert "Waiting for observations" in show(operator, address)
     store_reports([report(observed, tally=tally(agreed=150, better=40, worse=10))])
@@ -162,7 +162,7 @@ def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: P
     operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
     settings = "/topology?settings=chat"
     assert "to stop routing it" not in show(operator, settings)
-    assert "to stop routing it" not in show(admin, "/experiments/shadows?new")
+    assert "to stop routing it" not in show(admin, "/trials/shadows?new")
     page = show(admin, settings)
     assert "Type chat to stop routing it" in page
     assert "/v1 and /api/v1/route answer 409 for m." in page.replace(pool.served_model, "m")

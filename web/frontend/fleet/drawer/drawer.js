@@ -216,8 +216,8 @@ export class Drawer {
     byId('drawer-trust-reason').hidden = !engine.trust_reason;
     setText(byId('drawer-trust-reason'), engine.trust_reason ? `Index trust: ${engine.trust_reason}.` : '');
     this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
-    byId('drawer-affinity', HTMLAnchorElement).href =
-      `/affinity/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#affinity-hits`;
+    byId('drawer-cache-locality', HTMLAnchorElement).href =
+      `/cache-locality/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#cache-locality-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
     this.tellVerbs();

@@ -37,7 +37,7 @@
  * @property {string} name
  * @property {string} desired_state
  * @property {number} revision
- * @property {boolean} may_steer
+ * @property {boolean} may_operate
  * @property {string} pool
  * @property {Health} health
  * @property {string} below lower tiers and what loading costs, as sentences; '' for none

@@ -31,15 +31,15 @@ export function healthSentence({ word, ends, share }) {
  */
 export function showHealth(card) {
   const health = card?.health;
-  byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.may_steer && !health.reason);
+  byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.may_operate && !health.reason);
   if (!health) return;
   setText(byId('drawer-health-since'), health.since ? `since ${health.since.clock}${NARROW}UTC` : '');
   setText(byId('drawer-health-word'), healthSentence(health));
   setText(byId('drawer-health-reason'), health.reason);
   setText(byId('drawer-health-evidence'), health.state === 'healthy' || !health.evidence ? '' : `${health.evidence}.`);
   const verb = byId('drawer-health-verb', HTMLAnchorElement);
-  verb.hidden = !card.may_steer;
+  verb.hidden = !card.may_operate;
   setText(verb, health.out ? 'Return to service' : 'Quarantine');
   const query = new URLSearchParams({ do: health.out ? 'trust' : 'quarantine', engine: card.engine_id });
-  verb.href = `/steering/${encodeURIComponent(card.pool)}?${query}`;
+  verb.href = `/automation/${encodeURIComponent(card.pool)}?${query}`;
 }

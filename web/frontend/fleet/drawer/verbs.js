@@ -125,10 +125,10 @@ export class DrawerVerbs {
    */
   show(card, failure) {
     this.card = card;
-    const key = JSON.stringify(card && [card.engine_id, card.desired_state, card.may_steer, card.revision, failure]);
+    const key = JSON.stringify(card && [card.engine_id, card.desired_state, card.may_operate, card.revision, failure]);
     if (key === this.key) return;
     this.key = key;
-    const verbs = card?.may_steer ? verbsFor(card.desired_state) : [];
+    const verbs = card?.may_operate ? verbsFor(card.desired_state) : [];
     this.root.replaceChildren(
       ...verbs.map(([state, words]) => {
         const button = make('button', 'button', words);

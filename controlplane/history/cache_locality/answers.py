@@ -1,0 +1,108 @@
+"""Cache locality in the API's format."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.history.cache_locality.intake import PoolWord
+from controlplane.history.cache_locality.rings import RingLine, rings_reading
+from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
+
+_NO_SHARES: dict[str, Any] = {
+    "rings": 0,
+    "ideal": None,
+    "without": "",
+    "moved": None,
+    "keys_changed": None,
+    "traffic_moved": None,
+}
+_NOT_PLACED: dict[str, Any] = {"by_ring": [], "share": None, "traffic": None, "gain": None, "traffic_gain": None}
+
+
+def rings_answer(pool: str, word: PoolWord | None, without: str) -> dict[str, Any]:
+    """Return the pool's rings; raises UnknownEngineError for an engine that is not on them."""
+    reading = rings_reading(word, without) if word is not None else None
+    shares = reading.shares if reading is not None else None
+    plan = word.pool.rings if word is not None else None
+    return {
+        "pool": pool,
+        **_said_by(word),
+        "virtual_nodes": plan.virtual_nodes if plan is not None else 0,
+        **{name: getattr(shares, name, otherwise) for name, otherwise in _NO_SHARES.items()},
+        "engines": [_ring_engine(line) for line in reading.lines] if reading is not None else [],
+    }
+
+
+def _said_by(word: PoolWord | None) -> dict[str, Any]:
+    if word is None:
+        return {"at": None, "gateway": "", "placement": "", "requests": 0}
+    told = word.pool
+    return {"at": _moment(word.at), "gateway": word.gateway, "placement": told.placement, "requests": told.requests}
+
+
+def cache_locality_answer(pool: str, word: PoolWord | None) -> dict[str, Any]:
+    """Return everything but the rings."""
+    told = word.pool if word is not None else None
+    return {
+        "pool": pool,
+        **_said_by(word),
+        "gateways": word.gateways if word is not None else 0,
+        "block_tokens": told.block_tokens if told is not None else 0,
+        "span_s": told.span_s if told is not None else 0.0,
+        "prefixes": _prefixes(told) if told is not None else [],
+        "engines": [
+            {**hits_answer(each, told.pool_id, word), "requests": each.requests, "ttft": each.split}
+            for each in told.engines
+        ]
+        if told is not None
+        else [],
+    }
+
+
+def hits_answer(engine: EngineCacheLocality, pool: str, word: PoolWord | None) -> dict[str, Any]:
+    """Return predicted and reported hits of one engine."""
+    return {
+        "engine": engine.engine_id,
+        "name": engine.name,
+        "pool": pool,
+        "at": _moment(word.at) if word is not None else None,
+        "compared": engine.compared,
+        "differing": engine.differing,
+        "predicted_tokens": engine.believed_tokens,
+        "reported_tokens": engine.reported_tokens,
+        "ratio": engine.reported_tokens / engine.believed_tokens if engine.believed_tokens else None,
+        "trust": engine.trust,
+        "trust_reason": engine.trust_reason,
+        "trust_since": _moment(engine.trust_since) if engine.trust_since is not None else None,
+        "cause": engine.cause,
+    }
+
+
+def _ring_engine(line: RingLine) -> dict[str, Any]:
+    return {
+        "engine": line.engine_id,
+        "name": line.name,
+        "granted": line.granted,
+        **{name: getattr(line.on_rings, name, otherwise) for name, otherwise in _NOT_PLACED.items()},
+    }
+
+
+def _prefixes(told: PoolCacheLocality) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": each.key,
+            "parent": told.prefixes[each.parent].key if each.parent >= 0 else None,
+            "first_block": each.first_block,
+            "last_block": each.last_block,
+            "requests": each.requests,
+            "share": each.requests / told.requests if told.requests else 0.0,
+            "holders": list(each.holders),
+            "key_blocks": each.key_blocks,
+        }
+        for each in told.prefixes
+    ]
+
+
+def _moment(unix: float) -> datetime:
+    return datetime.fromtimestamp(unix, UTC)

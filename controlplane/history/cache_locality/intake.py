@@ -1,0 +1,80 @@
+"""Keeps the newest cache locality sample of each gateway."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import hear_gateways
+from gateway.contracts.cache_locality_sample import TOPIC, CacheLocalitySample, PoolCacheLocality, decode_cache_locality
+from gateway.contracts.wire import UnreadableMessageError
+
+MAX_AGE_S = 15.0
+"""An older sample says nothing about now; samples come every two seconds."""
+MAX_GATEWAYS = 64
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWord:
+    """What one gateway said last of a pool."""
+
+    pool: PoolCacheLocality
+    at: float
+    """Unix seconds."""
+    gateway: str
+    """Empty: the one of this process."""
+    gateways: int
+    """That were heard of lately, this one among them."""
+
+
+class CacheLocalityIntake:
+    """Thread-safe; samples come in the publisher's thread. Mutable state: the newest sample of each gateway."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._lock = threading.Lock()
+        self._samples: dict[str, CacheLocalitySample] = {}
+        self.stop = hear_gateways(bus, TOPIC, self._hear)
+        """Call it to hear no more."""
+
+    def of(self, pool_id: str, now: float) -> PoolWord | None:
+        """Return the word of the gateway that had most of the pool's requests; None where none was heard lately.
+
+        `now` is unix seconds.
+        """
+        with self._lock:
+            samples = dict(self._samples)
+        words = [
+            (pool, sample.at, name)
+            for name, sample in samples.items()
+            if now - sample.at <= MAX_AGE_S
+            for pool in sample.pools
+            if pool.pool_id == pool_id
+        ]
+        if not words:
+            return None
+        pool, at, name = max(words, key=lambda each: (each[0].requests, each[2]))
+        return PoolWord(pool, at, name, len(words))
+
+    def _hear(self, gateway: str, value: bytes) -> None:
+        try:
+            sample = decode_cache_locality(value)
+        except UnreadableMessageError as error:
+            logger.warning("a cache locality sample was dropped: %s", error)
+            return
+        with self._lock:
+            if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
+                oldest = min(self._samples, key=lambda name: self._samples[name].at)
+                del self._samples[oldest]
+            self._samples[gateway] = sample
+
+
+@cache
+def cache_locality_intake() -> CacheLocalityIntake:
+    """Return this process's hearing, following the control plane's bus."""
+    return CacheLocalityIntake(get_bus())

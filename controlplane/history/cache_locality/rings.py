@@ -1,0 +1,64 @@
+"""A pool's rings as its gateway builds them, or its engines' shares of requests if it has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.history.cache_locality.intake import PoolWord
+from gateway.contracts.cache_locality_sample import PoolCacheLocality
+from routing.rings.ring_shares import EngineShare, RingShares, UnknownEngineError, ring_shares
+
+
+@dataclass(frozen=True, slots=True)
+class RingLine:
+    """One engine: its name, its place on the rings (None: there are none, or it takes no work), and its requests."""
+
+    engine_id: str
+    name: str
+    on_rings: EngineShare | None
+    requests: int
+    granted: float | None
+    """Its share of the requests that were seen, 0..1; None: none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingsReading:
+    """A pool's rings at this moment; `shares` None: its placement uses none."""
+
+    word: PoolWord
+    shares: RingShares | None
+    lines: tuple[RingLine, ...]
+    """By name; engines that take no work and got none are left out."""
+
+
+def rings_reading(word: PoolWord, without: str = "") -> RingsReading:
+    """Return shares of keys and of requests; `without` is the id or the name of an engine to be taken out.
+
+    Raises UnknownEngineError for an engine that is not on the rings.
+    """
+    pool = word.pool
+    shares = None
+    if pool.rings is not None:
+        traffic = [(int(key, 16), count) for key, count in pool.keys.items()]
+        shares = ring_shares(pool.rings, pool.accepting, traffic, engine_id_of(pool, without))
+    elif without:
+        raise UnknownEngineError(f"{pool.placement} uses no hash rings, so no keys belong to {without}")
+    placed = {each.engine_id: each for each in shares.engines} if shares is not None else {}
+    lines = [
+        RingLine(
+            each.engine_id,
+            each.name,
+            placed.get(each.engine_id),
+            each.requests,
+            each.requests / pool.requests if pool.requests else None,
+        )
+        for each in pool.engines
+        if each.accepts or each.requests
+    ]
+    return RingsReading(word, shares, tuple(lines))
+
+
+def engine_id_of(pool: PoolCacheLocality, wanted: str) -> str:
+    """Return the id of the engine that is meant by its id or its name; what is neither as it is."""
+    by_name = {each.name: each.engine_id for each in pool.engines}
+    return wanted if wanted in pool.accepting else by_name.get(wanted, wanted)

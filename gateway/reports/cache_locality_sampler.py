@@ -1,0 +1,154 @@
+"""Samples cache locality every few seconds and publishes it: rings, shared prefixes, TTFT, hits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from gateway.bus.bus import Bus
+from gateway.contracts.cache_locality_sample import (
+    TOPIC,
+    CacheLocalitySample,
+    EngineCacheLocality,
+    HitPoint,
+    PoolCacheLocality,
+    SharedPrefix,
+    encode_cache_locality,
+)
+from gateway.engines.live_engine import LiveEngine
+from gateway.pool.live_pool import LivePool
+from gateway.traffic.prefix_icicle import IciclePrefix, icicle
+from gateway.traffic.prefix_window import SeenPrompt
+from routing.rings.ring_plan import OnRings
+
+MAX_KEYS = 256
+MAX_POINTS = 512
+"""Compared requests that cross the bus per pool."""
+LEAST_SHARE = 0.003
+"""A prefix below this share of the requests is no picture's matter."""
+
+_Trust = tuple[str, str, float | None]
+
+
+class CacheLocalitySampler:
+    """Makes CacheLocalitySamples. Mutable state: since when each engine's trust is what it is."""
+
+    def __init__(self, bus: Bus, pools: Callable[[], Iterable[LivePool]]) -> None:
+        self._bus = bus
+        self._pools = pools
+        self._trust: dict[str, _Trust] = {}
+
+    async def publish(self) -> None:
+        """Put a sample on the bus."""
+        self._bus.publish(TOPIC, encode_cache_locality(await self.sample(time.monotonic(), time.time())))
+
+    async def sample(self, now: float, unix: float) -> CacheLocalitySample:
+        """Return one look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        pools = [await self._pool(pool, now, unix) for pool in list(self._pools())]
+        seen = {engine.engine_id for pool in pools for engine in pool.engines}
+        self._trust = {engine_id: trust for engine_id, trust in self._trust.items() if engine_id in seen}
+        return CacheLocalitySample(at=unix, pools=tuple(pools))
+
+    async def _pool(self, pool: LivePool, now: float, unix: float) -> PoolCacheLocality:
+        prompts = pool.prefixes.look(now)
+        requests = sum(each.weight for each in prompts)
+        least = max(2, round(requests * LEAST_SHARE))
+        # Milliseconds of counting, which requests need not wait for.
+        tree = await asyncio.to_thread(icicle, [(each.keys, each.weight) for each in prompts], least=least)
+        view, placement = pool.router.view, pool.router.migration.placement
+        on_rings = placement if isinstance(placement, OnRings) else None
+        dispatched = Counter[str]()
+        for each in prompts:
+            dispatched[each.engine_id] += each.weight
+        engines = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
+        pool.ttft_split.keep_only(pool.engines)
+        points = max(4, MAX_POINTS // max(1, len(engines)))
+        return PoolCacheLocality(
+            pool_id=pool.entry.pool_id,
+            placement=pool.router.policy.placement.name,
+            policy_version=pool.router.policy_version,
+            block_tokens=pool.entry.block_tokens,
+            requests=requests,
+            sampled=len(prompts),
+            span_s=now - prompts[0].at_s if prompts else 0.0,
+            engines=tuple(
+                self._engine(pool, each, dispatched[each.entry.engine_id], points, now, unix) for each in engines
+            ),
+            accepting=tuple(view.roster.engine_ids[target] for target in view.roster.accepting),
+            rings=on_rings.ring_plan() if on_rings is not None else None,
+            keys=_keys(on_rings, prompts) if on_rings is not None else {},
+            widened=len(view.roster.widened),
+            prefixes=tuple(_prefix(pool, each, on_rings) for each in tree),
+        )
+
+    def _engine(
+        self, pool: LivePool, engine: LiveEngine, dispatched: int, points: int, now: float, unix: float
+    ) -> EngineCacheLocality:
+        engine_id = engine.entry.engine_id
+        trust, verdict, samples = (
+            engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)),
+            engine.hits.verdict,
+            engine.hits.recent(),
+        )
+        return EngineCacheLocality(
+            engine_id=engine_id,
+            name=engine.entry.name,
+            accepts=pool.accepts(engine_id),
+            requests=dispatched,
+            split=pool.ttft_split.look(engine_id, now),
+            trust=trust.grade,
+            trust_reason=trust.reason,
+            trust_since=self._since(engine_id, trust.grade, verdict.cause, unix),
+            cause=verdict.cause,
+            share=verdict.share,
+            compared=len(samples),
+            differing=sum(each.short or each.missed for each in samples),
+            believed_tokens=sum(each.believed_tokens for each in samples),
+            reported_tokens=sum(each.reported_tokens for each in samples),
+            points=tuple(
+                HitPoint(
+                    each.prompt_tokens,
+                    each.believed_tokens,
+                    each.reported_tokens,
+                    max(0.0, now - each.at_s),
+                    each.short or each.missed,
+                )
+                for each in samples[-points:]
+            ),
+        )
+
+    def _since(self, engine_id: str, grade: str, cause: str, unix: float) -> float | None:
+        before = self._trust.get(engine_id)
+        if before is None:
+            self._trust[engine_id] = grade, cause, None
+        elif before[:2] != (grade, cause):
+            self._trust[engine_id] = grade, cause, unix
+        return self._trust[engine_id][2]
+
+
+def _keys(placement: OnRings, prompts: Sequence[SeenPrompt]) -> dict[str, int]:
+    counts = Counter[int]()
+    for each in prompts:
+        counts[each.keys[placement.key_length(each.keys) - 1]] += each.weight
+    return {f"{key:016x}": count for key, count in counts.most_common(MAX_KEYS)}
+
+
+def _prefix(pool: LivePool, node: IciclePrefix, placement: OnRings | None) -> SharedPrefix:
+    bits = pool.router.index.targets_of(node.key, 0)
+    holders = {each for target, each in enumerate(pool.router.view.roster.engine_ids) if bits >> target & 1}
+    length = placement.key_length(node.prompt) if placement is not None else 0
+    dram, ssd = pool.loads.nodes.holdings.where(node.key)
+    return SharedPrefix(
+        key=f"{node.key:016x}",
+        parent=node.parent,
+        level=node.level,
+        first_block=node.first_block,
+        last_block=node.last_block,
+        requests=node.requests,
+        holders=tuple(sorted(holders & pool.engines.keys())),
+        dram_nodes=dram,
+        ssd_nodes=ssd,
+        key_blocks=length if node.first_block <= length <= node.last_block else 0,
+    )

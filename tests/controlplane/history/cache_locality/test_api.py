@@ -1,0 +1,106 @@
+"""Rings, shared prefixes and hits over REST, from what a gateway put on the bus."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from controlplane.history.cache_locality import api as cache_locality
+from controlplane.history.cache_locality.intake import CacheLocalityIntake
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.cache_locality_sample import (
+    TOPIC,
+    CacheLocalitySample,
+    EngineCacheLocality,
+    PoolCacheLocality,
+    SharedPrefix,
+    SplitMean,
+    SplitSpan,
+    encode_cache_locality,
+)
+from routing.rings.ring_plan import RingPlan
+from tests.controlplane.platform.api.world import Api
+
+pytestmark = pytest.mark.django_db
+
+ENGINES = ("e-a", "e-2", "e-3", "e-4")
+
+
+def pool_word(requests: int = 40, rings: RingPlan | None = None) -> PoolCacheLocality:
+    span = SplitSpan(60.0, 40, SplitMean(0.1, 0.0, 0.4), SplitMean(0.5, 0.0, 0.6))
+    return PoolCacheLocality(
+        pool_id="pool-a", placement="dual_map", policy_version=3, block_tokens=16, requests=requests, sampled=requests,
+        span_s=60.0, accepting=ENGINES, rings=rings, keys={"00000000000004d2": 30},
+        engines=tuple(
+            EngineCacheLocality(
+                engine_id=each, name=f"name-{each}", accepts=True, requests=10, split=(span,), trust="degraded",
+                trust_reason="it had 50% of the tokens", trust_since=1_700_000_000.0, cause="eviction", compared=20,
+                differing=12, believed_tokens=1000, reported_tokens=500,
+            )
+            for each in ENGINES
+        ),
+        prefixes=(SharedPrefix("aa" * 8, -1, 0, 1, 4, 30, ("e-a",), 2), SharedPrefix("bb" * 8, 0, 1, 5, 6, 10)),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> InProcessBus:
+    """The bus that the API's hearing follows."""
+    bus = InProcessBus()
+    hearing = CacheLocalityIntake(bus)
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+    return bus
+
+
+def publish(bus: InProcessBus, *pools: PoolCacheLocality, age_s: float = 0.0, topic: str = TOPIC) -> None:
+    bus.publish(topic, encode_cache_locality(CacheLocalitySample(at=time.time() - age_s, pools=pools)))
+
+
+def test_rings_tell_shares_and_what_a_leaving_engine_moves(api: Api, heard: InProcessBus) -> None:
+    publish(heard, pool_word(rings=RingPlan(2, 100, True)))
+    told = api.get("pools/pool-a/rings").json()
+    assert (told["rings"], told["virtual_nodes"], told["ideal"], told["moved"]) == (2, 100, 0.25, None)
+    assert sum(each["share"] for each in told["engines"]) == pytest.approx(1)
+    assert {each["granted"] for each in told["engines"]} == {0.25}
+    for name in ("e-3", "name-e-3"):
+        gone = api.get(f"pools/pool-a/rings?without={name}").json()
+        assert gone["without"] == "e-3"
+        assert sum(each["gain"] for each in gone["engines"] if each["gain"] is not None) == pytest.approx(gone["moved"])
+        assert gone["keys_changed"] == pytest.approx(2 * gone["moved"])
+    rejected = api.get("pools/pool-a/rings?without=e-99")
+    assert rejected.status_code == 400
+    assert "e-99" in rejected.json()["detail"]
+
+
+def test_a_pool_without_rings_tells_its_engines_requests(api: Api, heard: InProcessBus) -> None:
+    publish(heard, pool_word())
+    told = api.get("pools/pool-a/rings").json()
+    assert (told["rings"], told["ideal"]) == (0, None)
+    assert [(each["share"], each["granted"]) for each in told["engines"]] == [(None, 0.25)] * 4
+    assert api.get("pools/pool-a/rings?without=e-3").status_code == 400
+
+
+def test_prefixes_ttft_and_hits_are_told(api: Api, heard: InProcessBus) -> None:
+    publish(heard, pool_word())
+    told = api.get("pools/pool-a/cache_locality").json()
+    assert [(each["parent"], each["share"]) for each in told["prefixes"]] == [(None, 0.75), ("aa" * 8, 0.25)]
+    assert told["engines"][0]["ttft"][0]["p90"] == {"queue_s": 0.5, "transfer_s": 0.0, "prefill_s": 0.6}
+    hits = api.get("engines/e-a/hits").json()
+    assert (hits["ratio"], hits["trust"], hits["cause"], hits["differing"]) == (0.5, "degraded", "eviction", 12)
+    assert hits["trust_since"].startswith("2023-11-14T22:13:20")
+
+
+def test_what_nobody_told_lately_is_not_known(api: Api, heard: InProcessBus) -> None:
+    publish(heard, pool_word(), age_s=60.0)
+    heard.publish(TOPIC + "/x", b"noise")
+    assert api.get("pools/pool-a/cache_locality").json()["at"] is None
+    assert api.get("engines/e-a/hits").json()["ratio"] is None
+
+
+def test_of_several_gateways_the_one_with_most_requests_is_shown(api: Api, heard: InProcessBus) -> None:
+    publish(heard, pool_word(requests=40))
+    publish(heard, pool_word(requests=90), topic="gateways/g2/cache_locality")
+    heard.publish("gateways/g3/cache_locality", b"no sample")
+    told = api.get("pools/pool-a/cache_locality").json()
+    assert (told["gateway"], told["gateways"], told["requests"]) == ("g2", 2, 90)

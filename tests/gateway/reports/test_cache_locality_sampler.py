@@ -1,0 +1,121 @@
+"""What a gateway tells of which prompts go where, from requests that really went through it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.cache_locality_sample import (
+    TOPIC,
+    CacheLocalitySample,
+    decode_cache_locality,
+    encode_cache_locality,
+)
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.pool.health_watch import judge_hits
+from gateway.reports.cache_locality_sampler import CacheLocalitySampler
+from kvstore.keys.block_keys import token_block_keys
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.rings.ring_plan import RingPlan
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served
+
+SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0, cache_locality_interval_s=0.05)
+BLOCK = 16
+SHARED = list(range(4 * BLOCK))
+
+
+async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
+    """Send one request that begins as all do and goes on for itself."""
+    tokens = SHARED + [10_000 * number + place for place in range(2 * BLOCK)]
+    _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
+    name = str(answer["decision_id"])
+    await gateway.post(f"/api/v1/requests/{name}/first_token", {})
+    await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 0, **report})
+    return name
+
+
+async def told(gateway: ServedGateway) -> CacheLocalitySample:
+    """Return the sample of now."""
+    await gateway.gateway.requests.flush()
+    gateway.gateway.health.ended_hits.take()
+    judge_hits(gateway.pool, time.monotonic())
+    sampler = CacheLocalitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
+    return await sampler.sample(time.monotonic(), time.time())
+
+
+@pytest.mark.parametrize("placement", ["dual_map", "least_cost"])
+async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_path: Path, placement: str) -> None:
+    policy = RoutingPolicy(placement=Stage(name=placement))
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as other,
+        served([one.url, other.url], tmp_path, gateway_settings=SLOW, policy=policy) as gateway,
+    ):
+        pool = gateway.pool
+        keys = token_block_keys(pool.seed(""), SHARED, BLOCK)
+        pool.router.blocks_stored("engine-1", keys)
+        for number in range(6):
+            await ask(gateway, number + 1)
+        (found,) = (await told(gateway)).pools
+        assert (found.pool_id, found.placement, found.requests, found.sampled) == ("pool", placement, 6, 6)
+        shared = found.prefixes[0]
+        assert (shared.key, shared.first_block, shared.last_block) == (f"{keys[-1]:016x}", 1, 4)
+        assert (shared.requests, shared.holders, shared.parent) == (6, ("engine-1",), -1)
+        assert sum(each.requests for each in found.engines) == 6
+        spans = [each.split[0] for each in found.engines if each.split]
+        assert sum(span.requests for span in spans) == 6
+        assert all(span.mean.prefill_s > 0 for span in spans)
+        if placement == "dual_map":
+            assert found.rings == RingPlan(2, 100, True, 2, True)
+            assert found.accepting == ("engine-0", "engine-1")
+            assert sum(found.keys.values()) == 6
+            assert shared.key_blocks in (2, 3, 4)
+        else:
+            assert (found.rings, found.keys, shared.key_blocks) == (None, {}, 0)
+
+
+async def test_trust_tells_since_when_its_cause_holds(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
+        sampler = CacheLocalitySampler(gateway.gateway._bus, gateway.gateway.pools.values)
+        (before,) = (await sampler.sample(time.monotonic(), 1000.0)).pools
+        assert (before.engines[0].trust, before.engines[0].trust_since) == ("blind", None)
+        (live,) = gateway.pool.engines.values()
+        live.hits.verdict = type(live.hits.verdict)("blind", 0.1, "salt", 20, 20)
+        (after,) = (await sampler.sample(time.monotonic(), 2000.0)).pools
+        (later,) = (await sampler.sample(time.monotonic(), 3000.0)).pools
+        assert (after.engines[0].cause, after.engines[0].trust_since) == ("salt", 2000.0)
+        assert later.engines[0].trust_since == 2000.0
+
+
+async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
+        heard: list[bytes] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+        await ask(gateway, 1)
+        await ask(gateway, 2)
+        heard.clear()
+        for _ in range(100):
+            if heard and decode_cache_locality(heard[-1]).pools[0].prefixes:
+                break
+            await asyncio.sleep(0.05)
+        sample = decode_cache_locality(heard[-1])
+        assert sample.pools[0].prefixes[0].requests == 2
+        assert len(sample.pools[0].prefixes[0].key) == 16
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"noise", "not a cache locality sample"),
+        (encode_cache_locality(CacheLocalitySample(schema_version=9, at=1.0, pools=())), "schema 9"),
+    ],
+)
+def test_what_is_no_sample_is_rejected(data: bytes, words: str) -> None:
+    with pytest.raises(UnreadableMessageError, match=words):
+        decode_cache_locality(data)

@@ -1,0 +1,200 @@
+"""The Cache locality pages: rings and what a leaving engine moves, shared prefixes, parts of TTFT, hits; tables beside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.history.cache_locality.intake import CacheLocalityIntake
+from gateway.contracts.cache_locality_sample import PoolCacheLocality
+from routing.rings.ring_shares import ring_shares
+from tests.page_text import page_text
+from tests.web.fleet.topology.topology_fleet import make_engines
+from tests.web.history.cache_locality_sample import PAIRS, hearing_of, pool_cache_locality
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+from web.history import cache_locality
+from web.history.cache_locality_rings import TURN, _dashes
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
+Tell = Callable[..., PoolCacheLocality]
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    """A pool with four engines."""
+    return make_pool()
+
+
+@pytest.fixture
+def tell(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    """Return what lets a gateway have told something of the pool."""
+    engines = make_engines(pool, 4)
+
+    def told(*args: object, **changes: object) -> PoolCacheLocality:
+        word = pool_cache_locality(engines, *args, **changes)  # type: ignore[arg-type]
+        hearing = hearing_of(word)
+        monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+        return word
+
+    return told
+
+
+@pytest.fixture
+def viewer(pool: Pool) -> Client:
+    return client_of(make_person("viewer"))
+
+
+def show(client: Client, query: str = "") -> str:
+    answer = client.get(f"/cache-locality/chat{query}")
+    assert answer.status_code == 200
+    return re.sub(r"[ \n]+", " ", page_text(answer))
+
+
+def panel(page: str, name: str) -> str:
+    return page.partition(f'id="cache-locality-{name}"')[2].partition("</section>")[0]
+
+
+def test_the_title_names_what_stands_out(viewer: Client, tell: Tell) -> None:
+    tell()
+    page = show(viewer)
+    assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
+    assert "The index of e-0001 is blind, 10.0\u202f% of what was predicted: tokenizer." in page
+    assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 sampled" in page
+
+
+def test_shares_are_the_exact_ones_in_picture_and_table(viewer: Client, tell: Tell) -> None:
+    word = tell()
+    rings = panel(show(viewer), "rings")
+    for each in ring_shares(PAIRS, word.accepting).engines:
+        assert f"<b>{100 * each.share:.1f}</b>" in rings
+        for share in each.by_ring:
+            assert f'<td class="number muted">{100 * share:.1f}</td>' in rings
+    assert rings.count("cache-locality-arc ") == 8
+    assert "Choose an engine" in rings
+
+
+def test_choosing_an_engine_says_what_moves_where(viewer: Client, tell: Tell) -> None:
+    word = tell()
+    rings = panel(show(viewer, "?without=e-0003&window=1"), "rings")
+    shares = ring_shares(PAIRS, word.accepting, without=word.accepting[2])
+    assert shares.moved is not None
+    assert f"Without e-0003, {100 * shares.moved:.1f}\u202f% of key positions move" in rings
+    gains = [f"+{100 * each.gain:.1f}" for each in shares.engines if each.gain is not None]
+    assert len(gains) == 3
+    assert all(f'cache-locality-gains">{gain}</td>' in rings for gain in gains)
+    assert rings.count('class="cache-locality-arc cache-locality-gone"') == 2
+    # Clearing keeps the rest of the page's state.
+    assert 'data-clear href="/cache-locality/chat?window=1"' in rings
+    assert panel(show(viewer, "?without=e-9999"), "rings") == panel(show(viewer), "rings")
+
+
+def test_arcs_of_all_engines_fill_each_drawn_ring(tell: Tell) -> None:
+    word = tell()
+    for ring in PAIRS.over(word.accepting):
+        drawn = 0
+        for dashes in _dashes(ring):
+            numbers = [int(each) for each in dashes.split()]
+            assert sum(numbers) == TURN
+            assert len(numbers) % 2 == 0
+            drawn += sum(numbers[::2])
+        assert drawn == TURN
+
+
+def test_a_pool_without_rings_shows_who_got_the_requests(viewer: Client, tell: Tell) -> None:
+    tell(None)
+    rings = panel(show(viewer, "?without=e-0001"), "rings")
+    assert "No rings here" in rings
+    assert "<code>least_cost</code> may send any prompt to any engine" in rings
+    assert rings.count('class="cache-locality-plain"') == 4
+    assert '<td class="number">50.0</td>' in rings
+    assert "<circle" not in rings
+
+
+def test_prefixes_are_hashes_with_their_holders_in_picture_and_table(viewer: Client, tell: Tell) -> None:
+    tell()
+    prefixes = panel(show(viewer, "?prefix=bb12000000000000"), "prefixes")
+    assert "bb1200, 3 blk: blocks 7 to 9, 144 tokens from the start; 45 requests, 45.0\u202f%;" in prefixes
+    assert "held by no engine" in prefixes
+    assert 'width="60.000%"' in prefixes
+    assert "6a37cb, 6 blk" in prefixes
+    assert prefixes.count("cache-locality-key-end") == 3  # legend and two prefixes
+    twin = prefixes.partition("<tbody>")[2]
+    assert twin.count("<tr") == 3
+    assert "e-0001, e-0002" in twin
+    assert "none" in twin
+    assert "2 blocks" in twin
+    assert "6a37cb0000000000" not in twin
+
+
+def test_ttft_is_stacked_with_a_table_and_leads_to_the_late_decisions(viewer: Client, tell: Tell) -> None:
+    tell()
+    ttft = panel(show(viewer, "?window=15"), "ttft")
+    assert re.findall(r'<span class="split-name">([^<]+)', ttft) == ["e-0004", "e-0003", "e-0002", "e-0001"]
+    assert "/decisions?pool=chat&amp;engine=e-0004&amp;late=1" in ttft
+    assert 'href="/cache-locality/chat?window=15" aria-current="true"' in ttft
+    first = ttft.partition("<tbody>")[2].partition("</tr>")[0]
+    cells = re.findall(r'<td class="number">([^<]+)', first)
+    narrow = "\u202f"
+    assert cells == ["20", *(f"{each}" for each in (
+        f"250{narrow}ms", f"0{narrow}s", f"3.50{narrow}s", f"3.75{narrow}s",
+        f"1.00{narrow}s", f"500{narrow}ms", f"4.00{narrow}s", f"5.50{narrow}s",
+    ))]  # fmt: skip
+
+
+def test_hits_name_the_cause_per_engine_and_since_when(viewer: Client, tell: Tell) -> None:
+    tell()
+    page = show(viewer)
+    hits = panel(page, "hits")
+    assert "<b>Tokenizer.</b> It had 10% of the tokens in the index." in hits
+    assert "2\u202fmin 5\u202fs ago" in hits or "2\u202fmin 6\u202fs ago" in hits
+    assert "/decisions?pool=chat&amp;engine=e-0001&amp;mismatch=tokenizer" in hits
+    assert "<b>77.5</b>" in hits  # of the pool: 12400 of 16000
+    scatter = panel(page, "scatter")
+    assert scatter.count('class="hit-over"') == 3
+    assert scatter.count("<td>") == 12
+    assert "−288" in scatter
+
+
+def test_nothing_heard_is_said_and_not_drawn(viewer: Client, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    hearing: CacheLocalityIntake = hearing_of()
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing)
+    assert "No gateway reports this pool" in show(viewer)
+    assert "No recent data from a gateway" in page_text(viewer.get("/cache-locality"))
+
+
+def test_an_idle_pool_has_empty_panels_with_what_must_happen_first(viewer: Client, tell: Tell) -> None:
+    tell(requests=0, sampled=0, span_s=0.0, prefixes=(), keys={}, engines=())
+    page = show(viewer)
+    assert "No prefix is shared" in panel(page, "prefixes")
+    assert "No first token in this span" in panel(page, "ttft")
+    assert "Nothing to compare" in panel(page, "scatter")
+
+
+def test_the_overview_lists_pools_with_their_ratio(viewer: Client, tell: Tell) -> None:
+    tell()
+    page = re.sub(r"\s+", " ", page_text(viewer.get("/cache-locality")))
+    assert '<a class="ledger-open" href="/cache-locality/chat">' in page
+    assert "77.5" in page
+    assert "1 of 4 trusted less: tokenizer" in page
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_sees_no_pool_gets_none(pool: Pool, tell: Tell, role: str) -> None:
+    tell()
+    status = client_of(make_person(role, pool)).get("/cache-locality/chat").status_code
+    assert status == (403 if role == "nobody" else 200)
+
+
+def test_a_refresh_is_the_changing_part_alone_and_costs_few_queries(
+    viewer: Client, tell: Tell, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    tell()
+    with django_assert_num_queries(4):  # session, account, grants, pool
+        fragment = show(viewer, "?fragment=1&without=e-0002")
+    assert "<html" not in fragment
+    assert "Without e-0002" in fragment

@@ -1,0 +1,67 @@
+"""The Cache locality page in a real browser: strict policy, axe, states by click and key, tables that stay open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+from pytest_django.live_server_helper import LiveServer
+
+from tests.browser import watched_page
+from tests.web.axe import serious_violations_in_both_themes
+from tests.web.fleet.topology.topology_fleet import make_engines
+from tests.web.history.cache_locality_sample import hearing_of, pool_cache_locality
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.history import cache_locality
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_playwright() -> Iterator[None]:
+    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield
+
+
+def test_pictures_change_in_place_and_have_tables(
+    browser: Browser,
+    transactional_db: None,
+    live_server: LiveServer,
+    trouble: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    word = pool_cache_locality(make_engines(make_pool(), 4))
+    monkeypatch.setattr(cache_locality, "cache_locality_intake", lambda: hearing_of(word))
+    session = client_of(make_person("viewer")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    page = watched_page(context, trouble)
+    page.goto("/cache-locality/chat")
+    link = page.locator(".split-row .quiet-link").first.bounding_box()
+    assert link
+    assert link["height"] < 20, "the link to late decisions breaks into a word beside the p90"
+
+    page.keyboard.press("t")
+    expect(page.locator("details.cache-locality-twin[open]")).to_have_count(3)
+    page.locator("#cache-locality-rings").get_by_role("link", name="e-0003").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#cache-locality-rings .readout")).to_contain_text("Without e-0003")
+    assert page.url.endswith("?without=e-0003")
+    page.get_by_role("link", name=re.compile("^bb1200, 3 blk: blocks 7 to 9")).click()
+    expect(page.locator("#cache-locality-prefixes .readout")).to_contain_text("held by no engine")
+    page.keyboard.press("3")
+    expect(page.locator('#cache-locality-ttft [aria-current="true"]')).to_have_text("15 min")
+    assert "window=15" in page.url
+    assert "without=e-0003" in page.url
+    expect(page.locator("details.cache-locality-twin[open]")).to_have_count(3)
+
+    assert serious_violations_in_both_themes(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.keyboard.press("Escape")
+    expect(page.locator("#cache-locality-rings .readout")).to_contain_text("Choose an engine")
+    assert trouble == []
+    context.close()

@@ -1,0 +1,75 @@
+"""Predicted against reported hits, per engine and request, with the trust that follows and its reason."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from controlplane.platform.format import count, percent, short, span
+from gateway.contracts.cache_locality_sample import EngineCacheLocality, PoolCacheLocality
+from gateway.engines.hit_words import CAUSE_TITLES
+from web.shell.chart import place, x, y
+from web.shell.console_request import with_query
+
+MAX_TWIN = 60
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_TRUSTS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
+
+
+def hits_picture(told: PoolCacheLocality, now: float) -> dict[str, Any]:
+    """Return what the panels show; `now` is unix seconds."""
+    points = [(engine, point) for engine in told.engines for point in engine.points]
+    top = max([told.block_tokens, *(max(point.believed_tokens, point.reported_tokens) for _, point in points)])
+    points.sort(key=lambda each: (each[1].age_s, each[0].name))
+    differing = sum(point.differs for _, point in points)
+    return {
+        "pool": pool_hits(told),
+        "rows": [_row(told, engine, now) for engine in told.engines if engine.compared or engine.accepts],
+        "dots": [
+            (place(x(_root(point.believed_tokens, top))), place(y(_root(point.reported_tokens, top))), point.differs)
+            for _, point in sorted(points, key=lambda each: each[1].differs)
+        ],
+        # Ends of the line on which reported equals predicted.
+        "begin": (place(x(0)), place(y(0))),
+        "end": (place(x(1)), place(y(1))),
+        "x_ticks": [(place(x(each)), short(round(each * each * top))) for each in _TICKS],
+        "y_ticks": [(place(y(each)), short(round(each * each * top))) for each in _TICKS],
+        "twin": [(engine, point, point.reported_tokens - point.believed_tokens) for engine, point in points[:MAX_TWIN]],
+        "summary": f"{count(len(points), 'request')}, predicted against reported cached tokens; {differing} differing",
+    }
+
+
+def pool_hits(told: PoolCacheLocality) -> dict[str, Any]:
+    """Return the pool's predicted and reported tokens, and which engines are trusted less."""
+    sums = ("compared", "differing", "believed_tokens", "reported_tokens")
+    return {
+        **{name: sum(getattr(each, name) for each in told.engines) for name in sums},
+        "doubted": sum(each.trust not in ("exact", "") for each in told.engines),
+        "causes": sorted({CAUSE_TITLES.get(each.cause, each.cause) for each in told.engines if each.cause}),
+    }
+
+
+def _row(told: PoolCacheLocality, engine: EngineCacheLocality, now: float) -> dict[str, Any]:
+    return {
+        "engine": engine,
+        "trust": _TRUSTS.get(engine.trust, "Unknown"),
+        "cause": CAUSE_TITLES.get(engine.cause, engine.cause),
+        "since": f"{span(now - engine.trust_since)} ago" if engine.trust_since is not None else "the gateway started",
+        "link": with_query("/decisions", pool=told.pool_id, engine=engine.name, mismatch=engine.cause),
+    }
+
+
+def hits_finding(told: PoolCacheLocality) -> str:
+    """Return what the hits say against an index; an index from our own dispatches is degraded by nature."""
+    doubted = [each for each in told.engines if each.cause and each.trust != "exact"]
+    if not doubted:
+        return ""
+    worst = min(doubted, key=lambda each: (each.share if each.share is not None else 1.0, each.name))
+    cause = CAUSE_TITLES.get(worst.cause, worst.cause)
+    found = f", {percent(worst.share)} of what was predicted" if worst.share is not None else ""
+    return f"The index of {worst.name} is {worst.trust}{found}: {cause}."
+
+
+def _root(tokens: int, top: int) -> float:
+    """Return the place on a square-root scale, on which short hits are seen beside long ones."""
+    return math.sqrt(max(0, tokens) / top)

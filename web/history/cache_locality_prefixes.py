@@ -1,0 +1,111 @@
+"""The prefixes that prompts share as an icicle: depth is blocks, width requests, colour holders. Hashes only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from controlplane.platform.format import count, percent, some_names
+from gateway.contracts.cache_locality_sample import PoolCacheLocality, SharedPrefix
+
+Link = Callable[..., str]
+"""Gives the page's address with some parts of its query changed."""
+ROW_PX = 26
+HASH_DIGITS = 6
+HOT = 0.25
+"""Share of the requests from which the title names a prefix."""
+_STEPS = (1, 2, 3, 5, 6, 7, 8)
+"""Steps of the heat scale. The lowest would vanish on the panel; on the fourth words cannot be read in both themes."""
+_WORDED, _HASHED = 10.0, 5.0
+"""Percent of the width from which a cell has words, and from which its hash."""
+
+
+def prefix_picture(told: PoolCacheLocality, wanted: str, link: Link) -> dict[str, Any]:
+    """Return what the panel shows; `wanted` is the key of the prefix that is chosen."""
+    names = {each.engine_id: each.name for each in told.engines}
+    cells = [
+        _cell(told, prefix, *place, names, wanted) for prefix, place in zip(told.prefixes, _places(told), strict=True)
+    ]
+    for cell in cells:
+        cell["link"] = link(prefix="" if cell["chosen"] else cell["prefix"].key)
+    first = [each for each in told.prefixes if each.parent < 0]
+    shared = sum(each.requests for each in first) / told.requests if told.requests else 0.0
+    chosen = next((each for each in cells if each["chosen"]), cells[0] if cells else None)
+    return {
+        "cells": cells,
+        "height": ROW_PX * (1 + max((each.level for each in told.prefixes), default=0)),
+        "readout": chosen["label"] if chosen is not None else "",
+        "summary": f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(told.requests, 'request')}; "
+        f"{percent(shared)} of requests start with one of them",
+        "ticks": [(f"{share}%", str(share)) for share in (0, 25, 50, 75, 100)],
+    }
+
+
+def _places(told: PoolCacheLocality) -> list[tuple[float, float]]:
+    """Return (begin, width) of each prefix as shares of the width: children side by side below their parent."""
+    places: list[tuple[float, float]] = []
+    used: dict[int, float] = {}
+    for each in told.prefixes:
+        begin = used.get(each.parent, places[each.parent][0] if each.parent >= 0 else 0.0)
+        width = each.requests / told.requests if told.requests else 0.0
+        places.append((begin, width))
+        used[each.parent] = begin + width
+    return places
+
+
+def _cell(
+    told: PoolCacheLocality, prefix: SharedPrefix, begin: float, width: float, names: dict[str, str], wanted: str
+) -> dict[str, Any]:
+    """Return one prefix: its place in percent of the width and px, and what it says."""
+    holders = [names.get(each, each) for each in prefix.holders]
+    short = prefix.key[:HASH_DIGITS]
+    length = prefix.last_block - prefix.first_block + 1
+    wide = 100 * width
+    return {
+        "prefix": prefix,
+        "holders": holders,
+        "share": width,
+        "chosen": prefix.key == wanted,
+        "at": f"{100 * begin:.3f}%",
+        "width": f"{wide:.3f}%",
+        "y": ROW_PX * prefix.level,
+        # Of the heat scale by holders; -1: nobody holds it.
+        "step": _step(len(holders), len(told.accepting)),
+        "words": f"{short}, {length} blk" if wide >= _WORDED else short if wide >= _HASHED else "",
+        "label": _label(told, prefix, short, holders),
+    }
+
+
+def _label(told: PoolCacheLocality, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
+    share = percent(prefix.requests / told.requests) if told.requests else "—"
+    length = prefix.last_block - prefix.first_block + 1
+    words = (
+        f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
+        f"{count(prefix.last_block * told.block_tokens, 'token')} from the start; "
+        f"{count(prefix.requests, 'request')}, {share}; held by {some_names(holders, 6) if holders else 'no engine'}"
+    )
+    return f"{words}; a key of {count(prefix.key_blocks, 'block')} ends here" if prefix.key_blocks else words
+
+
+def _step(holders: int, engines: int) -> int:
+    if not holders:
+        return -1
+    return _STEPS[min(len(_STEPS) - 1, (holders - 1) * len(_STEPS) // max(1, engines))]
+
+
+def prefix_finding(told: PoolCacheLocality) -> str:
+    """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
+    hot = [
+        (each.last_block, at)
+        for at, each in enumerate(told.prefixes)
+        if told.requests and each.requests >= HOT * told.requests
+    ]
+    if not hot:
+        return ""
+    blocks, at = max(hot)
+    prefix = told.prefixes[at]
+    share = "All" if prefix.requests == told.requests else f"{percent(prefix.requests / told.requests)} of the"
+    holders, engines = len(prefix.holders), len(told.accepting)
+    held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
+    said = f"which {held} hold" if holders else "which no engine holds"
+    return f"{share} requests share their first {count(blocks * told.block_tokens, 'token')}, {said}."

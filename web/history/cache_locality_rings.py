@@ -1,0 +1,165 @@
+"""The hash rings of a pool as a picture and a table: each engine's arcs, and what moves if one leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.history.cache_locality.intake import PoolWord
+from controlplane.history.cache_locality.rings import RingLine, rings_reading
+from controlplane.platform.format import count, percent
+from gateway.contracts.cache_locality_sample import PoolCacheLocality
+from routing.rings.hash_ring import RING, HashRing
+from routing.rings.ring_shares import RingShares
+from web.history.cache_locality_prefixes import Link
+
+TURN = 10_000
+"""Length of a drawn ring; arcs are whole numbers of it."""
+MAX_DRAWN = 32
+"""Engines up to which all arcs are drawn; of more only those of the chosen one."""
+UNEVEN = 1.25
+"""Times the ideal share from which the title names an engine."""
+_STEPS = 8
+_RADII = (106, 84, 66, 50)
+_NAMES = ("Outer ring", "Inner ring")
+
+
+def rings_picture(word: PoolWord, without: str, link: Link) -> dict[str, Any]:
+    """Return what the panel shows; `without` is the id of an engine on the rings, or empty."""
+    told, reading = word.pool, rings_reading(word, without)
+    shares, lines = reading.shares, reading.lines
+    chosen = next((line.name for line in lines if line.engine_id == without), "")
+    ideal = shares.ideal if shares is not None else 1 / max(1, len(told.accepting))
+    return {
+        "rings": shares.rings if shares is not None else 0,
+        "drawn": _drawn(told, shares, without) if shares is not None else [],
+        "ring_names": _NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
+        "rows": [_row(line, ideal, without, link) for line in lines],
+        "ideal": ideal,
+        # What the whole width of a bar stands for.
+        "scale": 1.08 * max([ideal, *(_reach(line) if shares is not None else line.granted or 0.0 for line in lines)]),
+        "without": chosen,
+        "clear": link(without=""),
+        "moves": _moves(shares, chosen) if shares is not None and chosen else "",
+        "sub": _sub(told),
+        "summary": _summary(lines, shares, chosen),
+        "finding": _finding(lines, ideal) if shares is not None else "",
+    }
+
+
+def _reach(line: RingLine) -> float:
+    placed = line.on_rings
+    return placed.share + max(0.0, placed.gain or 0.0) if placed is not None else 0.0
+
+
+def _row(line: RingLine, ideal: float, without: str, link: Link) -> dict[str, Any]:
+    placed = line.on_rings
+    chosen = bool(without) and line.engine_id == without
+    return {
+        "line": line,
+        "placed": placed,
+        "link": link(without="" if chosen else line.name) if placed is not None else "",
+        "chosen": chosen,
+        "step": _step(placed.share if placed is not None else 0.0, ideal),
+        "gain": _points(placed.gain if placed is not None else None),
+        "traffic_gain": _points(placed.traffic_gain if placed is not None else None),
+    }
+
+
+def _drawn(told: PoolCacheLocality, shares: RingShares, without: str) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return the radius of each drawn ring, and each engine's arcs on it as the dashes of a circle."""
+    if told.rings is None:
+        return []
+    placed = {each.engine_id: each.share for each in shares.engines}
+    names = {each.engine_id: each.name for each in told.engines}
+    found = []
+    for radius, ring in zip(_RADII, told.rings.over(told.accepting), strict=False):
+        arcs = [
+            {
+                "name": names.get(engine_id, engine_id),
+                "step": _step(placed[engine_id], shares.ideal),
+                "chosen": engine_id == without,
+                "dashes": dashes,
+            }
+            for engine_id, dashes in zip(told.accepting, _dashes(ring), strict=True)
+            if len(told.accepting) <= MAX_DRAWN or engine_id == without
+        ]
+        # The chosen one last, so that nothing lies over its ends.
+        found.append((radius, sorted(arcs, key=lambda each: each["chosen"])))
+    return found
+
+
+def _dashes(ring: HashRing) -> list[str]:
+    """Return each engine's arcs as dashes and gaps of a circle that is TURN long."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(ring.size)]
+    for begin, length, owner in ring.arcs():
+        pieces = [(begin, begin + length)] if begin >= 0 else [(begin + RING, RING), (0, begin + length)]
+        for first, last in pieces:
+            low, high = first * TURN // RING, last * TURN // RING
+            known = spans[owner]
+            if known and known[-1][1] == low:
+                known[-1] = (known[-1][0], high)
+            elif high > low:
+                known.append((low, high))
+    return [_as_dashes(sorted(each)) for each in spans]
+
+
+def _as_dashes(spans: list[tuple[int, int]]) -> str:
+    numbers, at, dash = [], 0, 0
+    for low, high in spans:
+        numbers += [dash, low - at]
+        at, dash = high, high - low
+    numbers += [dash, TURN - at]
+    return " ".join(str(each) for each in numbers)
+
+
+def _step(share: float, ideal: float) -> int:
+    """Return the step of the diverging scale: its ends are half the ideal share, and one and a half."""
+    middle = _STEPS // 2
+    return max(0, min(_STEPS, round(middle + (share / ideal - 1) * _STEPS))) if ideal else middle
+
+
+def _points(gain: float | None) -> str:
+    return "" if gain is None else f"{'−' if gain < -0.0005 else '+'}{abs(100 * gain):.1f}"
+
+
+def _moves(shares: RingShares, name: str) -> str:
+    if shares.moved is None:
+        return f"{name} is the only engine; without it no request can be placed."
+    words = (
+        f"Without {name}, {percent(shares.moved)} of key positions move to other engines, ideally "
+        f"{percent(shares.ideal)}; {percent(shares.keys_changed or 0.0)} of keys get another candidate; all "
+        "others keep their engines."
+    )
+    if shares.traffic_moved is not None:
+        words += f" Weighted by recent traffic, {percent(shares.traffic_moved)} of key positions move."
+    return words
+
+
+def _sub(told: PoolCacheLocality) -> str:
+    if told.rings is None:
+        return "shares of recent requests"
+    plan = told.rings
+    key = f"keys of {count(plan.key_blocks, 'block')}" + (", longer where a prefix is hot" if plan.adaptive else "")
+    points = f"{count(plan.virtual_nodes, 'point')} per engine"
+    return f"{points}, {key}" + (f", {count(told.widened, 'prefix', 'prefixes')} widened" if told.widened else "")
+
+
+def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str) -> str:
+    if shares is None:
+        return ""
+    biggest = max(shares.engines, key=lambda each: each.share, default=None)
+    names = {line.engine_id: line.name for line in lines}
+    most = (
+        f"; {names.get(biggest.engine_id, biggest.engine_id)} has the most, {percent(biggest.share)}" if biggest else ""
+    )
+    gone = f". {chosen} is marked, as if it left" if chosen else ""
+    rings = f"{count(shares.rings, 'hash ring')} of {count(len(shares.engines), 'engine')}"
+    return f"{rings}{most}; ideal {percent(shares.ideal)}{gone}"
+
+
+def _finding(lines: tuple[RingLine, ...], ideal: float) -> str:
+    placed = [(line.on_rings.share, line.name) for line in lines if line.on_rings is not None]
+    share, name = max(placed, default=(0.0, ""))
+    if share > UNEVEN * ideal:
+        return f"{name} is a candidate for {percent(share)} of keys, the ideal is {percent(ideal)}."
+    return ""
