@@ -303,7 +303,7 @@ class Reader:
         raise ValueError(f"a tag does not end: {self._text[at - 40 : at + 40]!r}")
 
 
-class Breaker:
+class LineBreaker:
     """Breaks the wide lines of one template."""
 
     def __init__(self, text: str) -> None:
@@ -366,7 +366,7 @@ class Breaker:
 
 def broken(text: str) -> str:
     """Return a template with its wide lines broken, as far as they can be."""
-    return Breaker(text).broken()
+    return LineBreaker(text).broken()
 
 
 def main(arguments: list[str]) -> int:

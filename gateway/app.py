@@ -44,7 +44,7 @@ from gateway.http.http_exchange import JSON, NOSNIFF, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission, LaneAnswer, header_lines
+from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead, LaneAnswer, header_lines
 from gateway.pool.pool_accounts import PoolAccounts
 from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
@@ -85,7 +85,7 @@ _IS_OF_PROXY = re.compile(
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
 
-class BrokenOffError(RuntimeError):
+class InterruptedAnswerError(RuntimeError):
     """An answer that had begun cannot be completed; says no more than the type of the error that ended it."""
 
 
@@ -170,7 +170,7 @@ class GatewayApp:
             or path.startswith((*_ENGINES_OWN, feedback_api.PREFIX, explain_api.PREFIX, advisory_api.PREFIX))
         )
 
-    def admit(self, target: bytes, head: RequestHead) -> Admission | None:
+    def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
         """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
         if self.drain.begun:
             return None
@@ -181,9 +181,9 @@ class GatewayApp:
         if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
             return None
         waits, original = not target.endswith(NO_WAIT), head.headers.get(ORIGINAL_PATH, b"")
-        return Admission(caller, self._gateway.snapshot, waits, original)
+        return KnownHead(caller, self._gateway.snapshot, waits, original)
 
-    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
         """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
 
         Whatever could go wrong before an engine is reserved is left to the ordinary way, which says it
@@ -227,7 +227,7 @@ class GatewayApp:
             log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
             if exchange.started:
                 # The server ends the connection, and logs this error instead of the first.
-                raise BrokenOffError(type(error).__name__) from None
+                raise InterruptedAnswerError(type(error).__name__) from None
             message = "The gateway failed; the error is in its log."
             body = format_of(exchange.path).body(500, message, "internal_error")
             await exchange.answer(500, body)

@@ -27,8 +27,8 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import Bus, hear_on_loop
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.engine_report import TOPIC_PREFIX, EngineReport, decode_report
-from gateway.contracts.kv_order import MAX_ROWS, encode_orders
-from gateway.contracts.kv_order import TOPIC as KV_ORDERS
+from gateway.contracts.kv_move import MAX_ROWS, encode_orders
+from gateway.contracts.kv_move import TOPIC as KV_ORDERS
 from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.contracts.rebalance_order import decode_order
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
@@ -36,8 +36,8 @@ from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.engine_session import engine_session
 from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
+from gateway.kv_moves.kv_moves import MoveScheduler
 from gateway.kv_nodes.kv_nodes import KvNodes
-from gateway.kv_orders.kv_orders import KvOrders
 from gateway.peering import Peering
 from gateway.peers.peer_calls import PeerCalls
 from gateway.peers.request_claims import NamedRequests
@@ -109,9 +109,9 @@ class Gateway:
         self.keyring = keyring
         """The fleet's secrets; block keys and cache salts follow the one in use."""
         self.kv_nodes = KvNodes(settings.kv_access, self.metrics)
-        self.kv_orders = KvOrders(self.kv_nodes, settings.kv_access, self.metrics)
+        self.kv_moves = MoveScheduler(self.kv_nodes, settings.kv_access, self.metrics)
         tally = AdvisoryTally(self.metrics, self.new_id.tag)
-        self.advisories = Advisories(self.pools, self.kv_orders, tally, self.lag, decides=self.peering.decides)
+        self.advisories = Advisories(self.pools, self.kv_moves, tally, self.lag, decides=self.peering.decides)
         self.advisory_exchange = AdvisoryExchange(bus, self.advisories, self.new_id.tag)
         self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
         self._revoked = RevokedKeys(bus, state_dir, self._apply_again)
@@ -215,19 +215,19 @@ class Gateway:
             every("shadow policies", settings.shadow_report_interval_s, self._tell_shadows),
             every("results of arms", settings.arm_report_interval_s, self.arm_results.tell),
             every("request log", settings.request_interval_s, self.requests.flush),
-            every("KV orders", KV_ORDERS_S, self._judge_kv_orders),
+            every("KV orders", KV_ORDERS_S, self._judge_kv_moves),
             every("advisories", SWEEP_S, self.advisory_exchange.tick),
         ]
 
     def _tell_shadows(self) -> None:
         tell_shadows(self._bus, self.pools.values())
 
-    def _judge_kv_orders(self) -> None:
-        self.kv_orders.sweep()
-        self._tell_kv_orders()
+    def _judge_kv_moves(self) -> None:
+        self.kv_moves.sweep()
+        self._tell_kv_moves()
 
-    def _tell_kv_orders(self) -> None:
-        rows = self.kv_orders.book.take_rows(MAX_ROWS)
+    def _tell_kv_moves(self) -> None:
+        rows = self.kv_moves.book.take_rows(MAX_ROWS)
         if rows:
             self._bus.append(KV_ORDERS, encode_orders(rows))
 
@@ -247,8 +247,8 @@ class Gateway:
         self.key_usage.tell()
         self._tell_shadows()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
-        await self.kv_orders.stop()
-        self._tell_kv_orders()
+        await self.kv_moves.stop()
+        self._tell_kv_moves()
         await self.kv_nodes.stop()
         await self.requests.flush(last=True)
         self.pools.clear()
@@ -383,7 +383,7 @@ class Gateway:
             metrics=self.metrics,
             lag=self.lag,
             nodes=self.kv_nodes,
-            orders=self.kv_orders,
+            orders=self.kv_moves,
         )
 
     def _apply_again(self) -> None:

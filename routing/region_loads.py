@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from routing.regions.region_view import EngineLoad, EngineStanding, PoolStanding, RegionLoad
+from routing.regions.region_view import EngineStanding, PoolLoadReport, RegionEngineLoad, RegionLoad
 from routing.router import Router
 from routing.values.inference_request import InferenceRequest
 
 
 def engine_loads(
-    router: Router, request: InferenceRequest, now: float, told: PoolStanding | None = None
-) -> tuple[EngineLoad, ...]:
+    router: Router, request: InferenceRequest, now: float, told: PoolLoadReport | None = None
+) -> tuple[RegionEngineLoad, ...]:
     """Return the engines that take work; of those that were `told` their load is known from there."""
     match, engine_ids = router.view.match(request), router.view.roster.engine_ids
     known = {each.engine_id: each for each in told.engines} if told is not None else {}
@@ -17,21 +17,21 @@ def engine_loads(
     for target in router.view.roster.accepting:
         standing = known.get(engine_ids[target]) or _standing(router, target, now)
         matched = min(match.blocks(target) * request.block_tokens, request.prompt_tokens)
-        loads.append(EngineLoad(standing.engine_id, matched, standing.in_flight, standing.has_room))
+        loads.append(RegionEngineLoad(standing.engine_id, matched, standing.in_flight, standing.has_room))
     return tuple(loads)
 
 
-def pool_load(router: Router, now: float, told: PoolStanding | None = None) -> RegionLoad:
+def pool_load(router: Router, now: float, told: PoolLoadReport | None = None) -> RegionLoad:
     """Return the load of all engines that take work."""
     if told is None:
         told = pool_standing(router, now)
     return RegionLoad(len(told.engines), sum(each.has_room for each in told.engines), told.queued, told.in_flight)
 
 
-def pool_standing(router: Router, now: float) -> PoolStanding:
+def pool_standing(router: Router, now: float) -> PoolLoadReport:
     """Return the pool as its own router sees it."""
     accepting = router.view.roster.accepting
-    return PoolStanding(
+    return PoolLoadReport(
         len(router.waiting) + len(router.deferred),
         sum(router.reservations.dispatched(target) for target in accepting),
         tuple([_standing(router, target, now) for target in accepting]),

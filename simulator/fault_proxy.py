@@ -41,7 +41,7 @@ class Direction:
             await self._moves.wait()
 
 
-class Link:
+class FaultyLink:
     """One listening port and the address behind it. Mutable state: both directions and the open connections."""
 
     def __init__(self, port: int, target: str, delay_s: float = 0.0) -> None:
@@ -155,7 +155,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dire
         await asyncio.gather(sending, return_exceptions=True)
 
 
-async def _serve(links: Sequence[Link]) -> None:
+async def _serve(links: Sequence[FaultyLink]) -> None:
     for link in links:
         link.start()
     await asyncio.get_running_loop().create_future()
@@ -172,7 +172,7 @@ def main() -> int:
     for text in options.links:
         port, _, rest = text.partition("=")
         target, _, delay_ms = rest.partition("/")
-        links.append(Link(int(port), target, float(delay_ms) / 1000))
+        links.append(FaultyLink(int(port), target, float(delay_ms) / 1000))
     asyncio.run(_serve(links))
     return 0
 

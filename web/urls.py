@@ -142,10 +142,10 @@ urlpatterns = [
     ),
     *(
         path(
-            f"automation/<slug:slug>/orders/<str:key>/{do}",
+            f"automation/<slug:slug>/actions/<str:key>/{do}",
             change_automation,
             {"do": do},
-            name=f"automation-order-{do}",
+            name=f"automation-action-{do}",
         )
         for do in ("confirm", "withdraw")
     ),

@@ -55,7 +55,7 @@ from gateway.contracts.snapshot import encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.request_head import new_id
-from gateway.http.sync_fast_path import Admission
+from gateway.http.sync_fast_path import KnownHead
 from gateway.process.garbage_collection import settle_heap
 from kvstore.keys.keyring import Keyring
 
@@ -92,7 +92,7 @@ class Gate:
         self.silent = SimpleNamespace(**dict(zip(_MOMENTS, silent, strict=True)))
         """The request's listeners without the one that records."""
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
-        self.admission = Admission(caller, gateway.snapshot)
+        self.admission = KnownHead(caller, gateway.snapshot)
         self.rng = Random(5)
         self.groups = hash_groups()
 

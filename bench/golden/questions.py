@@ -17,8 +17,8 @@ LISTS = (
     "shadows", "decisions", "policies/schema", "pools/p/automation", "sovereignty", "kv_nodes",
 )  # fmt: skip
 ONCE = (
-    "pools/p", "pools/p/plans", "pools/p/orders", "policies/golden", "policies/golden/versions",
-    "policies/golden/versions/1", "policies/golden/versions/9", "regions/north", "tenants/default", "kv_orders",
+    "pools/p", "pools/p/plans", "pools/p/actions", "policies/golden", "policies/golden/versions",
+    "policies/golden/versions/1", "policies/golden/versions/9", "regions/north", "tenants/default", "kv_moves",
     "kv_nodes/none", "keys/none", "engines/none", "engines/none/health", "jobs/999999", "whatif/999999",
     "shadows/999999", "canaries/none", "recordings/999999", "decisions/none", "audit/999999",
 )  # fmt: skip

@@ -11,11 +11,11 @@ FEATURES = {
     "fleet": "fleet|topology|pools?|engines?|region|preflight|drain|probe|discovery|sovereignty",
     "policies": "polic",
     "trials": "trial|whatif|canar|shadow|holdback",
-    "automation": "automation|actuator|scaling|rebalanc|engine_order|engine_health",
+    "automation": "automation|actuator|scaling|rebalanc|engine_action|engine_health",
     "request_log": "request_log|decision|recording|traffic",
     "access": "access|api_key|tenant|people|person|session|login|audit",
     "history": "history|fleet_past|affinity|rollup|past_",
-    "kv_nodes": "kv_node|kv_order",
+    "kv_nodes": "kv_node|kv_move",
     "capacity": "capacity",
     "regions": "^regions/",
 }

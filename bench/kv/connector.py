@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvstore.connector.engine_params import FIELD, KvOrder, outcome_in, packed_keys
+from kvstore.connector.engine_params import FIELD, LoadInstruction, outcome_in, packed_keys
 from tests.program import ROOT
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine
 from tests.vllm.stored_blocks import SECRET, StoreProcess
@@ -93,10 +93,10 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
         seed = length * 100 + 2 * turn
         keys = [(seed << 32) + place + 1 for place in range(length // BLOCK_TOKENS)]
         prompt = _prompt(seed, length)
-        _first_token(engines[0], prompt, KvOrder(keys=packed_keys(keys)))
+        _first_token(engines[0], prompt, LoadInstruction(keys=packed_keys(keys)))
         store.wait_for_blocks(keys[:blocks])
         computed.append(_first_token(engines[1], _prompt(seed + 1, length), None)[0])
-        order = KvOrder(keys=packed_keys(keys), load_blocks=blocks, holders=[store.address])
+        order = LoadInstruction(keys=packed_keys(keys), load_blocks=blocks, holders=[store.address])
         seconds, answer = _first_token(engines[1], prompt, order)
         outcome = outcome_in(answer.get("kv_transfer_params"))
         if outcome is None or outcome.loaded_blocks != blocks:
@@ -107,7 +107,7 @@ def _measured(engines: Sequence[RealEngine], store: StoreProcess, length: int, r
     return Row(length, mib, *(statistics.median(each) for each in (computed, loaded, loads)))
 
 
-def _first_token(engine: RealEngine, prompt: list[int], order: KvOrder | None) -> tuple[float, dict[str, Any]]:
+def _first_token(engine: RealEngine, prompt: list[int], order: LoadInstruction | None) -> tuple[float, dict[str, Any]]:
     """Return the seconds until an answer of one token was there, and the answer."""
     body: dict[str, Any] = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0}
     if order is not None:

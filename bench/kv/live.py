@@ -34,7 +34,7 @@ from bench.live.live_fleet import API_KEY, MODEL
 from bench.live.live_replay import policy_of
 from bench.report import Target, command_line, write_report
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN
-from planning.kv_orders.kv_move import PREFETCH, REPLICATE
+from planning.kv_moves.kv_move import PREFETCH, REPLICATE
 from routing.policy.policy_document import RoutingPolicy
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec

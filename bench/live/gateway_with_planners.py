@@ -8,17 +8,19 @@ from __future__ import annotations
 import sys
 
 from gateway.__main__ import main
-from gateway.kv_orders.kv_orders import KvOrders
-from planning.kv_orders.kv_move import KvMove
+from gateway.kv_moves.kv_moves import MoveScheduler
+from planning.kv_moves.kv_move import KvMove
 
-_ASK = KvOrders.ask
+_ASK = MoveScheduler.ask
 
 
 def _only(allowed: frozenset[str]) -> None:
-    def ask(orders: KvOrders, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = "") -> bool:
+    def ask(
+        orders: MoveScheduler, move: KvMove, pool_id: str, block_tokens: int, now: float, request_id: str = ""
+    ) -> bool:
         return move.planner in allowed and _ASK(orders, move, pool_id, block_tokens, now, request_id)
 
-    KvOrders.ask = ask  # type: ignore[method-assign,assignment]  # this process is a comparison's
+    MoveScheduler.ask = ask  # type: ignore[method-assign,assignment]  # this process is a comparison's
 
 
 if __name__ == "__main__":

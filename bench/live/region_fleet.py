@@ -23,7 +23,7 @@ from bench.live.live_fleet import API_KEY, MODEL, engine_command, wait_for
 from bench.live.loopback_ports import free_ports
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
-from simulator.fault_proxy import Link
+from simulator.fault_proxy import FaultyLink
 
 REGIONS = ("us", "eu", "asia")
 ONE_WAY_S = {frozenset(("us", "eu")): 0.045, frozenset(("us", "asia")): 0.08, frozenset(("eu", "asia")): 0.1}
@@ -38,7 +38,7 @@ class RegionFleet:
     snapshot: Snapshot
     ports: dict[str, int]
     peer_ports: dict[str, int]
-    links: dict[tuple[str, str], Link]
+    links: dict[tuple[str, str], FaultyLink]
     gateways: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -107,7 +107,7 @@ async def region_fleet(folder: Path, *, engines: int = 2, time_scale: float = 1.
     rest = iter(ports[3 * count :])
     public, peers = {name: next(rest) for name in REGIONS}, {name: next(rest) for name in REGIONS}
     links = {
-        (one, other): Link(next(rest), f"127.0.0.1:{peers[other]}", ONE_WAY_S[frozenset((one, other))])
+        (one, other): FaultyLink(next(rest), f"127.0.0.1:{peers[other]}", ONE_WAY_S[frozenset((one, other))])
         for one in REGIONS
         for other in REGIONS
         if one != other

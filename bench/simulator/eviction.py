@@ -14,7 +14,7 @@ from bench.report import Target, command_line, write_report
 from simulator.engine_cache.evictions import EVICTIONS, eviction_rule
 from simulator.engine_cache.leaf_eviction import BlockTree
 from simulator.engine_cache.prefix_cache import PrefixCache
-from simulator.engine_cache.rlt_leaves import RltLeaves
+from simulator.engine_cache.rlt_leaves import SimulatedRltLeaves
 
 BLOCKS = 1_000_000
 DEPTH, SHARED, SIBLINGS = 16, 8, 10
@@ -49,7 +49,7 @@ def choice_us() -> float:
     """Return the microseconds of one RLT choice and eviction, leaf bookkeeping included, best round."""
     rng = Random(3)
     tree = BlockTree(BLOCKS)
-    leaves = RltLeaves(tree, rng)
+    leaves = SimulatedRltLeaves(tree, rng)
     coming = prompts(rng)
     while len(tree.parents) < BLOCKS:
         path = next(coming)

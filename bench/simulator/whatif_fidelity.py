@@ -31,8 +31,8 @@ from bench.report import Target, command_line, write_report
 from controlplane.request_log.recordings.recorded_row import RecordedRow, read_recorded
 from controlplane.trials.whatif.comparison import closest, own_ttft_s
 from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions
+from controlplane.trials.whatif.engine_candidate import engine_candidates
 from controlplane.trials.whatif.plan import BASE, WhatIfPlan
-from controlplane.trials.whatif.stand_in import stand_ins
 from routing.policy.policy_document import RoutingPolicy
 from simulator.replay.__main__ import replay
 from simulator.replay.replay_options import ReplayOptions
@@ -105,7 +105,7 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
         draft=policy,
         checked_version=1,
         engines=ENGINES,
-        stand_ins=stand_ins(policy, {}, CACHE_TOKENS, models),
+        engine_candidates=engine_candidates(policy, {}, CACHE_TOKENS, models),
     )
 
 

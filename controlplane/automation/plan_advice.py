@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.automation.models.engine_order import EngineOrder
-from controlplane.automation.plan_orders import order_flips, order_scaling
+from controlplane.automation.models.engine_action import EngineAction
+from controlplane.automation.plan_actions import order_flips, order_scaling
 from controlplane.automation.pool_policy import pool_automation_of
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform import audit
@@ -42,7 +42,7 @@ def advice_key(job: str, plan: Mapping[str, Any]) -> str:
 
 def follow_advice(
     pool: Pool, job: str, advice: str, *, actor: Actor, at: datetime | None = None, why: str = ""
-) -> list[EngineOrder]:
+) -> list[EngineAction]:
     """Order what the automation's last plan advises, if it still does at `at` (None: now); return the orders.
 
     Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice
@@ -78,6 +78,6 @@ def _current(pool: Pool, run: JobRun | None, job: str, key: str, at: datetime) -
         raise AdviceError(f"This automation is not advising now; it is set to {outcome.get('mode', 'off')}.")
     if not key or advice_key(job, plan) != key:
         raise AdviceError("The advice has changed. Review it, then decide.")
-    if EngineOrder.objects.filter(pool=pool, ordered_at__gte=datetime.fromtimestamp(made_s, at.tzinfo)).exists():
+    if EngineAction.objects.filter(pool=pool, ordered_at__gte=datetime.fromtimestamp(made_s, at.tzinfo)).exists():
         raise AdviceError("An action was started since this advice. New advice comes within seconds.")
     return plan

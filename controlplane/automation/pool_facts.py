@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from controlplane.automation.models.engine_action import OPEN_STATES, ActionKind, ActionState, EngineAction
 from controlplane.automation.models.engine_health import HealthState
-from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import FleetObservation, Sighting
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -25,7 +25,7 @@ from planning.facts.fleet_facts import (
     OUT,
     STARTING,
     DemandPoint,
-    EngineFacts,
+    EngineObservation,
     PoolFacts,
     PoolWindow,
     RoleLoad,
@@ -45,11 +45,11 @@ Seen = tuple[Sighting, EngineReport | None, float | None]
 def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, now_s: float) -> PoolFacts:
     """Return the facts of one pool at unix second `now_s`; four queries."""
     engines = list(Engine.objects.filter(pool=pool).select_related("health").order_by("engine_id"))
-    orders = list(EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
+    orders = list(EngineAction.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
     seen = observed.engines(pool.slug, now_s)
     by_engine = {order.engine_id: order for order in orders if order.engine_id is not None}
     facts = [_engine(engine, by_engine.get(engine.pk), seen, now_s) for engine in engines]
-    coming = [order for order in orders if order.kind == OrderKind.START and order.engine_id is None]
+    coming = [order for order in orders if order.kind == ActionKind.START and order.engine_id is None]
     return PoolFacts(
         pool_id=pool.slug,
         now_s=now_s,
@@ -106,11 +106,11 @@ def _recorded(pool_id: str, from_s: float, to_s: float) -> list[DemandPoint]:
     ]
 
 
-def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen], now_s: float) -> EngineFacts:
+def _engine(engine: Engine, order: EngineAction | None, seen: Mapping[str, Seen], now_s: float) -> EngineObservation:
     sighting, report, unreachable_since_s = seen.get(engine.engine_id, (Sighting(), None, None))
     counts = sighting.counts
     standing = _standing(engine, order)
-    facts = EngineFacts(
+    facts = EngineObservation(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
         # An engine that is being turned counts where it will be, or both automations would fill its place.
@@ -128,7 +128,7 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
     return _with_counts(facts, counts)
 
 
-def _since_s(engine: Engine, order: EngineOrder | None, now_s: float) -> float:
+def _since_s(engine: Engine, order: EngineAction | None, now_s: float) -> float:
     if order is not None:
         return _unix(order.ordered_at)
     since_s = _unix(engine.registered_at)
@@ -136,7 +136,7 @@ def _since_s(engine: Engine, order: EngineOrder | None, now_s: float) -> float:
     return since_s if since_s <= now_s + LONGEST.total_seconds() else 0.0
 
 
-def _with_counts(facts: EngineFacts, counts: EngineCounts) -> EngineFacts:
+def _with_counts(facts: EngineObservation, counts: EngineCounts) -> EngineObservation:
     told = msgspec.structs.asdict(counts)
     told["dispatched"] = max(facts.dispatched, told["dispatched"])
     return msgspec.structs.replace(facts, **told)
@@ -159,9 +159,9 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
     }
 
 
-def _standing(engine: Engine, order: EngineOrder | None) -> Standing:
+def _standing(engine: Engine, order: EngineAction | None) -> Standing:
     if order is not None:
-        return DRAINING if order.kind == OrderKind.STOP else STARTING
+        return DRAINING if order.kind == ActionKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:
         return ACTIVE
     return DRAINING if engine.desired_state == DesiredState.DRAINING else OUT
@@ -169,18 +169,20 @@ def _standing(engine: Engine, order: EngineOrder | None) -> Standing:
 
 def _failed_starts(pool: Pool) -> dict[str, Any]:
     """Return the facts of the last starts, as far as they failed."""
-    ended = EngineOrder.objects.filter(pool=pool, kind=OrderKind.START, state__in=(OrderState.DONE, OrderState.FAILED))
+    ended = EngineAction.objects.filter(
+        pool=pool, kind=ActionKind.START, state__in=(ActionState.DONE, ActionState.FAILED)
+    )
     last = list(ended.order_by("-finished_at", "-pk").values_list("state", "finished_at", "says")[:MAX_STARTS])
-    failed = list(takewhile(lambda each: each[0] == OrderState.FAILED, last))
+    failed = list(takewhile(lambda each: each[0] == ActionState.FAILED, last))
     if not failed:
         return {}
     _, finished_at, says = failed[0]
     return {"failed_starts": len(failed), "start_failed_s": _unix(finished_at), "start_failure": says}
 
 
-def _to_be(order: EngineOrder) -> EngineFacts:
+def _to_be(order: EngineAction) -> EngineObservation:
     """Return the facts of an engine that is ordered and not yet registered."""
-    return EngineFacts(
+    return EngineObservation(
         engine_id=order.key,
         role=order.role,
         standing=STARTING,

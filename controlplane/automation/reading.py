@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from controlplane.automation.engine_orders import open_orders
-from controlplane.automation.models.engine_order import EngineOrder, OrderKind, OrderState
+from controlplane.automation.engine_actions import open_orders
+from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.plan_advice import advice_key
 from controlplane.automation.pool_policy import (
@@ -46,7 +46,7 @@ class AutomationStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolStanding:
+class PoolAutomationState:
     """A pool's switches, automations, engines and orders. Names as in PoolAutomation."""
 
     pool: str
@@ -59,15 +59,15 @@ class PoolStanding:
     why: str
     engines: dict[str, int]
     automations: list[AutomationStanding]
-    orders: list[EngineOrder]
+    orders: list[EngineAction]
 
 
-def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolStanding:
+def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolAutomationState:
     """Return how the pool stands at this moment."""
     switches = pool_automation_of(pool)
     lasts = switches.override_until is not None and switches.override_until > now
     orders = list(open_orders([pool]))
-    return PoolStanding(
+    return PoolAutomationState(
         pool=pool.slug,
         frozen=switches.frozen,
         override_engines=switches.override_engines if lasts else None,
@@ -82,7 +82,7 @@ def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> Pool
     )
 
 
-def engine_counts(pool: Pool, orders: list[EngineOrder], observed: FleetObservation, now: datetime) -> dict[str, int]:
+def engine_counts(pool: Pool, orders: list[EngineAction], observed: FleetObservation, now: datetime) -> dict[str, int]:
     """Return how many engines are desired, running and failed, and how many orders are open.
 
     Desired are those that are to serve, with what is ordered more and less; failed are those that are to serve and
@@ -91,11 +91,11 @@ def engine_counts(pool: Pool, orders: list[EngineOrder], observed: FleetObservat
     engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
     reports = {engine_id: observed.report(engine_id) for engine_id in engines}
     answering = sum(report is not None and report.reachable for report in reports.values())
-    coming = sum(order.kind == OrderKind.START and order.engine_id is None for order in orders)
-    leaving = sum(order.kind == OrderKind.STOP and order.state == OrderState.WANTED for order in orders)
-    restarting = {order.engine.engine_id for order in orders if order.kind == OrderKind.FLIP and order.engine}
+    coming = sum(order.kind == ActionKind.START and order.engine_id is None for order in orders)
+    leaving = sum(order.kind == ActionKind.STOP and order.state == ActionState.WANTED for order in orders)
+    restarting = {order.engine.engine_id for order in orders if order.kind == ActionKind.FLIP and order.engine}
     turning = sum(
-        order.kind == OrderKind.FLIP
+        order.kind == ActionKind.FLIP
         and order.engine is not None
         and order.engine.desired_state == DesiredState.DRAINING
         for order in orders
@@ -104,8 +104,8 @@ def engine_counts(pool: Pool, orders: list[EngineOrder], observed: FleetObservat
         report is not None and not report.reachable and engine_id not in restarting
         for engine_id, report in reports.items()
     )
-    given_up = EngineOrder.objects.filter(
-        pool=pool, kind=OrderKind.START, state=OrderState.FAILED, finished_at__gte=now.replace(minute=0, second=0)
+    given_up = EngineAction.objects.filter(
+        pool=pool, kind=ActionKind.START, state=ActionState.FAILED, finished_at__gte=now.replace(minute=0, second=0)
     ).count()
     return {
         "desired": len(reports) + coming - leaving + turning,

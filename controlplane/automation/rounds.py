@@ -3,7 +3,7 @@
 All effects of a round are database rows, written in the transaction that advances its own job run under the lease's
 fencing token. A process that dies before that transaction has done nothing; one that dies after it has done everything.
 Nothing is done twice. Effects outside the database are carried out afterwards, order by order
-(controlplane.automation.jobs.engine_orders).
+(controlplane.automation.jobs.engine_actions).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.automation.engine_orders import withdraw_waiting
+from controlplane.automation.engine_actions import withdraw_waiting
 from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.automation.pool_policy import pool_policy
 from controlplane.automation.rounds import bring_forward

@@ -22,7 +22,7 @@ Operation = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BulkOutcome:
     """What one operation did, or would do; None where there was or is no engine."""
 
     op: str
@@ -30,7 +30,7 @@ class Outcome:
     after: Engine | None
 
 
-def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool, why: str = "") -> list[Outcome]:
+def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool, why: str = "") -> list[BulkOutcome]:
     """Carry out operations (register, state, delete) in order and return what each did.
 
     Raises InvalidFieldsError with the problems of all operations, each under operations[n]; then, as
@@ -38,7 +38,7 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
     """
     # Names are resolved before the transaction, which would else hold its lock while it waits for them.
     addresses, problems = _resolved(operations, {pool.slug: pool for pool in visible_pools(actor)})
-    outcomes: list[Outcome] = []
+    outcomes: list[BulkOutcome] = []
     with transaction.atomic():
         for number, operation in enumerate(operations):
             if number not in addresses:
@@ -74,24 +74,26 @@ def _resolved(
     return addresses, problems
 
 
-def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why: str) -> BulkOutcome:
     pool = visible_pools(actor).filter(slug=operation["pool"]).first()
     if pool is None:
         raise _unknown_pool(actor)
     given = {name: operation[name] for name in ("speed", "kind", "role", "kv_node") if name in operation}
-    return Outcome("register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given))
+    return BulkOutcome(
+        "register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given)
+    )
 
 
-def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> BulkOutcome:
     before, engine = _engine(operation, actor), _engine(operation, actor)
     after = set_desired_state(engine, DesiredState(operation["state"]), actor=actor, why=why)
-    return Outcome("state", before, after)
+    return BulkOutcome("state", before, after)
 
 
-def _delete(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+def _delete(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> BulkOutcome:
     engine = _engine(operation, actor)
     delete_idle_engine(engine, actor=actor, why=why)
-    return Outcome("delete", engine, None)
+    return BulkOutcome("delete", engine, None)
 
 
 def _engine(operation: Operation, actor: Actor) -> Engine:
@@ -120,7 +122,7 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "state": ("engine_id", "state"),
     "delete": ("engine_id",),
 }
-_VERBS: dict[str, Callable[[Operation, dict[str, str], Actor, str], Outcome]] = {
+_VERBS: dict[str, Callable[[Operation, dict[str, str], Actor, str], BulkOutcome]] = {
     "register": _register,
     "state": _set_state,
     "delete": _delete,

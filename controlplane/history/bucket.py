@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from controlplane.history.roster import Roster
+from controlplane.history.roster import HistoryRoster
 from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
 
 LOST = STATES.index("lost")
@@ -58,7 +58,7 @@ class Column:
 
     index: int
     """Unix seconds of its start / its length."""
-    roster: Roster
+    roster: HistoryRoster
     samples: int = 0
     floats: list[array[float]] = field(default_factory=list)
     """One array of float32 per name in ENGINE_FLOATS; NaN: unknown."""
@@ -69,7 +69,7 @@ class Column:
     rejections: dict[str, dict[str, float]] = field(default_factory=dict)
     """Pool id → rejections per second by code; pools and codes without any are left out."""
 
-    def floats_for(self, roster: Roster, place: int) -> array[float]:
+    def floats_for(self, roster: HistoryRoster, place: int) -> array[float]:
         """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
         values = self.floats[place]
         if roster is self.roster:
@@ -78,7 +78,7 @@ class Column:
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return array("f", [math.nan if row is None else values[row] for row in rows])
 
-    def codes_for(self, roster: Roster, place: int) -> bytes | bytearray:
+    def codes_for(self, roster: HistoryRoster, place: int) -> bytes | bytearray:
         """Return series `place` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
         values = self.codes[place]
         if roster is self.roster:
@@ -87,7 +87,7 @@ class Column:
         rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
         return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
 
-    def move_to(self, roster: Roster) -> None:
+    def move_to(self, roster: HistoryRoster) -> None:
         """Rearrange the arrays for another roster."""
         self.floats = [self.floats_for(roster, place) for place in range(len(self.floats))]
         self.codes = [bytearray(self.codes_for(roster, place)) for place in range(len(self.codes))]

@@ -22,7 +22,7 @@ import msgspec
 
 from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, Column
-from controlplane.history.roster import Roster
+from controlplane.history.roster import HistoryRoster
 from routing.values.prepared_struct import prepared
 
 FORMAT = 1
@@ -60,7 +60,7 @@ class PoolPart(msgspec.Struct):
     rejections: dict[str, float]
 
 
-def rows_of(roster: Roster, pool_id: str) -> list[int]:
+def rows_of(roster: HistoryRoster, pool_id: str) -> list[int]:
     """Return the places of a pool's engines in a column's roster."""
     return [row for row, pool in enumerate(roster.pool_ids) if pool == pool_id]
 

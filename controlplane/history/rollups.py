@@ -24,7 +24,7 @@ from controlplane.history.bucket import Column
 from controlplane.history.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.history.merge import merged_by
 from controlplane.history.models.rollup import Rollup, RollupRoster
-from controlplane.history.store import PoolFacts, read_past, read_peaks, write_columns
+from controlplane.history.store import PoolHistoryFacts, read_past, read_peaks, write_columns
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.lease import Lease, acquire, release, this_owner
 from controlplane.platform.models.job_run import JobRun
@@ -137,8 +137,8 @@ def _store_coarse(newest_fine: int) -> int:
     return write_columns(COARSE_S, columns, past.markers, past.pools) if columns else 0
 
 
-def _facts(pool: PoolSample) -> PoolFacts:
-    return msgspec.convert(pool, prepared(PoolFacts), from_attributes=True)
+def _facts(pool: PoolSample) -> PoolHistoryFacts:
+    return msgspec.convert(pool, prepared(PoolHistoryFacts), from_attributes=True)
 
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from gateway.contracts.fleet_sample import EngineSample
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class HistoryRoster:
     """The engines of a column in order, with their names and pools. Columns of one topology share one roster."""
 
     engine_ids: tuple[str, ...]
@@ -30,16 +30,18 @@ class Roster:
         return self.engine_ids, self.names, self.pool_ids
 
 
-NOBODY = Roster((), (), ())
+NOBODY = HistoryRoster((), (), ())
 
 
-def roster_of(engines: Iterable[EngineSample]) -> Roster:
+def roster_of(engines: Iterable[EngineSample]) -> HistoryRoster:
     """Return the roster of a sample's engines."""
     rows = [(engine.engine_id, engine.name, engine.pool_id) for engine in engines]
-    return Roster(*(tuple(row[place] for row in rows) for place in range(3)))
+    return HistoryRoster(*(tuple(row[place] for row in rows) for place in range(3)))
 
 
-def union(rosters: Iterable[Roster], *, last: Roster = NOBODY, pools: Sequence[str] = ()) -> Roster:
+def union(
+    rosters: Iterable[HistoryRoster], *, last: HistoryRoster = NOBODY, pools: Sequence[str] = ()
+) -> HistoryRoster:
     """Return all engines of the rosters, pool by pool: those of `last` first and in its order, then the gone ones.
 
     `last` is the newest roster; the names are each engine's newest ones. Pools come in the order of `pools`, the
@@ -56,4 +58,4 @@ def union(rosters: Iterable[Roster], *, last: Roster = NOBODY, pools: Sequence[s
     order = sorted(
         known, key=lambda each: (rank[known[each][1]], last.place.get(each, len(last)), known[each][0], each)
     )
-    return Roster(tuple(order), tuple(known[each][0] for each in order), tuple(known[each][1] for each in order))
+    return HistoryRoster(tuple(order), tuple(known[each][0] for each in order), tuple(known[each][1] for each in order))

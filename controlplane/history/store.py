@@ -16,13 +16,13 @@ from controlplane.history.annotation import Annotation, without_replaced
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, Column
 from controlplane.history.codec import PoolPart, UnreadableRollupError, decode_part, encode_part, peak_seconds, rows_of
 from controlplane.history.models.rollup import Rollup, RollupRoster
-from controlplane.history.roster import Roster
+from controlplane.history.roster import HistoryRoster
 from routing.values.prepared_struct import prepared
 
 logger = logging.getLogger(__name__)
 
 
-class PoolFacts(msgspec.Struct, frozen=True):
+class PoolHistoryFacts(msgspec.Struct, frozen=True):
     """What a pool was called and how it was steered."""
 
     pool_id: str
@@ -39,7 +39,7 @@ class PoolFacts(msgspec.Struct, frozen=True):
 
 
 class _RosterData(msgspec.Struct, frozen=True):
-    pool: PoolFacts
+    pool: PoolHistoryFacts
     engines: list[tuple[str, str]]
     """(engine id, name)."""
 
@@ -50,11 +50,11 @@ class Past:
 
     columns: list[Column] = field(default_factory=list)
     markers: list[Annotation] = field(default_factory=list)
-    pools: dict[str, PoolFacts] = field(default_factory=dict)
+    pools: dict[str, PoolHistoryFacts] = field(default_factory=dict)
 
 
 def write_columns(
-    seconds: int, columns: Sequence[Column], markers: Sequence[Annotation], pools: Mapping[str, PoolFacts]
+    seconds: int, columns: Sequence[Column], markers: Sequence[Annotation], pools: Mapping[str, PoolHistoryFacts]
 ) -> int:
     """Store columns of `seconds` seconds, oldest first, and return the number of new rows.
 
@@ -135,7 +135,7 @@ def _read_roster(roster: RollupRoster) -> _RosterData:
 
 def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapping[int, _RosterData]) -> Past:
     past = Past()
-    shared: dict[tuple[int, ...], Roster] = {}
+    shared: dict[tuple[int, ...], HistoryRoster] = {}
     markers: list[Annotation] = []
     for index, row in sorted(parts.items()):
         together = tuple(roster_id for roster_id, _ in row)
@@ -148,12 +148,12 @@ def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapp
     return past
 
 
-def _joined(rosters: Iterable[_RosterData]) -> Roster:
+def _joined(rosters: Iterable[_RosterData]) -> HistoryRoster:
     rows = [(engine_id, name, data.pool.pool_id) for data in rosters for engine_id, name in data.engines]
-    return Roster(*(tuple(row[place] for row in rows) for place in range(3)))
+    return HistoryRoster(*(tuple(row[place] for row in rows) for place in range(3)))
 
 
-def _column(index: int, roster: Roster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
+def _column(index: int, roster: HistoryRoster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
     column = Column(index, roster, max(part.samples for _, part in parts))
     for place in range(len(ENGINE_FLOATS)):
         joined: array[float] = array("f")

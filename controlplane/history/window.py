@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from controlplane.history.bucket import UNKNOWN_BYTE, Column, fold
-from controlplane.history.roster import NOBODY, Roster, roster_of
+from controlplane.history.roster import NOBODY, HistoryRoster, roster_of
 from gateway.contracts.fleet_sample import FleetSample
 
 HIT_WINDOW_S = 30.0
@@ -19,7 +19,7 @@ class _Totals:
     """Counters of every engine at the end of a column, in the order of its roster."""
 
     index: int
-    roster: Roster
+    roster: HistoryRoster
     prompt: array[int]
     cached: array[int]
     predicted: array[int]
@@ -80,7 +80,7 @@ class FleetWindow:
         self.latest = sample
         return True
 
-    def _roster_of(self, sample: FleetSample) -> Roster:
+    def _roster_of(self, sample: FleetSample) -> HistoryRoster:
         roster = roster_of(sample.engines)
         if roster != self._roster:
             self._roster = roster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
 from controlplane.platform.api.listing import Listing, exact, moment, one_of
-from controlplane.platform.api.strict_fields import Change, ModelShape
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape
 from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method
 from controlplane.platform.models.job_run import JobRun, JobState
 
@@ -63,7 +63,7 @@ class OneJobRun(_Runs, ObjectView):
 
 
 class _RunChange(_Runs, Verb):
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)
 
 
 class JobCancellation(_RunChange):

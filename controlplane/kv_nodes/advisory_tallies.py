@@ -58,19 +58,19 @@ def _heard() -> TalliesHeard:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdvisoryTotals:
     """All gateways together: sources, most received first, and pools by id."""
 
     sources: tuple[SourceTally, ...]
     pools: tuple[PoolTally, ...]
 
 
-def advised() -> Advised:
+def advised() -> AdvisoryTotals:
     """Return what the gateways count now."""
     return together(_heard().told(time.time()))
 
 
-def together(told: Iterable[AdvisoryTallies]) -> Advised:
+def together(told: Iterable[AdvisoryTallies]) -> AdvisoryTotals:
     """Return these tallies as one."""
     sources: dict[tuple[str, str, str], SourceTally] = {}
     pools: dict[str, PoolTally] = {}
@@ -81,7 +81,7 @@ def together(told: Iterable[AdvisoryTallies]) -> Advised:
         for pool in each.pools:
             pools[pool.pool_id] = _pools_added(pools[pool.pool_id], pool) if pool.pool_id in pools else pool
     by_received = sorted(sources.values(), key=lambda each: (-each.received, each.pool_id, each.tenant_id, each.source))
-    return Advised(tuple(by_received), tuple(pools[pool_id] for pool_id in sorted(pools)))
+    return AdvisoryTotals(tuple(by_received), tuple(pools[pool_id] for pool_id in sorted(pools)))
 
 
 def verdict(pool: PoolTally) -> tuple[bool | None, str]:

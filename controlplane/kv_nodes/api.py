@@ -1,4 +1,4 @@
-"""`/api/v1/kv_nodes` and `/api/v1/kv_orders`."""
+"""`/api/v1/kv_nodes` and `/api/v1/kv_moves`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rest_framework.response import Response
 
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import is_allowed_metrics_url
+from controlplane.kv_nodes.models.kv_move import KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode, KvNodeState
-from controlplane.kv_nodes.models.kv_order import KvOrder
-from controlplane.kv_nodes.orders import visible_kv_orders
+from controlplane.kv_nodes.moves import visible_kv_moves
 from controlplane.kv_nodes.registration import delete_kv_node, report_node, visible_kv_nodes
 from controlplane.kv_nodes.unpinning import unpin
 from controlplane.platform.api.listing import Listing, contains, exact, moment, one_of
-from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, WholeNumber
 from controlplane.platform.api.views import Deletable, Listed, Objects, Verb, by_method
-from gateway.contracts.kv_order import Ending
+from gateway.contracts.kv_move import Ending
 
 _MAX = (1 << 63) - 1
 
@@ -81,7 +81,7 @@ class KvNodeWord(Input):
     report = Document(required=False, default=dict, help_text="Its counters since it started.")
 
 
-class KvPinName(Change):
+class KvPinName(ChangeBody):
     """Which pin, as the node's report calls it."""
 
     name = Text(max_length=64, help_text="`name` of the pin in `report.pins`.")
@@ -95,7 +95,7 @@ class _Nodes(Objects):
     whole_fleet = True
 
 
-class KvNodes(_Nodes, Listed):
+class KvNodesView(_Nodes, Listed):
     """List node managers."""
 
     bodies = by_method(POST=KvNodeWord)
@@ -127,11 +127,11 @@ class KvNodeUnpin(_Nodes, Verb):
     bodies = by_method(POST=KvPinName)
 
 
-class KvOrderShape(ModelShape):
+class KvMoveShape(ModelShape):
     """One order, what it moved, and what that was worth."""
 
     class Meta:
-        model = KvOrder
+        model = KvMoveRecord
         fields = (
             "order_id",
             "asked_at",
@@ -150,12 +150,12 @@ class KvOrderShape(ModelShape):
         )
 
 
-class KvOrders(Listed):
+class KvMovesView(Listed):
     """List orders."""
 
     noun = "KV nodes"
-    shape = KvOrderShape
-    rows = staticmethod(visible_kv_orders)
+    shape = KvMoveShape
+    rows = staticmethod(visible_kv_moves)
     whole_fleet = True
     listing = Listing(
         {"asked_at": ("asked_at", "pk")},

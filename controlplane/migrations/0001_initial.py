@@ -323,11 +323,11 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='EngineOrder',
+            name='EngineAction',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', models.CharField(max_length=64, unique=True)),
-                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='engine_orders', to='controlplane.pool')),
+                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='engine_actions', to='controlplane.pool')),
                 ('kind', models.CharField(choices=[('start', "Start an engine"), ('stop', "Drain and stop the engine"), ('flip', "Change "
                     "the engine's role")], max_length=8)),
                 ('role', models.CharField(choices=[('mixed', 'Prefill and decode'), ('prefill', "Prefill only"), ('decode', "Decode "
@@ -348,8 +348,8 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('ordered_at', 'pk'),
-                'indexes': [models.Index(fields=['pool', 'state'], name='engine_order_by_pool_state')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['start', 'stop', 'flip'])), name='engine_order_kind_known'), models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'draining', 'sent', 'done', 'failed', 'cancelled'])), name='engine_order_state_known'), models.UniqueConstraint(condition=models.Q(('engine__isnull', False), ('state__in', ('wanted', 'draining', 'sent'))), fields=('engine',), name='engine_order_open_once_per_engine')],
+                'indexes': [models.Index(fields=['pool', 'state'], name='engine_action_by_pool_state')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['start', 'stop', 'flip'])), name='engine_action_kind_known'), models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'draining', 'sent', 'done', 'failed', 'cancelled'])), name='engine_action_state_known'), models.UniqueConstraint(condition=models.Q(('engine__isnull', False), ('state__in', ('wanted', 'draining', 'sent'))), fields=('engine',), name='engine_action_open_once_per_engine')],
             },
         ),
         migrations.CreateModel(
@@ -680,7 +680,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name='KvOrder',
+            name='KvMoveRecord',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('order_id', models.CharField(max_length=64, unique=True)),

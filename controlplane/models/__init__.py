@@ -3,8 +3,8 @@
 from controlplane.access.models.console_session import ConsoleSession as ConsoleSession
 from controlplane.access.models.login_allowance import LoginAllowance as LoginAllowance
 from controlplane.access.models.role_grant import RoleGrant as RoleGrant
+from controlplane.automation.models.engine_action import EngineAction as EngineAction
 from controlplane.automation.models.engine_health import EngineHealth as EngineHealth
-from controlplane.automation.models.engine_order import EngineOrder as EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord as PlanRecord
 from controlplane.automation.models.pool_automation import PoolAutomation as PoolAutomation
 from controlplane.fleet.models.engine import Engine as Engine
@@ -14,9 +14,9 @@ from controlplane.fleet.models.region import Region as Region
 from controlplane.fleet.models.sovereignty import Sovereignty as Sovereignty
 from controlplane.history.models.rollup import Rollup as Rollup
 from controlplane.history.models.rollup import RollupRoster as RollupRoster
+from controlplane.kv_nodes.models.kv_move import KvMoveRecord as KvMoveRecord
 from controlplane.kv_nodes.models.kv_node import KvNode as KvNode
 from controlplane.kv_nodes.models.kv_node import KvNodeReport as KvNodeReport
-from controlplane.kv_nodes.models.kv_order import KvOrder as KvOrder
 from controlplane.platform.models.api_key import ApiKey as ApiKey
 from controlplane.platform.models.audit_event import AuditEvent as AuditEvent
 from controlplane.platform.models.idempotency_record import IdempotencyRecord as IdempotencyRecord

@@ -13,7 +13,7 @@ from controlplane.platform.role import Role
 _RANK = {Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
 
 
-class Place(Protocol):
+class RoleScope(Protocol):
     """Where a role counts: a pool, of which no more is known here."""
 
     pk: int
@@ -24,7 +24,7 @@ class NotAllowedError(PermissionError):
     """The actor's role does not reach; the message says which role would."""
 
 
-def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: Place | None = None) -> Role | None:
+def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: RoleScope | None = None) -> Role | None:
     """Return the person's role in a pool (None: in the whole installation); None where there is none.
 
     One query per person object: the grants are kept on it.
@@ -48,7 +48,7 @@ def _grants(user: User) -> dict[int | None, Role]:
     return grants
 
 
-def may(actor: Actor, wanted: Role, pool: Place | None = None) -> bool:
+def may(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> bool:
     """Return whether the actor has at least the wanted role there; the program itself may do everything."""
     if actor.user is None:
         if actor.pools is not None and (pool is None or pool.slug not in actor.pools):
@@ -73,7 +73,7 @@ def require_somewhere(actor: Actor, wanted: Role) -> None:
         raise NotAllowedError(f"This requires the role {wanted.value}; ask an admin under Access.")
 
 
-def require(actor: Actor, wanted: Role, pool: Place | None = None) -> None:
+def require(actor: Actor, wanted: Role, pool: RoleScope | None = None) -> None:
     """Raise NotAllowedError unless `may`."""
     if not may(actor, wanted, pool):
         where = f"pool {pool.slug}" if pool else "all pools"

@@ -9,7 +9,7 @@ from django.db.models import F, Q, QuerySet
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
-from controlplane.platform.roles import Place, may, seen_by
+from controlplane.platform.roles import RoleScope, may, seen_by
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 
@@ -22,10 +22,10 @@ class PolicyStanding:
     """A policy with its pools and what the actor may do with it."""
 
     policy: Policy
-    pools: tuple[Place, ...]
+    pools: tuple[RoleScope, ...]
     """All of its pools: a publish reaches each, also those that the actor may not open."""
-    visible: tuple[Place, ...]
-    operated: tuple[Place, ...]
+    visible: tuple[RoleScope, ...]
+    operated: tuple[RoleScope, ...]
     """Those in which the actor may start trials."""
     may_draft: bool
     may_publish: bool

@@ -280,8 +280,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "EngineRole": "controlplane.fleet.models.engine.EngineRole.choices",
         "ActuatorKind": "controlplane.fleet.models.pool.ActuatorKind.choices",
         "HealthState": "controlplane.automation.models.engine_health.HealthState.choices",
-        "OrderKind": "controlplane.automation.models.engine_order.OrderKind.choices",
-        "OrderState": "controlplane.automation.models.engine_order.OrderState.choices",
+        "OrderKind": "controlplane.automation.models.engine_action.OrderKind.choices",
+        "OrderState": "controlplane.automation.models.engine_action.OrderState.choices",
         "Role": "controlplane.access.models.role_grant.Role.choices",
     },
 }

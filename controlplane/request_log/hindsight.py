@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 
 import msgspec
 
-from gateway.contracts.regret import Course, Option, Regret, regret, rejection_regret
+from gateway.contracts.regret import Course, Regret, RegretOption, regret, rejection_regret
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
@@ -40,7 +40,7 @@ class Hindsight:
         decided_at = stored.arrived_at + stored.decided_after_s
         candidates, length = decision.candidates, decision.prompt_tokens
         options = [
-            Option(
+            RegretOption(
                 each.engine_id, each.hit_tokens, each.wait_s, each.compute_s, self._drift_s(each.engine_id, decided_at)
             )
             for each in candidates

@@ -22,7 +22,7 @@ from controlplane.request_log.recordings.kept_traces import recording_store
 from controlplane.request_log.store.merged_batches import forget_merged_batches
 from controlplane.request_log.store.merging import drop_merged, merge_small
 from controlplane.request_log.store.retention import keep_bounds
-from controlplane.request_log.store.segments import Stored, store
+from controlplane.request_log.store.segments import StoredCounts, store
 from gateway.contracts.request_batch import TOPIC
 
 logger = logging.getLogger(__name__)
@@ -61,17 +61,17 @@ def store_requests() -> None:
     keep(request_intake())
 
 
-def keep(intake: RequestIntake) -> Stored:
+def keep(intake: RequestIntake) -> StoredCounts:
     """Store what waits, where this process gets the lease, and return what was new."""
     heard = intake.heard
     if not len(heard):
-        return Stored()
+        return StoredCounts()
     values: list[bytes] = []
     try:
         lease = acquire(JOB, this_owner(), LEASE)
         if lease is None:
             heard.forget_old()
-            return Stored()
+            return StoredCounts()
         values = heard.take(MOST_BATCHES)
         stored = store(values, intake.hindsight)
         values = []
@@ -92,7 +92,7 @@ def keep(intake: RequestIntake) -> Stored:
             keep_bounds()
         remedy = "free disk space, or lower HEADWAY_DECISION_BYTES and HEADWAY_RECORDING_BYTES"
         logger.warning("requests cannot be stored now", extra={"error": type(error).__name__, "remedy": remedy})
-        return Stored()
+        return StoredCounts()
     return stored
 
 

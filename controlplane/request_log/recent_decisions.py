@@ -14,7 +14,7 @@ from gateway.contracts.stored_decision import StoredDecision
 WAIT_S = 1.0
 
 
-class RecentDecisions:
+class GatewayRecords:
     """Asks all gateways that run now. Thread-safe."""
 
     def __init__(self, bus: Bus, wait_s: float = WAIT_S) -> None:
@@ -43,6 +43,6 @@ class RecentDecisions:
 
 
 @functools.cache
-def recent_decisions() -> RecentDecisions:
+def recent_decisions() -> GatewayRecords:
     """Return this process's, which hears answers from the first call on."""
-    return RecentDecisions(get_bus())
+    return GatewayRecords(get_bus())

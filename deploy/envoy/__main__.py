@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from deploy.envoy.picker import Settings, served
+from deploy.envoy.picker import PickerSettings, served
 
 
 def main() -> int:
@@ -23,12 +23,14 @@ def main() -> int:
     key = os.environ.get("HEADWAY_API_KEY", "")
     if not key:
         parser.error("set HEADWAY_API_KEY to an API key with the scope route")
-    settings = Settings(given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port)
+    settings = PickerSettings(
+        given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port
+    )
     asyncio.run(_until_told(settings))
     return 0
 
 
-async def _until_told(settings: Settings) -> None:
+async def _until_told(settings: PickerSettings) -> None:
     told = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, told.set)

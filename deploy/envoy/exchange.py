@@ -35,7 +35,7 @@ Reply: TypeAlias = Any
 """A ProcessingResponse; the generated messages have no types."""
 
 
-class Exchange:
+class PickerExchange:
     """Mutable: what is known of one request so far."""
 
     def __init__(self, client: AsyncHeadway, counts: Counter[str], reports: set[asyncio.Task[None]]) -> None:

@@ -13,7 +13,7 @@ import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from deploy.envoy.exchange import Exchange
+from deploy.envoy.exchange import PickerExchange
 from deploy.metrics_server import lines, serving
 from headway_client.clients import AsyncHeadway, httpx
 
@@ -30,7 +30,7 @@ LAST_REPORTS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PickerSettings:
     """Where Headway is, and the endpoints to fall back on before a decision has named one."""
 
     url: str
@@ -51,7 +51,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
     async def Process(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Serve one request."""
-        async for reply in Exchange(self._client, self._counts, self._reports).process(request_iterator):
+        async for reply in PickerExchange(self._client, self._counts, self._reports).process(request_iterator):
             yield reply
 
     async def aclose(self) -> None:
@@ -71,7 +71,7 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
 
 
 @asynccontextmanager
-async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
+async def served(settings: PickerSettings) -> AsyncIterator[tuple[Picker, int]]:
     """Serve until the block ends; gives the picker and its port."""
     client = AsyncHeadway(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
     picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server(options=_limits())

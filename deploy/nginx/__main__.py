@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from deploy.nginx.agent import Agent, Settings
+from deploy.nginx.agent import Agent, AgentSettings
 
 NICENESS = 10
 """Reports can wait; on a busy machine the agent takes no processor from nginx or the gateway."""
@@ -33,7 +33,7 @@ def main() -> int:
         parser.error("set HEADWAY_API_KEY to an API key with the scopes route and manage")
     os.nice(NICENESS)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    settings = Settings(
+    settings = AgentSettings(
         given.url.rstrip("/"),
         (given.management_url or given.url).rstrip("/"),
         key,

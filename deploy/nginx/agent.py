@@ -15,7 +15,7 @@ import aiohttp
 
 from deploy.metrics_server import lines, serving
 from deploy.nginx.feedback import Report, read
-from deploy.nginx.upstreams import Pool, render, skipped
+from deploy.nginx.upstreams import UpstreamPool, render, skipped
 
 MAX_REPORTS = 10_000
 """Reports that wait for Headway; of more the newest are lost, and counted."""
@@ -29,7 +29,7 @@ log = logging.getLogger("headway.nginx")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentSettings:
     """Where everything is: the gateway, the REST API, and the command that makes nginx read its configuration again."""
 
     url: str
@@ -44,7 +44,7 @@ class Settings:
 class Agent:
     """Mutable: the counters, and the reports that wait."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self.counts: Counter[tuple[str, str]] = Counter()
         self._reports: asyncio.Queue[Report] = asyncio.Queue(MAX_REPORTS)
@@ -140,13 +140,13 @@ class Agent:
             _replace(path, before)
 
 
-async def fleet(session: aiohttp.ClientSession, url: str) -> list[Pool]:
+async def fleet(session: aiohttp.ClientSession, url: str) -> list[UpstreamPool]:
     """Return the pools and their serving engines, as the key's role sees them."""
     engines: dict[str, dict[str, str]] = {}
     async for each in _rows(session, f"{url}/api/v1/engines?desired_state=ready&limit=500"):
         engines.setdefault(each["pool"], {})[each["engine_id"]] = each["connect_url"]
     return [
-        Pool(each["slug"], each["served_model"], each["isolated"], engines.get(each["slug"], {}))
+        UpstreamPool(each["slug"], each["served_model"], each["isolated"], engines.get(each["slug"], {}))
         async for each in _rows(session, f"{url}/api/v1/pools?limit=500")
     ]
 

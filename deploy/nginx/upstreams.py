@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class UpstreamPool:
     """A pool and its engines' addresses by id. `salted`: nothing may reach its engines without a decision."""
 
     name: str
@@ -24,18 +24,18 @@ class Pool:
     engines: dict[str, str]
 
 
-def render(pools: Sequence[Pool]) -> str:
+def render(pools: Sequence[UpstreamPool]) -> str:
     """Return the text, the same for the same fleet."""
     pools = sorted(pools, key=lambda pool: pool.name)
     return "\n".join(["# Written by python -m deploy.nginx.", *_upstreams(pools), *_maps(pools), ""])
 
 
-def skipped(pools: Iterable[Pool]) -> list[str]:
+def skipped(pools: Iterable[UpstreamPool]) -> list[str]:
     """Return the engines that nginx reaches without an upstream, or not at all: no plain http address with a port."""
     return [engine for pool in pools for engine, url in pool.engines.items() if not _PLAIN.fullmatch(url)]
 
 
-def _upstreams(pools: Sequence[Pool]) -> list[str]:
+def _upstreams(pools: Sequence[UpstreamPool]) -> list[str]:
     lines = []
     for pool in pools:
         engines = _addresses(pool)
@@ -56,7 +56,7 @@ def _upstream(name: str, servers: Sequence[str]) -> str:
     return f"upstream {name} {{ {' '.join(servers)} {KEEPALIVE} }}"
 
 
-def _maps(pools: Sequence[Pool]) -> list[str]:
+def _maps(pools: Sequence[UpstreamPool]) -> list[str]:
     models: dict[str, str] = {}
     for pool in pools:
         if _addresses(pool) and not pool.salted:
@@ -74,7 +74,7 @@ def _map(names: str, default: str, entries: dict[str, str]) -> str:
     return f"map {names} {{\n    default {default};\n{rows}}}"
 
 
-def _addresses(pool: Pool) -> list[tuple[str, str]]:
+def _addresses(pool: UpstreamPool) -> list[tuple[str, str]]:
     plain = ((engine, _PLAIN.fullmatch(url)) for engine, url in sorted(pool.engines.items()) if _NAME.fullmatch(engine))
     return [(engine, found[1]) for engine, found in plain if found]
 

@@ -32,9 +32,9 @@ from gateway.contracts.advisory import (
     SourceTally,
     StoredAdvisory,
 )
-from gateway.contracts.kv_order import MOVED, USELESS, KvOrderRow
+from gateway.contracts.kv_move import MOVED, USELESS, KvMoveRow
 from gateway.pool.request_listener import RequestListener
-from planning.kv_orders.kv_move import ADVISORY, MAX_BLOCKS, KvMove
+from planning.kv_moves.kv_move import ADVISORY, MAX_BLOCKS, KvMove
 from routing.advisories.advised_routing import Staging
 from routing.advisories.advised_sessions import LIFETIME_S
 from routing.policy.policy_document import OFF
@@ -43,7 +43,7 @@ from routing.values.inference_request import InferenceRequest
 
 if TYPE_CHECKING:
     from gateway.base.loop_lag import LoopLag
-    from gateway.kv_orders.kv_orders import KvOrders
+    from gateway.kv_moves.kv_moves import MoveScheduler
     from gateway.pool.live_pool import LivePool
     from gateway.pool.recent_decisions import DecisionRecord
 
@@ -71,7 +71,7 @@ class Advisories(RequestListener):
     def __init__(
         self,
         pools: Mapping[str, LivePool],
-        orders: KvOrders,
+        orders: MoveScheduler,
         tally: AdvisoryTally,
         lag: LoopLag,
         clock: Callable[[], float] = time.monotonic,
@@ -242,7 +242,7 @@ class Advisories(RequestListener):
 
     # -- what orders do
 
-    def moved(self, row: KvOrderRow, asked_by: Set[str]) -> None:
+    def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None:
         """An order of an advisory has ended."""
         for name in asked_by:
             tally = self._moving.get(name)
@@ -261,13 +261,13 @@ class Advisories(RequestListener):
             if stands is not None and stands.move == ASKED:
                 stands.move = FAILED
 
-    def judged(self, row: KvOrderRow) -> None:
+    def judged(self, row: KvMoveRow) -> None:
         """A copy was loaded from for the first time, or left without that."""
         tally = self._of_move.get(row.order_id)
         if tally is not None and row.worth == USELESS:
             tally.bytes_useless += row.bytes
 
-    def used(self, row: KvOrderRow, tokens: int) -> None:
+    def used(self, row: KvMoveRow, tokens: int) -> None:
         """An engine loaded so many tokens from a copy."""
         tally = self._of_move.get(row.order_id)
         if tally is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.advisory import AdvisoryTallies, PoolTally, SourceTally
-from planning.kv_orders.planner_trust import PlannerTrust
+from planning.kv_moves.planner_trust import PlannerTrust
 
 MAX_SOURCES = 2000
 """Beyond it the others of a pool are counted together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from planning.kv_orders.planner_trust import PlannerTrust
+from planning.kv_moves.planner_trust import PlannerTrust
 
 PER_S, BURST = 50.0, 100.0
 """Advisories of one API key, per second and at once."""

@@ -20,7 +20,7 @@ from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, Admission
+from gateway.http.sync_fast_path import NO_WAIT, ORIGINAL_PATH, KnownHead
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.service import reject_if_observing
@@ -99,7 +99,7 @@ class RouteApi:
         exchange.decision_id = answer.decision_id
         await exchange.answer(200, _encode(answer))
 
-    def at_once(self, admission: Admission, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
+    def at_once(self, admission: KnownHead, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
         """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
         caller = admission.caller
         endpoint, texts = endpoint_of(admission.original_path), self._gateway.keys_texts_itself

@@ -210,20 +210,20 @@ class GatewayMetrics:
         self.kv_saved_tokens = CounterFamily(
             registry, "headway_kv_saved_tokens_total", "Prompt tokens loaded instead of computed.", ("pool",)
         )
-        self.kv_orders = CounterFamily(
+        self.kv_moves = CounterFamily(
             registry,
             "headway_kv_moves_total",
             "Orders that moved KV blocks between nodes, by planner (prefetch, advisory, replicate) and outcome: moved, "
             "missing, failed, late; dropped: not begun.",
             ("planner", "outcome"),
         )
-        self.kv_order_saved_tokens = CounterFamily(
+        self.kv_move_saved_tokens = CounterFamily(
             registry,
             "headway_kv_move_saved_tokens_total",
             "Prompt tokens that engines loaded from copies that orders had made.",
             ("planner",),
         )
-        self.kv_order_useless = CounterFamily(
+        self.kv_move_useless = CounterFamily(
             registry,
             "headway_kv_moves_useless_total",
             "Orders whose copies left, or grew old, before anybody loaded from them.",

@@ -23,7 +23,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     is_entry: bool
 
 
-class Question(msgspec.Struct, frozen=True, gc=False):
+class BusQuestion(msgspec.Struct, frozen=True, gc=False):
     """A command for the server that is sent once; `answered` gets its answer, or BusAwayError."""
 
     command: tuple[Any, ...]
@@ -56,7 +56,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._values: dict[str, Outgoing] = {}
         self._entries: deque[Outgoing] = deque()
-        self._questions: deque[Question] = deque()
+        self._questions: deque[BusQuestion] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Outbox:
             self._make_room()
         self._wake()
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: BusQuestion) -> None:
         """Let a question wait and return at once; one too many fails."""
         with self._lock:
             has_room = len(self._questions) < self._max_entries
@@ -84,7 +84,7 @@ class Outbox:
         else:
             question.fail()
 
-    def take_questions(self, most: int) -> list[Question]:
+    def take_questions(self, most: int) -> list[BusQuestion]:
         """Return the oldest questions and let them no longer wait."""
         with self._lock:
             return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]

@@ -17,7 +17,7 @@ MAX_WAITING = 32
 """Questions that wait for their answers at once; one more gets none."""
 
 
-class Answer(Protocol):
+class BusAnswer(Protocol):
     """What comes back."""
 
     @property
@@ -25,11 +25,11 @@ class Answer(Protocol):
         """The question that it answers."""
 
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+AnswerT = TypeVar("AnswerT", bound=BusAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Generic[AnswerT]):
+class BusAnswers(Generic[AnswerT]):
     """The answers that came in time."""
 
     answers: list[AnswerT]
@@ -54,13 +54,13 @@ class Questions(Generic[AnswerT]):
 
     def ask(
         self, question_id: str, question: bytes, is_enough: Callable[[list[AnswerT]], bool] = lambda _: False
-    ) -> Answers[AnswerT]:
+    ) -> BusAnswers[AnswerT]:
         """Return the answers of all that get the question, or those that came in time, or came until `is_enough`."""
         until_s = time.monotonic() + self.wait_s
         came: SimpleQueue[AnswerT] = SimpleQueue()
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
-                return Answers([])
+                return BusAnswers([])
             self._waiting[question_id] = came
             # Under the lock: an answer of this process comes before the next line.
             sent = self._bus.tell(self._asked, question)
@@ -71,11 +71,11 @@ class Questions(Generic[AnswerT]):
             while len(answers) < asked and not (answers and is_enough(answers)):
                 answers.append(came.get(timeout=max(0.0, until_s - time.monotonic())))
         except (BusAwayError, TimeoutError, Empty):
-            return Answers(answers, asked)
+            return BusAnswers(answers, asked)
         finally:
             with self._lock:
                 del self._waiting[question_id]
-        return Answers(answers, asked)
+        return BusAnswers(answers, asked)
 
     def _take(self, _topic: str, value: bytes) -> None:
         try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway.bus.bus import CLAIM_S
 from gateway.bus.bus_frame import FrameSeal
-from gateway.bus.bus_outbox import Outbox, Outgoing, Question
+from gateway.bus.bus_outbox import BusQuestion, Outbox, Outgoing
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.bus_subscribers import Callback, Subscribers, call
 from gateway.bus.redis_link import LinkSettings, RedisLink
@@ -157,7 +157,7 @@ class RedisBus:
             self._thread.join(self._settings.close_s)
 
     def _ask(self, *command: str | int | bytes) -> Future[Any]:
-        question = Question(command, Future())
+        question = BusQuestion(command, Future())
         if self._link.connected:
             self._outbox.ask(question)
         else:

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from gateway.base.event_log import log_event
 from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
-from gateway.bus.bus_outbox import Outbox, Outgoing, Question
+from gateway.bus.bus_outbox import BusQuestion, Outbox, Outgoing
 from gateway.bus.bus_replica import BusReplica
 from gateway.bus.bus_subscribers import covers
 from gateway.bus.redis_scripts import (
@@ -376,7 +376,7 @@ class RedisSession:
             for question in questions:
                 question.fail()
 
-    async def _send_batch(self, items: list[Outgoing], questions: list[Question]) -> None:
+    async def _send_batch(self, items: list[Outgoing], questions: list[BusQuestion]) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             made = self._append_call if item.is_entry else self._publish_call

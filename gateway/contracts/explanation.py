@@ -13,7 +13,7 @@ from routing.values import reasons
 from routing.values.decision import Decision
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
 
     state: str
@@ -46,7 +46,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """As the request named it: the served model, an alias, or a LoRA adapter."""
     ttft_slo_s: float
     attempts: tuple[str, ...]
-    outcome: Outcome
+    outcome: RequestOutcome
     load: StoredLoad | None
     """KV that it was told to load from a node manager; null: none."""
     advisory: StoredAdvisory | None
@@ -72,7 +72,7 @@ def explanation(record: StoredDecision, names: Mapping[str, str]) -> Explanation
         model=record.asked_model or record.served_model,
         ttft_slo_s=record.ttft_slo_s,
         attempts=record.attempts,
-        outcome=Outcome(
+        outcome=RequestOutcome(
             state=record.outcome,
             error=record.error,
             dispatched_after_s=record.dispatched_after_s,

@@ -42,7 +42,7 @@ SLOW_GATEWAY_S = 0.1
 """Below this a gateway takes its usual time to read a prompt and to name its blocks."""
 
 
-class Option(msgspec.Struct, frozen=True, gc=False):
+class RegretOption(msgspec.Struct, frozen=True, gc=False):
     """One candidate as estimated, and what is known about it now. Seconds and prompt tokens."""
 
     engine_id: str
@@ -110,7 +110,7 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
         return max(CAUSES, key=parts.__getitem__)
 
 
-def regret(options: Sequence[Option], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
+def regret(options: Sequence[RegretOption], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
     """Return what the best other option, or a prompt gateway, would have spared; None where there was no other.
 
     The first option is the chosen one; all were estimated at one moment, `course.before_s` after the arrival.
@@ -134,7 +134,9 @@ def regret(options: Sequence[Option], course: Course, stale_after_s: float = STA
     return Regret(best.engine_id, best_ttft_s, total_s + gateway_s, tokens, **parts, gateway_s=gateway_s)
 
 
-def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, stale_after_s: float) -> dict[str, float]:
+def _raw_parts(
+    chosen: RegretOption, best: RegretOption, drift_s: float, course: Course, stale_after_s: float
+) -> dict[str, float]:
     """Return the parts before the negative ones are taken up by the others."""
     # Whoever had its first token sooner than its prefill takes by the model was computed faster, not waiting less.
     compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
@@ -150,7 +152,7 @@ def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, sta
     }
 
 
-def rejection_regret(options: Sequence[Option], slack_s: float) -> Regret | None:
+def rejection_regret(options: Sequence[RegretOption], slack_s: float) -> Regret | None:
     """Return what rejecting cost: the time that the best engine would have left before the deadline.
 
     `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was

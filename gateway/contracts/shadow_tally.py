@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from routing.trials.shadow import Comparison
+from routing.trials.shadow import ShadowComparison
 from routing.values.decision import Candidate
 
 _STEPS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -20,7 +20,7 @@ KEPT_SAMPLES = 24
 MAX_ENGINES = 4096
 
 
-class EngineShare(msgspec.Struct, gc=False):
+class ShadowEngineShare(msgspec.Struct, gc=False):
     """What one engine got, and what it would have got. Tokens are uncached prompt tokens."""
 
     live_requests: int = 0
@@ -65,10 +65,10 @@ class ShadowTally(msgspec.Struct):
     cpu_s: float = 0.0
     """CPU time of the shadow's choices and feedback."""
     cpu_max_s: float = 0.0
-    engines: dict[str, EngineShare] = {}
+    engines: dict[str, ShadowEngineShare] = {}
     sample: list[Disagreement] = []
 
-    def note(self, compared: Comparison, unix: float, rng: Random) -> None:
+    def note(self, compared: ShadowComparison, unix: float, rng: Random) -> None:
         """Count one comparison."""
         self.compared += 1
         live, shadow = compared.live, compared.shadow
@@ -93,18 +93,18 @@ class ShadowTally(msgspec.Struct):
         self.cpu_s += seconds
         self.cpu_max_s = max(self.cpu_max_s, seconds)
 
-    def _note_shares(self, compared: Comparison, live: Candidate, shadow: Candidate) -> None:
+    def _note_shares(self, compared: ShadowComparison, live: Candidate, shadow: Candidate) -> None:
         engines = self.engines
         if len(engines) + 2 > MAX_ENGINES and not {live.engine_id, shadow.engine_id} <= engines.keys():
             return
-        given = engines.setdefault(live.engine_id, EngineShare())
+        given = engines.setdefault(live.engine_id, ShadowEngineShare())
         given.live_requests += 1
         given.live_tokens += compared.prompt_tokens - live.hit_tokens
-        given = engines.setdefault(shadow.engine_id, EngineShare())
+        given = engines.setdefault(shadow.engine_id, ShadowEngineShare())
         given.shadow_requests += 1
         given.shadow_tokens += compared.prompt_tokens - shadow.hit_tokens
 
-    def _keep(self, compared: Comparison, unix: float, rng: Random) -> None:
+    def _keep(self, compared: ShadowComparison, unix: float, rng: Random) -> None:
         """Keep the disagreement with the chance that all before it had (Vitter 1985, algorithm R)."""
         seen = self.compared - self.agreed
         place = len(self.sample) if len(self.sample) < KEPT_SAMPLES else rng.randrange(seen)
@@ -142,7 +142,7 @@ def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
         total.cpu_s += one.cpu_s
         total.cpu_max_s = max(total.cpu_max_s, one.cpu_max_s)
         for engine_id, share in one.engines.items():
-            mine = total.engines.setdefault(engine_id, EngineShare())
+            mine = total.engines.setdefault(engine_id, ShadowEngineShare())
             for name in share.__struct_fields__:
                 setattr(mine, name, getattr(mine, name) + getattr(share, name))
         total.sample += one.sample

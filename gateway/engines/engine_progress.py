@@ -40,7 +40,7 @@ class _Standing(msgspec.Struct, gc=False):
     whole: bool = False
 
 
-class Watched(msgspec.Struct, frozen=True, gc=False):
+class WatchedEngine(msgspec.Struct, frozen=True, gc=False):
     """One engine's work for this gateway, and its results so far."""
 
     standing: int
@@ -141,12 +141,12 @@ class EngineProgress:
         """First tokens, pieces and ends that were ever seen."""
         return self.first_tokens + self.chunks
 
-    def watched(self) -> Watched:
+    def watched(self) -> WatchedEngine:
         """Return what tells whether the engine stands still."""
         streams = [each for each in self._standing.values() if each.streams]
         longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
         usual = max(1.0, self._speed.usual())
-        return Watched(len(self._standing), len(streams), self.signs, longest_s * usual, self.longest_start_s)
+        return WatchedEngine(len(self._standing), len(streams), self.signs, longest_s * usual, self.longest_start_s)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""

@@ -42,7 +42,7 @@ def blame_of(status: int) -> str:
     return HTTP_5XX if status >= 500 and status not in OWN_FAULTS else ""
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class EngineRejection(msgspec.Struct, frozen=True):
     """One such answer, kept for the client in case that all engines give it."""
 
     status: int
@@ -52,7 +52,7 @@ class Rejection(msgspec.Struct, frozen=True):
     """What Retry-After asks for; None: nothing that can be read."""
 
 
-async def read_rejection(response: aiohttp.ClientResponse) -> Rejection:
+async def read_rejection(response: aiohttp.ClientResponse) -> EngineRejection:
     """Return the answer with MAX_BODY_BYTES of its body at most."""
     body = bytearray()
     async for chunk in response.content.iter_any():
@@ -63,7 +63,7 @@ async def read_rejection(response: aiohttp.ClientResponse) -> Rejection:
     headers = passed_headers(response)
     if response.status in BUSY and "retry-after" not in response.headers:
         headers.append((b"retry-after", b"1"))
-    return Rejection(response.status, bytes(body), headers, _pause_s(response))
+    return EngineRejection(response.status, bytes(body), headers, _pause_s(response))
 
 
 def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:

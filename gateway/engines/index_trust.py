@@ -20,7 +20,7 @@ GAP_S = 10.0
 """Missed events this long before a decision may explain what it did not know."""
 
 
-class HitWatch:
+class IndexTrust:
     """One engine's samples and the verdict on them. Mutable state: all of it, changed on the loop's thread."""
 
     def __init__(self) -> None:

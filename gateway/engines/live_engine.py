@@ -17,7 +17,7 @@ from gateway.contracts.snapshot import EngineEntry
 from gateway.engines.breaker import PAUSED, UNHEALTHY, Breaker
 from gateway.engines.health_probe import EngineAnswerError, EnginePausedError, EngineUnreachableError
 from gateway.engines.hit_words import verdict_words
-from gateway.engines.index_trust import HitWatch
+from gateway.engines.index_trust import IndexTrust
 from gateway.engines.vllm_adapter import ModelCard, VllmAdapter, rank_header
 from gateway.events.event_ledger import BLIND, DEGRADED, WEIGHTS, Trust
 from gateway.events.event_salts import SaltsSeen
@@ -84,7 +84,7 @@ class LiveEngine:
         self.report_at: float | None = None
         """Monotonic seconds."""
         self.report_times = PastMoments()
-        self.hits = HitWatch()
+        self.hits = IndexTrust()
         self.created_at = now
         self.salts_seen = SaltsSeen()
         self.shunned = False

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.engines.engine_progress import PREFILL_SHARE, Watched, hang_limit_s
+from gateway.engines.engine_progress import PREFILL_SHARE, WatchedEngine, hang_limit_s
 from routing.values.counted import count
 
 LONGEST_STEP_S = 1.0
@@ -31,7 +31,7 @@ HUNG: Verdict = "hung"
 class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One engine at one moment."""
 
-    work: Watched
+    work: WatchedEngine
     role: str = "mixed"
     holds: int | None = None
     """Requests that it reports; None: unknown."""
@@ -153,7 +153,7 @@ def _after(silence: _Silence, seen: Seen, step_s: float) -> _Silence:
     )
 
 
-def _in_words(work: Watched, still_s: float) -> str:
+def _in_words(work: WatchedEngine, still_s: float) -> str:
     if work.streams:
         return f"{count(work.streams, 'stream has', 'streams have')} produced nothing for {still_s:.1f} s"
     return f"{count(work.standing, 'request has', 'requests have')} moved no counter for {still_s:.1f} s"

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.formats.engine_usage import Usage
-from kvstore.connector.engine_params import FIELD, KvOrder
+from kvstore.connector.engine_params import FIELD, LoadInstruction
 
 TRANSFER = "kv_transfer_params"
 
@@ -62,7 +62,9 @@ _decode = msgspec.json.Decoder(PrefillAnswer).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def prefill_body(body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any], order: KvOrder | None = None) -> bytes:
+def prefill_body(
+    body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any], order: LoadInstruction | None = None
+) -> bytes:
     """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set.
 
     `one_token` says in the words of its API that one token will do; `order` is for the engine's own KV connector.
@@ -71,7 +73,7 @@ def prefill_body(body: Mapping[str, msgspec.Raw], one_token: Mapping[str, Any], 
     return msgspec.json.encode({**body, **one_token, TRANSFER: ask})
 
 
-def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw, order: KvOrder | None = None) -> bytes:
+def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw, order: LoadInstruction | None = None) -> bytes:
     """Return the body of the decode leg."""
     both = transfer if order is None else {**_fields(transfer), FIELD: order}
     return msgspec.json.encode({**body, TRANSFER: both})

@@ -65,7 +65,7 @@ class Media(NamedTuple):
     """It is an address. What is there may change, so that engines get no name for it."""
 
     @property
-    def stand_in(self) -> str:
+    def engine_candidate(self) -> str:
         """The text in its place."""
         return f"[media {self.digest}]"
 
@@ -89,7 +89,7 @@ def without_media(messages: list[Any], *, named: bool = False) -> tuple[list[Any
             if is_media(part):
                 check_media(part, named=named)
                 media.append(_media(part))
-                parts.append({"type": "text", "text": media[-1].stand_in})
+                parts.append({"type": "text", "text": media[-1].engine_candidate})
             else:
                 parts.append(part)
         plain.append({**message, "content": parts})

@@ -20,7 +20,7 @@ from gateway.http.error_formats import format_of
 from gateway.http.guarded_receive import BodyRoom, BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
 from gateway.http.http_exchange import JSON, NOSNIFF, Header
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
-from gateway.http.sync_fast_path import Admission, Headers, InnerLane
+from gateway.http.sync_fast_path import Headers, InnerLane, KnownHead
 
 BODIES_IN_MEMORY = 8
 """Bodies of the largest size that requests under way may hold together."""
@@ -195,7 +195,7 @@ class _CheckedLane:
         self._inner = inner
         self.answer_at_once = inner.answer_at_once
 
-    def admit(self, target: bytes, headers: Headers) -> Admission | None:
+    def admit(self, target: bytes, headers: Headers) -> KnownHead | None:
         head = self._check(headers)
         return None if head is None else self._inner.admit(target, head)
 

@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from gateway.base.event_log import log_event
 from gateway.http.connection_limit import limit_of
 from gateway.http.response_batch import batch_of
-from gateway.http.sync_fast_path import MAX_BODY_BYTES, TARGETS, Admission, Lane, LaneAnswer, header_lines, lane_of
+from gateway.http.sync_fast_path import MAX_BODY_BYTES, TARGETS, KnownHead, Lane, LaneAnswer, header_lines, lane_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
@@ -91,9 +91,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
-        self._known: dict[bytes, Admission] = {}
+        self._known: dict[bytes, KnownHead] = {}
         self._fields: list[tuple[bytes, bytes]] = []
-        self._admission: Admission | None = None
+        self._admission: KnownHead | None = None
         self._batch = batch_of(self.loop)
         self._limit = limit_of(self.loop)
 
@@ -327,7 +327,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.headers.extend(headers)
         super().on_headers_complete()
 
-    def _ask(self, lane: Lane, known: Admission | None, body: bytes) -> tuple[Admission | None, LaneAnswer | None]:
+    def _ask(self, lane: Lane, known: KnownHead | None, body: bytes) -> tuple[KnownHead | None, LaneAnswer | None]:
         """Ask the lane, under an admission that is known or that of the headers just read."""
         try:
             admission = known or self._admitted(lane)
@@ -339,14 +339,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._admission = None
         return admission, answer
 
-    def _admitted(self, lane: Lane) -> Admission | None:
+    def _admitted(self, lane: Lane) -> KnownHead | None:
         """Return the admission of the headers just read: of a proxy's requests often only Content-Length differs."""
         fields = [(self.url, b""), *[field for field in self.headers if field[0] != b"content-length"]]
         if self._admission is None or fields != self._fields:
             self._fields, self._admission = fields, lane.admit(self.url, self.headers)
         return self._admission
 
-    def _learn_head(self, admission: Admission, body: bytes) -> None:
+    def _learn_head(self, admission: KnownHead, body: bytes) -> None:
         """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
         head, start, length = _split(self._chunk)
         if head and length == len(body) == len(self._chunk) - start and self._chunk.endswith(body):

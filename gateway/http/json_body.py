@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.http.large_body import SMALL_BYTES, Held, TooManyPartsError, surveyed, surveyed_at_once
+from gateway.http.large_body import SMALL_BYTES, HeldBody, TooManyPartsError, surveyed, surveyed_at_once
 from gateway.http.openai_error import ApiError
 from routing.values.prepared_struct import prepared
 
@@ -70,7 +70,7 @@ async def decode_object_in_turns(body: bytes) -> dict[str, Any]:
     return (await read_object_in_turns(body))[0]
 
 
-async def read_object_in_turns(body: bytes) -> tuple[dict[str, Any], Held | None]:
+async def read_object_in_turns(body: bytes) -> tuple[dict[str, Any], HeldBody | None]:
     """Return the same, and the media that are held apart from it: their names are in their places."""
     value, held = await _read_in_turns(body, takes_lists=True)
     return _object(value), held
@@ -81,7 +81,7 @@ async def decode_value_in_turns(body: bytes) -> Any:
     return (await _read_in_turns(body))[0]
 
 
-async def _read_in_turns(body: bytes, *, takes_lists: bool = False) -> tuple[Any, Held | None]:
+async def _read_in_turns(body: bytes, *, takes_lists: bool = False) -> tuple[Any, HeldBody | None]:
     if len(body) <= SMALL_BYTES:
         return decode_value(body), None
     with _parts_counted():

@@ -2,7 +2,7 @@
 
 The decoder runs without interruption, at a nanosecond per byte of text but thirty per byte of hostile numbers.
 Therefore the bytes outside of strings are counted first. A thread would not help: the decoder holds the interpreter
-lock. Long media in base64 are held apart (`Held`): no one copies, decodes, or hashes them whole.
+lock. Long media in base64 are held apart (`HeldBody`): no one copies, decodes, or hashes them whole.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TooManyPartsError(Exception):
     """The decoder would take too long over the body; the message says which limit it breaks."""
 
 
-class Held(NamedTuple):
+class HeldBody(NamedTuple):
     """Long media of a body, which stay where they are: `rest` has names in their places, of the same beginning."""
 
     body: bytes
@@ -108,7 +108,7 @@ class Survey:
     media that are not in it, if any.
     """
 
-    held: Held | None = None
+    held: HeldBody | None = None
 
     def __init__(self, body: bytes, outside: bytes, found: Sequence[tuple[int, int, array[int]]]) -> None:
         self.outside = outside
@@ -198,7 +198,7 @@ class _Scan:
                     paused_at = self._parts
                     yield
 
-    def held(self) -> Held:
+    def held(self) -> HeldBody:
         """Return the media apart from the rest; raises TooManyPartsError for a rest that is too long."""
         body, pieces, position = self._body, [], 0
         kept = len(body) - sum(end - start for start, end, _ in self._media)
@@ -208,7 +208,7 @@ class _Scan:
             pieces += [body[position:start], name]
             position = end
         rest = b"".join([*pieces, body[position:]])
-        return Held(body, rest, {name: (start, end) for start, end, name in self._media})
+        return HeldBody(body, rest, {name: (start, end) for start, end, name in self._media})
 
     def _hold(self, start: int, end: int) -> Iterator[None]:
         """Hold a string apart if it is media."""

@@ -48,7 +48,7 @@ def header_lines(headers: Headers) -> bytes:
     return b"".join([b"%s: %s\r\n" % header for header in headers])
 
 
-class Admission(msgspec.Struct, frozen=True, gc=False):
+class KnownHead(msgspec.Struct, frozen=True, gc=False):
     """Headers that were found good: whose they are, and under which snapshot that was so."""
 
     caller: ApiKeyEntry
@@ -67,11 +67,11 @@ class InnerLane(Protocol):
         """What makes the ids of its requests."""
         ...
 
-    def admit(self, target: bytes, head: RequestHead) -> Admission | None:
+    def admit(self, target: bytes, head: RequestHead) -> KnownHead | None:
         """Say who is calling one of TARGETS; None where the ordinary way has to look closer."""
         ...
 
-    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
         """Answer a request with these headers, or decline it with None."""
         ...
 
@@ -79,11 +79,11 @@ class InnerLane(Protocol):
 class Lane(Protocol):
     """Interface that the protocol calls; the edge implements it."""
 
-    def admit(self, target: bytes, headers: Headers) -> Admission | None:
+    def admit(self, target: bytes, headers: Headers) -> KnownHead | None:
         """Check headers (names in lower case) to one of TARGETS; None: the request takes the ordinary way."""
         ...
 
-    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
         """Answer a request with these headers, or decline it with None."""
         ...
 

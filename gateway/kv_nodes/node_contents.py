@@ -19,7 +19,7 @@ _State = bool | None
 """Whether a block lies in DRAM; None: it is not held."""
 
 
-class Change(NamedTuple):
+class ContentsChange(NamedTuple):
     """What became of blocks, by their routing keys: stored (or removed) all of them; None: everything is gone."""
 
     stored: bool
@@ -44,7 +44,7 @@ class NodeContents:
         """Forget everything."""
         self._copies.clear()
 
-    def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[Change]:
+    def page(self, blocks: Iterable[tuple[BlockFacts, Sequence[Medium]]]) -> list[ContentsChange]:
         """Take in a page and return what changes by it; blocks that nobody told a key of are left out."""
         before: dict[int, _State] = {}
         for facts, media in blocks:
@@ -55,13 +55,13 @@ class NodeContents:
                         self._add(facts.routing_key, payload_id(facts.key) << 1 | _MEDIA[medium])
         return self._changes(before)
 
-    def apply(self, batch: EventBatch) -> list[Change]:
+    def apply(self, batch: EventBatch) -> list[ContentsChange]:
         """Take in a batch of events and return what changes by it, in order."""
-        changes: list[Change] = []
+        changes: list[ContentsChange] = []
         for event in batch.events:
             if isinstance(event, AllBlocksCleared):
                 self.clear()
-                changes.append(Change(False, None))
+                changes.append(ContentsChange(False, None))
                 continue
             medium = _MEDIA.get(event.medium)
             if medium is None:
@@ -86,14 +86,14 @@ class NodeContents:
         copies = self._copies.get(key)
         return None if copies is None else any(copy & 1 == _MEDIA["CPU"] for copy in copies)
 
-    def _changes(self, before: dict[int, _State]) -> list[Change]:
+    def _changes(self, before: dict[int, _State]) -> list[ContentsChange]:
         """Return what became of these blocks, of each as one change."""
         states = [(key, self._state(key), was) for key, was in before.items()]
         gone = [key for key, state, was in states if state is None and was is not None]
-        changes = [Change(False, gone)] if gone else []
+        changes = [ContentsChange(False, gone)] if gone else []
         for dram in (True, False):
             keys = [key for key, state, was in states if state is dram and was is not dram]
-            changes += [Change(True, keys, dram)] if keys else []
+            changes += [ContentsChange(True, keys, dram)] if keys else []
         return changes
 
     def _add(self, key: int, copy: int) -> None:

@@ -19,11 +19,11 @@ import zmq
 
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import KvNodeEntry
-from gateway.kv_nodes.node_contents import Change, NodeContents
+from gateway.kv_nodes.node_contents import ContentsChange, NodeContents
 from kvstore.events.kv_events import UnreadableEventError, decode_batch
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
-from kvstore.transfer.frames import Page, PageOf
+from kvstore.transfer.frames import ContentsPage, PageOf
 
 _SEQ_BYTES = 8
 _END = b"\xff" * _SEQ_BYTES
@@ -141,7 +141,7 @@ class NodeFollower:
         """Page through the node; returns how many batches of events there were before."""
         after, published = 0, -1
         while not self._stopping.is_set():
-            page = self._ask(connection, Page(after, self._settings.page_blocks))
+            page = self._ask(connection, ContentsPage(after, self._settings.page_blocks))
             published = page.events if published < 0 else published
             if not page.blocks:
                 break
@@ -170,7 +170,7 @@ class NodeFollower:
 
     def _beat(self, connection: Connection) -> bool:
         """Ask for a sign of life; False: events are lost for good."""
-        published = self._ask(connection, Page(_PAST_ALL, 1)).events
+        published = self._ask(connection, ContentsPage(_PAST_ALL, 1)).events
         if published < self._expected:
             raise PeerError("the node has published fewer events than were heard: it has started anew")
         # What was published a moment ago may still be on its way; asking for it does no harm.
@@ -208,14 +208,14 @@ class NodeFollower:
                 ends_at = time.monotonic() + self._settings.timeout_s
         raise PeerError("the node does not replay its events")
 
-    def _ask(self, connection: Connection, message: Page) -> PageOf:
+    def _ask(self, connection: Connection, message: ContentsPage) -> PageOf:
         connection.send(message)
         answer, _ = connection.receive()
         if not isinstance(answer, PageOf):
             raise PeerError("the node answers a page with something else")
         return answer
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: ContentsChange) -> None:
         if change.keys:
             self._told = True
             stored, dram, held = change.stored, change.dram, len(self._contents)

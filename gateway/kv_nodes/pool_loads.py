@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.contracts.snapshot import EngineEntry, PoolEntry
-from kvstore.connector.engine_params import MAX_HOLDERS, KvOrder, packed_keys
+from kvstore.connector.engine_params import MAX_HOLDERS, LoadInstruction, packed_keys
 from kvstore.tiers.block_facts import MAX_TENANT_BYTES
 from routing.ledger.node_loads import NodeLoads
 
@@ -53,12 +53,14 @@ class PoolLoads:
         """Return whether a node manager keeps what the engine computes."""
         return engine_id in self.learned.homes
 
-    def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> KvOrder:
+    def order_of(self, keys: Sequence[int], tenant_id: str, hint: CacheHint, pin_s: float) -> LoadInstruction:
         """Return what every engine of the pool is told of a prompt."""
         packed = packed_keys(keys) if self._exact and keys else ""
-        return KvOrder(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
+        return LoadInstruction(keys=packed, tenant=tenant_of(tenant_id), hint=hint, pin_s=pin_s)
 
-    def with_load(self, order: KvOrder, engine_id: str, fetch: Fetch, keys: Sequence[int]) -> tuple[KvOrder, str]:
+    def with_load(
+        self, order: LoadInstruction, engine_id: str, fetch: Fetch, keys: Sequence[int]
+    ) -> tuple[LoadInstruction, str]:
         """Return the order with a load that was decided, and the node that is asked first; "": nobody can be asked."""
         loadable = self.learned.loadable(keys, time.monotonic())
         holders = loadable.holders(engine_id, fetch.blocks) if loadable is not None else []

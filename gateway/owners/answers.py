@@ -12,10 +12,10 @@ from gateway.owners.owner_messages import (
     FAILED,
     FIRST_TOKEN,
     HANDED_OVER,
-    Answered,
     Ask,
-    Epoch,
-    Told,
+    OwnerAnswered,
+    OwnerEpoch,
+    OwnerNotice,
     Took,
     Withdraw,
     received,
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 
-class Answers:
+class OwnerServer:
     """One pool's answers. Mutable state: whose request each id is, and those that wait for an engine."""
 
-    def __init__(self, pool: LivePool, send: Callable[[str, Answered], bool], advisories: Advisories) -> None:
+    def __init__(self, pool: LivePool, send: Callable[[str, OwnerAnswered], bool], advisories: Advisories) -> None:
         self._pool = pool
         self._send = send
         self._advisories = advisories
@@ -42,7 +42,7 @@ class Answers:
     def __len__(self) -> int:
         return len(self._of)
 
-    def ask(self, peer: str, ask: Ask, epoch: Epoch, *, same_keys: bool) -> None:
+    def ask(self, peer: str, ask: Ask, epoch: OwnerEpoch, *, same_keys: bool) -> None:
         """Decide about a peer's request; the answer goes out when there is one."""
         now = time.monotonic()
         request = received(ask.request, now, same_keys=same_keys)
@@ -53,14 +53,14 @@ class Answers:
             )
         except ValueError:
             # Its id is under way here; whoever asks twice decides the second time alone.
-            self.reject(peer, ask, Epoch())
+            self.reject(peer, ask, OwnerEpoch())
             return
         if not isinstance(outcome, asyncio.Future):
             self._answer(peer, ask, epoch, outcome)
             return
         self._of[name] = peer
         self._queued[name] = outcome
-        self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch))
+        self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch))
 
         def dispatched(done: asyncio.Future[Dispatched | Rejected]) -> None:
             if self._queued.get(name) is done:
@@ -70,19 +70,21 @@ class Answers:
 
         outcome.add_done_callback(dispatched)
 
-    def reject(self, peer: str, ask: Ask, seen: Epoch) -> None:
+    def reject(self, peer: str, ask: Ask, seen: OwnerEpoch) -> None:
         """Say that we do not decide for the pool, or not under this epoch, and which one we know."""
-        self._send(peer, Answered(ask.ask_id, ask.pool_id, seen))
+        self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, seen))
 
-    def _answer(self, peer: str, ask: Ask, epoch: Epoch, outcome: Dispatched | Rejected) -> None:
+    def _answer(self, peer: str, ask: Ask, epoch: OwnerEpoch, outcome: Dispatched | Rejected) -> None:
         if isinstance(outcome, Rejected):
-            self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, rejected=outcome))
+            self._send(peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, rejected=outcome))
             return
         name = ask.request.request_id
         self._of[name] = peer
         age_s = time.monotonic() - outcome.decision.decided_s
         advisory = self._advisories.decided(ask.request, outcome.decision)
-        if not self._send(peer, Answered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, advisory=advisory)):
+        if not self._send(
+            peer, OwnerAnswered(ask.ask_id, ask.pool_id, epoch, outcome.decision, age_s, advisory=advisory)
+        ):
             self._end(name)
 
     def withdraw(self, peer: str, message: Withdraw) -> None:
@@ -90,7 +92,7 @@ class Answers:
         if self._of.get(message.request_id) == peer:
             self._end(message.request_id)
 
-    def told(self, peer: str, message: Told) -> None:
+    def told(self, peer: str, message: OwnerNotice) -> None:
         """Take note of what happened to a peer's request."""
         name = message.request_id
         if self._of.get(name) != peer:
@@ -120,7 +122,7 @@ class Answers:
             self._pool.driver.observe(Failed(name))
 
 
-_OBSERVATIONS: dict[int, Callable[[Told], Observation]] = {
+_OBSERVATIONS: dict[int, Callable[[OwnerNotice], Observation]] = {
     FIRST_TOKEN: lambda told: FirstToken(told.request_id),
     HANDED_OVER: lambda told: HandedOver(told.request_id),
     COMPLETED: lambda told: Completed(told.request_id, told.cached_tokens),

@@ -15,10 +15,10 @@ from gateway.owners.owner_messages import (
     FIRST_TOKEN,
     HANDED_OVER,
     Afresh,
-    Answered,
     Ask,
-    Epoch,
-    Told,
+    OwnerAnswered,
+    OwnerEpoch,
+    OwnerNotice,
     Took,
     Withdraw,
     sent,
@@ -50,7 +50,7 @@ class Desk(Protocol):
     clock: Callable[[], float]
     """Monotonic seconds."""
 
-    def send(self, tag: str, message: Ask | Withdraw | Told | Took | Afresh) -> bool:
+    def send(self, tag: str, message: Ask | Withdraw | OwnerNotice | Took | Afresh) -> bool:
         """Send to the gateway with this tag at the end of the loop's turn; False: there is no connection."""
 
     def name_of(self, tag: str) -> str:
@@ -63,7 +63,9 @@ class Desk(Protocol):
 class _Asked:
     __slots__ = ("acknowledged", "asked_s", "epoch", "future", "request_id")
 
-    def __init__(self, request_id: str, epoch: Epoch, future: asyncio.Future[Answered | None], now: float) -> None:
+    def __init__(
+        self, request_id: str, epoch: OwnerEpoch, future: asyncio.Future[OwnerAnswered | None], now: float
+    ) -> None:
         self.request_id = request_id
         self.epoch = epoch
         self.future = future
@@ -71,7 +73,7 @@ class _Asked:
         self.acknowledged = False
 
 
-class Asks:
+class OwnerClient:
     """One pool's requests, while another gateway may own it. `epoch` is whom to ask; None: nobody can be asked.
 
     Mutable state: the asks that wait for their answer, by number, in the order in which they were made.
@@ -80,7 +82,7 @@ class Asks:
     def __init__(
         self, pool: LivePool, desk: Desk, ownership: Ownership, metrics: GatewayMetrics, advisories: Advisories
     ) -> None:
-        self.epoch: Epoch | None = None
+        self.epoch: OwnerEpoch | None = None
         self._pool = pool
         self._desk = desk
         self._ownership = ownership
@@ -120,9 +122,9 @@ class Asks:
                 moment = FIRST_TOKEN
             elif isinstance(observation, HandedOver):
                 moment = HANDED_OVER
-            self._tell(Told(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
+            self._tell(OwnerNotice(self._pool.entry.pool_id, epoch, observation.request_id, moment, cached))
 
-    def follow(self, epoch: Epoch | None, own: Callable[[str], bool]) -> None:
+    def follow(self, epoch: OwnerEpoch | None, own: Callable[[str], bool]) -> None:
         """Ask this owner from now on, which hears of all our running requests first; None: ask nobody.
 
         `own` tells by its id whether a request is this gateway's.
@@ -144,7 +146,7 @@ class Asks:
             if asked.epoch != epoch:
                 self._give_up(asked, REJECTED)
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: OwnerAnswered) -> None:
         """Take in what the owner says; of an ask that has ended it is ignored, for that was withdrawn."""
         asked = self._waiting.get(answer.ask_id)
         if asked is None or asked.future.done():
@@ -167,14 +169,14 @@ class Asks:
             self._ownership.late(self._desk.clock())
 
     async def _ask(
-        self, epoch: Epoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
-    ) -> Answered | None:
+        self, epoch: OwnerEpoch, request: InferenceRequest, hold: bool, excluded: frozenset[str], salted: bool
+    ) -> OwnerAnswered | None:
         """Return the owner's answer; None: it gives none, and has been told that the request needs it no more."""
         if len(self._waiting) >= MAX_WAITING:
             return None
         self._next_id += 1
         ask_id, pool_id = self._next_id, self._pool.entry.pool_id
-        future: asyncio.Future[Answered | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[OwnerAnswered | None] = asyncio.get_running_loop().create_future()
         asked = _Asked(request.request_id, epoch, future, self._desk.clock())
         out = tuple(sorted(excluded | self._pool.out_here))
         ask = Ask(ask_id, pool_id, epoch, sent(request, time.monotonic()), hold, out, salted)
@@ -183,7 +185,7 @@ class Asks:
             self._ownership.late(self._desk.clock())
             return None
         self._waiting[ask_id] = asked
-        answer: Answered | None = None
+        answer: OwnerAnswered | None = None
         try:
             answer = await future
             return answer
@@ -195,7 +197,9 @@ class Asks:
             if answer is None:
                 self._desk.send(epoch.owner, Withdraw(ask_id, pool_id, epoch, request.request_id))
 
-    def _taken(self, epoch: Epoch, request: InferenceRequest, answer: Answered, salted: bool) -> Dispatched | Rejected:
+    def _taken(
+        self, epoch: OwnerEpoch, request: InferenceRequest, answer: OwnerAnswered, salted: bool
+    ) -> Dispatched | Rejected:
         """Account for the owner's decision here too, and return it on this machine's clock."""
         if answer.rejected is not None:
             return answer.rejected
@@ -207,7 +211,7 @@ class Asks:
         incarnation = self._pool.driver.adopt(request, decision.engine_id, salted)
         return Dispatched(self._as_ours(decision, epoch, answer.age_s, incarnation))
 
-    def _as_ours(self, decision: Decision, epoch: Epoch, age_s: float, incarnation: int | None) -> Decision:
+    def _as_ours(self, decision: Decision, epoch: OwnerEpoch, age_s: float, incarnation: int | None) -> Decision:
         decided_s = time.monotonic() - age_s
         engines, pair = self._pool.engines, decision.pair
         if incarnation is None:
@@ -230,7 +234,7 @@ class Asks:
         if not asked.future.done():
             asked.future.set_result(None)
 
-    def _tell(self, message: Told | Took | Afresh) -> None:
+    def _tell(self, message: OwnerNotice | Took | Afresh) -> None:
         if self.epoch is not None:
             self._desk.send(self.epoch.owner, message)
 

@@ -10,14 +10,14 @@ import msgspec
 
 from gateway.contracts.advisory import StoredAdvisory
 from gateway.contracts.wire import MIB, WireForm
-from routing.regions.region_view import PoolStanding
+from routing.regions.region_view import PoolLoadReport
 from routing.values.decision import Decision, Rejected
 from routing.values.inference_request import InferenceRequest
 
 FIRST_TOKEN, HANDED_OVER, COMPLETED, FAILED = 0, 1, 2, 3
 
 
-class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True):
+class OwnerEpoch(msgspec.Struct, frozen=True, order=True, array_like=True):
     """One owner's time with a pool; of two the greater counts."""
 
     number: int = 0
@@ -31,7 +31,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=0):
 
     ask_id: int
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
     request: InferenceRequest
     hold: bool
     excluded: tuple[str, ...]
@@ -43,15 +43,15 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
 
     ask_id: int
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
     request_id: str
 
 
-class Told(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+class OwnerNotice(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
     """What happened to a dispatched request: one of the four moments above."""
 
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
     request_id: str
     moment: int
     cached_tokens: int | None = None
@@ -61,7 +61,7 @@ class Took(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
     """The sender has given this request to this engine, and no owner of this epoch knew."""
 
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
     request: InferenceRequest
     engine_id: str
     decoding: bool
@@ -72,15 +72,15 @@ class Afresh(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
     """Forget all requests of the sender; those that run follow."""
 
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+class OwnerAnswered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     """An ask's answer. Neither decision nor rejection: it is queued where `epoch` is the ask's, else rejected."""
 
     ask_id: int
     pool_id: str
-    epoch: Epoch
+    epoch: OwnerEpoch
     decision: Decision | None = None
     age_s: float = 0.0
     """Seconds since `decision.decided_s` on the owner's clock."""
@@ -94,15 +94,15 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
     to: str
     """The gateway's tag: another process may have taken its address over."""
-    messages: list[Ask | Withdraw | Told | Took | Afresh | Answered]
+    messages: list[Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered]
 
 
 class OwnedPool(msgspec.Struct, frozen=True, array_like=True):
     """One pool in an owner's heartbeat."""
 
     pool_id: str
-    epoch: Epoch
-    standing: PoolStanding | None = None
+    epoch: OwnerEpoch
+    standing: PoolLoadReport | None = None
     """As the owner sees it, where region rules ask."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.owners.owner_messages import Epoch
+from gateway.owners.owner_messages import OwnerEpoch
 
 LEASE_S = 1.5
 """The owner's claim on the bus ends so long after its last renewal."""
@@ -46,8 +46,8 @@ class Ownership:
     """
 
     def __init__(self, me: str, now: float) -> None:
-        self.seen = Epoch()
-        self.promised = Epoch()
+        self.seen = OwnerEpoch()
+        self.promised = OwnerEpoch()
         """The highest epoch that was promised to anybody."""
         self.role = ONLY
         self.reason = ""
@@ -66,7 +66,7 @@ class Ownership:
         """The tag of the gateway that decides for us; empty: we decide alone."""
         return self.seen.owner if self.role in (OWNER, ASKS) else ""
 
-    def hear(self, told: Epoch, speaker: str, now: float) -> bool:
+    def hear(self, told: OwnerEpoch, speaker: str, now: float) -> bool:
         """Note an epoch; False where it is stale. An owner that hears of a greater one is none any more."""
         if told < self.seen:
             return False
@@ -75,7 +75,7 @@ class Ownership:
         self.seen = told
         return True
 
-    def promise(self, proposed: Epoch) -> Epoch:
+    def promise(self, proposed: OwnerEpoch) -> OwnerEpoch:
         """Return the epoch that somebody wants to own the pool under, or the one that stands against it.
 
         Each number is promised to one gateway.
@@ -161,11 +161,11 @@ class Ownership:
         """The bus says that somebody else has claimed the pool: we own it no more."""
         self._holder = holder
         if self.seen.owner == self._me:
-            self.seen = Epoch(self.seen.number, "")
+            self.seen = OwnerEpoch(self.seen.number, "")
             self._held_until_s = float("-inf")
             self._free_since_s = now
 
-    def elected(self, epoch: Epoch, asked_s: float) -> None:
+    def elected(self, epoch: OwnerEpoch, asked_s: float) -> None:
         """Own the pool from now on, under an epoch above all that a peer has seen."""
         self.seen = epoch
         self._free_since_s = None

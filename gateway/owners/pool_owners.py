@@ -19,19 +19,19 @@ from gateway.base.event_log import log_event
 from gateway.base.metrics import GatewayMetrics
 from gateway.bus.bus import Bus, BusAwayError
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.owners.answers import Answers
-from gateway.owners.asks import Asks
+from gateway.owners.answers import OwnerServer
+from gateway.owners.asks import OwnerClient
 from gateway.owners.owner_messages import (
     BATCH,
     BEAT,
     Afresh,
-    Answered,
     Ask,
     Batch,
     Beat,
-    Epoch,
     OwnedPool,
-    Told,
+    OwnerAnswered,
+    OwnerEpoch,
+    OwnerNotice,
     Took,
     Withdraw,
 )
@@ -41,7 +41,7 @@ from gateway.peers.peer_link import PeerFailedError, PeerGoneError, PeerLinks, P
 from gateway.peers.peer_proof import PeerIdentity
 from gateway.pool.live_pool import LivePool
 from routing.region_loads import pool_standing
-from routing.regions.region_view import PoolStanding
+from routing.regions.region_view import PoolLoadReport
 
 TICK_S = 0.1
 BEAT_S = 0.25
@@ -51,13 +51,13 @@ MAX_BATCH = 256
 """Messages that go out before the loop's turn ends."""
 BATCHES, BEATS, PROPOSALS = "owner batch", "owner beat", "owner proposal"
 
-Message = Ask | Withdraw | Told | Took | Afresh | Answered
+Message = Ask | Withdraw | OwnerNotice | Took | Afresh | OwnerAnswered
 
 
 class SharedPool:
     """One pool that several gateways may share: its ownership, our asks, and our answers."""
 
-    def __init__(self, pool: LivePool, asks: Asks, answers: Answers, ownership: Ownership) -> None:
+    def __init__(self, pool: LivePool, asks: OwnerClient, answers: OwnerServer, ownership: Ownership) -> None:
         self.pool = pool
         self.asks = asks
         self.answers = answers
@@ -136,8 +136,8 @@ class PoolOwners:
         for pool_id, pool in pools.items():
             if pool_id not in self.shared:
                 ownership = Ownership(self._me, now)
-                asks = Asks(pool, self, ownership, self._metrics, self._advisories)
-                answers = Answers(pool, self.send, self._advisories)
+                asks = OwnerClient(pool, self, ownership, self._metrics, self._advisories)
+                answers = OwnerServer(pool, self.send, self._advisories)
                 self.shared[pool_id] = SharedPool(pool, asks, answers, ownership)
 
     def _around(self) -> Around:
@@ -216,7 +216,7 @@ class PoolOwners:
             await asyncio.sleep(ELECT_S)
         highest = max(ownership.seen, ownership.promised).number
         while self.clock() < claimed_s + LEASE_S:
-            epoch = Epoch(highest + 1, self._me)
+            epoch = OwnerEpoch(highest + 1, self._me)
             body = BEAT.encode(Beat([OwnedPool(pool_id, epoch)]))
             peers = [tag for tag in self.directory.tags if self._links.connected(tag)]
             told = await asyncio.gather(*(self._propose(tag, body) for tag in peers))
@@ -231,12 +231,12 @@ class PoolOwners:
         around = self._around()
         return bool(around.peers - around.connected - around.gone)
 
-    async def _propose(self, tag: str, body: bytes) -> Epoch:
+    async def _propose(self, tag: str, body: bytes) -> OwnerEpoch:
         try:
             answer = BEAT.decode(await self._links.ask(tag, PROPOSALS, body, ELECT_S))
             return answer.pools[0].epoch
         except (PeerGoneError, PeerSilentError, PeerFailedError, UnreadableMessageError, IndexError):
-            return Epoch()
+            return OwnerEpoch()
 
     async def _on_proposal(self, _peer: PeerIdentity, body: bytes) -> bytes:
         known = []
@@ -245,7 +245,7 @@ class PoolOwners:
             known.append(each if shared is None else OwnedPool(each.pool_id, shared.ownership.promise(each.epoch)))
         return BEAT.encode(Beat(known))
 
-    def _heard(self, told: OwnedPool, speaker: str) -> Epoch:
+    def _heard(self, told: OwnedPool, speaker: str) -> OwnerEpoch:
         """Take in an epoch, and return the highest that we know."""
         shared = self.shared.get(told.pool_id)
         if shared is None:
@@ -270,7 +270,7 @@ class PoolOwners:
             for tag in around.connected:
                 self._links.tell(tag, BEATS, body)
 
-    def _standing(self, pool: LivePool) -> PoolStanding | None:
+    def _standing(self, pool: LivePool) -> PoolLoadReport | None:
         # A router has the time of this machine, whatever clock leases go by.
         return pool_standing(pool.router, time.monotonic()) if self._links.me.region else None
 
@@ -331,15 +331,15 @@ class PoolOwners:
             shared = self.shared.get(message.pool_id)
             if shared is None:
                 if isinstance(message, Ask):
-                    self.send(peer.tag, Answered(message.ask_id, message.pool_id, Epoch()))
-            elif isinstance(message, Answered):
+                    self.send(peer.tag, OwnerAnswered(message.ask_id, message.pool_id, OwnerEpoch()))
+            elif isinstance(message, OwnerAnswered):
                 self._take_answer(shared, message, peer.tag)
             elif shared.ownership.owns(now) and message.epoch == shared.ownership.seen:
                 _take(shared, message, peer.tag, same_keys=peer.key_space == self._key_space)
             elif isinstance(message, Ask):
                 shared.answers.reject(peer.tag, message, shared.ownership.seen)
 
-    def _take_answer(self, shared: SharedPool, message: Answered, speaker: str) -> None:
+    def _take_answer(self, shared: SharedPool, message: OwnerAnswered, speaker: str) -> None:
         if message.epoch.number:
             self._heard(OwnedPool(message.pool_id, message.epoch), speaker)
         shared.asks.answered(message)
@@ -354,7 +354,7 @@ def _take(shared: SharedPool, message: Message, peer: str, *, same_keys: bool) -
     answers = shared.answers
     if isinstance(message, Ask):
         answers.ask(peer, message, shared.ownership.seen, same_keys=same_keys)
-    elif isinstance(message, Told):
+    elif isinstance(message, OwnerNotice):
         answers.told(peer, message)
     elif isinstance(message, Withdraw):
         answers.withdraw(peer, message)

@@ -29,7 +29,7 @@ Handler = Callable[[ApiKeyEntry, str, bytes], Awaitable[bytes]]
 """Answers a call as the gateway that owns its subject: caller, subject, body; raises ApiError."""
 
 
-class PeerGoneError(Exception):
+class UnknownPeerError(Exception):
     """No gateway of this name runs; what it knew is lost."""
 
 
@@ -96,12 +96,12 @@ class PeerCalls:
             return await self._handlers[verb](caller, subject, body)
         try:
             return await self.ask(tag, verb, caller, subject, body)
-        except PeerGoneError:
+        except UnknownPeerError:
             message = "The gateway that made this decision has ended, and its reservations with it."
             raise ApiError(404, message, "not_found") from None
 
     async def ask(self, tag: str, verb: str, caller: ApiKeyEntry, subject: str, body: bytes = b"") -> bytes:
-        """Return the answer of the gateway with this tag; raises ApiError, and PeerGoneError where there is none."""
+        """Return the answer of the gateway with this tag; raises ApiError, and UnknownPeerError where there is none."""
         if len(self._waiting) >= MAX_UNDER_WAY:
             raise _away("Too many calls are waiting for other gateways; retry.")
         call = PeerCall(secrets.token_hex(8), self.tag, verb, subject, caller, body)
@@ -110,7 +110,7 @@ class PeerCalls:
         try:
             async with asyncio.timeout(self.answer_s):
                 if not await asyncio.wrap_future(self._bus.tell(TOPIC_PREFIX + tag, _FORM.encode(call))):
-                    raise PeerGoneError
+                    raise UnknownPeerError
                 answer = await answered
         except (BusAwayError, TimeoutError):
             raise _away("The gateway that made this decision is unreachable; retry.") from None

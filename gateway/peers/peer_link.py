@@ -50,14 +50,14 @@ class PeerSilentError(Exception):
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """One message that expects an Answer."""
+    """One message that expects an LinkAnswer."""
 
     call_id: int
     kind: str
     body: bytes
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer"):
+class LinkAnswer(msgspec.Struct, frozen=True, tag="answer"):
     """A handler's result, or the reason for its absence."""
 
     call_id: int
@@ -72,8 +72,8 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
     body: bytes
 
 
-_FORM: WireForm[Call | Answer | Notice] = WireForm(
-    Call | Answer | Notice,  # type: ignore[arg-type]  # a union is no type object
+_FORM: WireForm[Call | LinkAnswer | Notice] = WireForm(
+    Call | LinkAnswer | Notice,  # type: ignore[arg-type]  # a union is no type object
     "a peer's message",
     limit=MAX_MESSAGE_BYTES,
 )
@@ -256,7 +256,7 @@ class PeerLinks:
                 break
         return socket
 
-    def _take(self, session: PeerSession, socket: web.WebSocketResponse, message: Call | Answer | Notice) -> None:
+    def _take(self, session: PeerSession, socket: web.WebSocketResponse, message: Call | LinkAnswer | Notice) -> None:
         if isinstance(message, Notice):
             handler = self._notices.get(message.kind)
             if handler is not None:
@@ -269,13 +269,13 @@ class PeerLinks:
     async def _answer(self, session: PeerSession, socket: web.WebSocketResponse, call: Call) -> None:
         handler = self._calls.get(call.kind)
         if handler is None or len(self._answering) > MAX_UNDER_WAY:
-            answer = Answer(call.call_id, error="unknown" if handler is None else "busy")
+            answer = LinkAnswer(call.call_id, error="unknown" if handler is None else "busy")
         else:
             try:
-                answer = Answer(call.call_id, await handler(session.peer, call.body))
+                answer = LinkAnswer(call.call_id, await handler(session.peer, call.body))
             except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
                 log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.kind)
-                answer = Answer(call.call_id, error=type(error).__name__)
+                answer = LinkAnswer(call.call_id, error=type(error).__name__)
         with suppress(ConnectionError):
             await socket.send_bytes(session.from_server.seal(_FORM.encode(answer)))
 
@@ -303,7 +303,7 @@ class _Link:
         self._name, self._tls, self._proofs = name, tls, proofs
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._task: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, asyncio.Future[LinkAnswer]] = {}
         self._next_id = 0
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
@@ -332,7 +332,7 @@ class _Link:
             raise PeerGoneError(self._name) if self.refused else PeerSilentError(self._name)
         self._next_id += 1
         call = Call(self._next_id, kind, body)
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[LinkAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[call.call_id] = answered
         try:
             async with asyncio.timeout(timeout_s):
@@ -420,7 +420,7 @@ class _Link:
             except UnreadableMessageError as error:
                 log_event("peer_message_rejected", level=logging.WARNING, peer=self._name, reason=str(error))
                 return
-            if isinstance(answer, Answer):
+            if isinstance(answer, LinkAnswer):
                 waiting = self._waiting.get(answer.call_id)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from gateway.bus.bus import Bus, BusAwayError
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.openai_error import ApiError
-from gateway.peers.peer_calls import PeerCalls, PeerGoneError
+from gateway.peers.peer_calls import PeerCalls, UnknownPeerError
 from kvstore.keys.keyring import Keyring
 
 RECALL = "recall"
@@ -56,7 +56,7 @@ class NamedRequests:
     async def _recall(self, holder: str, caller: ApiKeyEntry, name: str) -> bytes:
         try:
             return await self._peers.ask(holder, RECALL, caller, name)
-        except (PeerGoneError, ApiError):
+        except (UnknownPeerError, ApiError):
             # An answer that cannot be had must not keep the caller from having one.
             return b""
 

@@ -29,10 +29,10 @@ from gateway.engines.panic_threshold import excused_engines
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
+from gateway.kv_moves.kv_moves import MoveScheduler
+from gateway.kv_moves.queue_prefetch import QueuePrefetch
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.pool_loads import PoolLoads
-from gateway.kv_orders.kv_orders import KvOrders
-from gateway.kv_orders.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
@@ -53,7 +53,7 @@ from routing.cost.cost_observer import CostObserver
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import keeper_of
-from routing.regions.region_view import PoolStanding
+from routing.regions.region_view import PoolLoadReport
 from routing.router import Router
 from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
@@ -82,7 +82,7 @@ class LivePool:
     tasks and last incarnation of each engine, and since when lost ones are lost.
     """
 
-    standing: PoolStanding | None = None
+    standing: PoolLoadReport | None = None
     """As the gateway last told that decides for the pool; None: this one decides, or nobody told."""
 
     several_tenants = False
@@ -99,7 +99,7 @@ class LivePool:
         metrics: GatewayMetrics,
         lag: LoopLag,
         nodes: KvNodes,
-        orders: KvOrders,
+        orders: MoveScheduler,
     ) -> None:
         self.domains = IsolationDomains(secret, entry)
         self.seed = self.domains.seed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base.settings import BreakerSettings
 from gateway.engines.breaker import HTTP_4XX, HTTP_5XX
-from gateway.engines.engine_rejection import Rejection
+from gateway.engines.engine_rejection import EngineRejection
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
@@ -32,7 +32,7 @@ class PoolRejections:
         self._accepts = accepts
         self._refresh = refresh
 
-    def rejected(self, engine: LiveEngine, kind: str, rejection: Rejection, now: float) -> None:
+    def rejected(self, engine: LiveEngine, kind: str, rejection: EngineRejection, now: float) -> None:
         """Count a rejection against the engine, unless no other engine of its role is known to do better."""
         engine_id = engine.entry.engine_id
         shared = all(each.breaker.doubted for each in self._others(engine_id, (engine_id,)))

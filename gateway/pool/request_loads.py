@@ -10,7 +10,7 @@ from gateway.traffic.traffic_window import COMPLETED
 
 if TYPE_CHECKING:
     from gateway.pool.recent_decisions import DecisionRecord
-    from kvstore.connector.engine_params import KvOrder
+    from kvstore.connector.engine_params import LoadInstruction
 
 WHOLE, PARTIAL, UNNEEDED = "whole", "partial", "unneeded"
 MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
@@ -18,7 +18,9 @@ MISSING, LATE, FAILED, UNTOLD = "missing", "late", "failed", "untold"
 _REASONS = frozenset({MISSING, LATE, FAILED})
 
 
-def order_on(record: DecisionRecord, engine_id: str, order: KvOrder | None, keys: Sequence[int]) -> KvOrder | None:
+def order_on(
+    record: DecisionRecord, engine_id: str, order: LoadInstruction | None, keys: Sequence[int]
+) -> LoadInstruction | None:
     """Return what this engine is told: with what it is to load, where that was decided; None: it has no node.
 
     The record notes the load, and forgets that of an attempt before.

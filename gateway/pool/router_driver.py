@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.base.loop_lag import LoopLag
 from gateway.http.overload_rejection import queue_rejection
-from gateway.kv_orders.queue_prefetch import QueuePrefetch
+from gateway.kv_moves.queue_prefetch import QueuePrefetch
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts

@@ -11,7 +11,7 @@ from gateway.formats.audio_form import read_form
 from gateway.formats.endpoints import Endpoint
 from gateway.http.http_exchange import Exchange
 from gateway.http.json_body import read_object_in_turns
-from gateway.http.large_body import Held
+from gateway.http.large_body import HeldBody
 
 if TYPE_CHECKING:
     from gateway.proxy.request_spans import RequestSpans
@@ -26,7 +26,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     decision_id: str
     original: bytes
     """The body as it came."""
-    held: Held | None = None
+    held: HeldBody | None = None
     """Its media, where they are held apart: `body` has their names."""
     body: dict[str, Any]
     arrived_s: float
@@ -34,7 +34,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True):
     spans: RequestSpans | None = None
 
 
-async def read_body(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], Held | None]:
+async def read_body(endpoint: Endpoint, body: bytes, exchange: Exchange) -> tuple[dict[str, Any], HeldBody | None]:
     """Return the fields of a body, and the media that are held apart from them; raises BadBodyError."""
     if endpoint.is_form:
         return await read_form(body, exchange.head.headers.get(b"content-type", b"")), None

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.engines.engine_progress import hang_limit_s
-from gateway.engines.engine_rejection import Rejection
+from gateway.engines.engine_rejection import EngineRejection
 from gateway.formats.engine_error import reason_in
 from gateway.formats.hit_figures import HitsUnreadableError, with_cached_tokens
 from gateway.http.http_exchange import Header
@@ -123,7 +123,7 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     status: int = 0
     proves: bool = False
     """It speaks against the engine; a time-out does not where this process was away."""
-    rejection: Rejection | None = None
+    rejection: EngineRejection | None = None
     """What the engine answered, where that goes to the client if all engines answer likewise."""
     final: bool = False
     """No other engine may try: this one may have been at work until the end."""

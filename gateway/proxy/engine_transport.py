@@ -11,7 +11,7 @@ import aiohttp
 from msgspec.structs import replace
 
 from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.engine_rejection import Rejection, blame_of, is_encoded, passed_headers, read_rejection
+from gateway.engines.engine_rejection import EngineRejection, blame_of, is_encoded, passed_headers, read_rejection
 from gateway.formats.engine_answer import AnswerStream, UnreadableAnswerError, read_whole
 from gateway.formats.engine_error import EngineError
 from gateway.formats.engine_usage import Usage
@@ -130,7 +130,7 @@ class EngineAnswer:
 
     def _take_error(self, error: EngineError) -> None:
         """Become the error's whole answer; raises AttemptFailedError where another engine may not give it."""
-        rejection = Rejection(error.status, error.body, [JSON])
+        rejection = EngineRejection(error.status, error.body, [JSON])
         _blame(self._attempt, rejection)
         self.status, self.headers, self.streams, self._error = error.status, [JSON], False, error
 
@@ -173,7 +173,7 @@ async def _reject(attempt: Attempt, response: aiohttp.ClientResponse) -> None:
         _blame(attempt, await read_rejection(response))
 
 
-def _blame(attempt: Attempt, rejection: Rejection) -> None:
+def _blame(attempt: Attempt, rejection: EngineRejection) -> None:
     """Raise AttemptFailedError for an error that may be the engine's own; return for one of the request itself."""
     status, handed_over = rejection.status, attempt.request.handed_over
     rejection = replace(rejection, body=attempt.shown(rejection.body, status))

@@ -13,9 +13,9 @@ from gateway.formats.hit_figures import UNTOLD
 from gateway.formats.media import with_names
 from gateway.formats.owned_fields import REMOVED, REVEALING
 from gateway.http.json_body import lax_flag, lax_int
-from gateway.http.large_body import Held, in_pieces
+from gateway.http.large_body import HeldBody, in_pieces
 from gateway.requests.kv_answer import with_order
-from kvstore.connector.engine_params import KvOrder
+from kvstore.connector.engine_params import LoadInstruction
 
 TRACE_HEADERS = ("traceparent", "tracestate")
 PASSED_HEADERS = (*(name.encode() for name in TRACE_HEADERS), b"x-session-id")
@@ -44,13 +44,13 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     handed_over: bool = False
     """Its prompt was computed by another engine: a rejection is no word on what the client sent."""
 
-    order: KvOrder | None = None
+    order: LoadInstruction | None = None
     """What the engine's KV connector is told; None: nothing. It is in no body yet."""
 
     keys: tuple[int, ...] = ()
     """Keys of the prompt's blocks, where there is an order."""
 
-    held: Held | None = None
+    held: HeldBody | None = None
     """Media that `body` has names of; None: it is whole."""
 
     orders: bool = False
@@ -65,7 +65,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         kept = {name: value for name, value in self.headers.items() if name not in TRACE_HEADERS}
         return msgspec.structs.replace(self, headers={**kept, **carried})
 
-    def ordered(self, order: KvOrder | None) -> ForwardedRequest:
+    def ordered(self, order: LoadInstruction | None) -> ForwardedRequest:
         """Return the request with an order for its engine's KV connector."""
         if order is self.order and self.orders == (order is not None):
             return self
@@ -105,7 +105,7 @@ def forwarded_request(
     body: dict[str, Any],
     client_headers: Mapping[bytes, bytes],
     *,
-    held: Held | None = None,
+    held: HeldBody | None = None,
     request_id: str,
     salt: str,
     priority: int | None = None,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from gateway.regions.prefix_snapshot import HeldPrefixes
-from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall
+from gateway.regions.region_facts import Heartbeat, HeartbeatCall, RegionEpoch
 from gateway.regions.work_lease import LEASE_MARGIN_S, SILENCE_S, WorkLease
 
 _SMOOTHING = 0.2
@@ -34,7 +34,7 @@ class PeerGateway:
         self.lease = WorkLease(SILENCE_S + LEASE_MARGIN_S)
         """Renewed when a heartbeat comes. Once it is over, its work for us has ended."""
 
-    def question(self, epochs: Mapping[str, Epoch]) -> HeartbeatCall:
+    def question(self, epochs: Mapping[str, RegionEpoch]) -> HeartbeatCall:
         """Return what to ask it next."""
         tag = self.heartbeat.tag if self.heartbeat is not None else ""
         versions = {region: held.version for region, held in self.held.items()}

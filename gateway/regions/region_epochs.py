@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.base.event_log import log_event
-from gateway.regions.region_facts import Epoch
+from gateway.regions.region_facts import RegionEpoch
 
 
 class RegionEpochs:
@@ -35,7 +35,7 @@ class RegionEpochs:
         self._changed = changed
         self.known = remembered.known
         """Region → the highest epoch that was heard of."""
-        own = self.known.setdefault(region, Epoch(1, tag, region))
+        own = self.known.setdefault(region, RegionEpoch(1, tag, region))
         if own.region != region:
             self._take_back(own)
 
@@ -65,7 +65,7 @@ class RegionEpochs:
             return home == region
         return epoch.region == home and (home == region or epoch.holder == tag)
 
-    def hear(self, epochs: Mapping[str, Epoch]) -> None:
+    def hear(self, epochs: Mapping[str, RegionEpoch]) -> None:
         """Take what a peer knows; the higher epoch holds, and this gateway's own region is taken back."""
         served = {region: self.serves(region) for region in self._governed}
         for region, epoch in epochs.items():
@@ -103,14 +103,14 @@ class RegionEpochs:
             self._set(region, number, "taken_over")
             self._changed()
 
-    def _take_back(self, epoch: Epoch) -> None:
+    def _take_back(self, epoch: RegionEpoch) -> None:
         self._set(self._region, epoch.number + 1 + epoch.number % 2, "taken_back")
 
-    def _took(self, region: str, epoch: Epoch) -> bool:
+    def _took(self, region: str, epoch: RegionEpoch) -> bool:
         return region != self._region and epoch.holder == self._tag
 
     def _set(self, region: str, number: int, how: str) -> None:
-        self.known[region] = Epoch(number, self._tag, self._region)
+        self.known[region] = RegionEpoch(number, self._tag, self._region)
         self._save()
         log_event("region_epoch", level=logging.WARNING, region_name=region, number=number, holder=self._tag, how=how)
 
@@ -127,7 +127,7 @@ class RegionEpochs:
 
 
 class _Remembered(msgspec.Struct):
-    known: dict[str, Epoch] = {}
+    known: dict[str, RegionEpoch] = {}
     granted: dict[str, int] = {}
 
 

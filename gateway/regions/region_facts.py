@@ -15,7 +15,7 @@ KIND = "regions/heartbeat"
 SCHEMA_VERSION = 1
 
 
-class Epoch(msgspec.Struct, frozen=True, order=True):
+class RegionEpoch(msgspec.Struct, frozen=True, order=True):
     """Which gateway serves a region's engines, and since when: the higher number wins."""
 
     number: int
@@ -32,7 +32,7 @@ class HeartbeatCall(msgspec.Struct, frozen=True):
     """The peer's, as far as the caller knows it."""
     prefixes: dict[str, int] = {}
     """Region that the peer serves → version of its prefix snapshot that the caller has."""
-    epochs: dict[str, Epoch] = {}
+    epochs: dict[str, RegionEpoch] = {}
     """As in Heartbeat: who comes back is heard of at once."""
     stamp: float = 0.0
     """The newest of the peer's stamps that came (gateway.regions.work_lease); 0: none."""
@@ -63,7 +63,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     at: float
     """Unix seconds by its own clock."""
     services: tuple[ServiceFacts, ...]
-    epochs: dict[str, Epoch]
+    epochs: dict[str, RegionEpoch]
     """Region → who serves it, as far as this gateway knows."""
     one_way_s: dict[str, float]
     """Region → seconds to it, as this gateway measured last."""

@@ -12,12 +12,12 @@ from gateway.contracts.wire import MIB, WireForm
 from routing.values.counted import count
 
 TOPIC = "key_usage"
-"""Stream topic; values are encoded KeyUses."""
+"""Stream topic; values are encoded KeyLastUses."""
 MAX_KEYS = 100_000
 TOLD_FOR_S = 60.0
 
 
-class KeyUses(msgspec.Struct, frozen=True):
+class KeyLastUses(msgspec.Struct, frozen=True):
     """Last uses within about a minute: key id → unix seconds."""
 
     at: dict[str, float]
@@ -43,13 +43,13 @@ class KeyUsage:
         earliest = self._clock() - TOLD_FOR_S
         self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}
         if self._at:
-            self._bus.append(TOPIC, _uses.encode(KeyUses(self._at)))
+            self._bus.append(TOPIC, _uses.encode(KeyLastUses(self._at)))
 
 
-def _problem(uses: KeyUses) -> str:
+def _problem(uses: KeyLastUses) -> str:
     told = len(uses.at)
     return "" if told <= MAX_KEYS else f"{count(told, 'key is', 'keys are')} more than {MAX_KEYS}"
 
 
-_uses = WireForm(KeyUses, "a list of key uses", limit=32 * MIB, problem=_problem)
+_uses = WireForm(KeyLastUses, "a list of key uses", limit=32 * MIB, problem=_problem)
 decode_uses = _uses.decode

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.formats.handoff_bodies import TRANSFER
-from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in
+from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in
 
 TRANSFER_MARK = b'"' + TRANSFER.encode() + b'"'
 """What stands in every answer of which a connector says something."""
@@ -19,7 +19,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def with_order(body: bytes, order: KvOrder) -> bytes:
+def with_order(body: bytes, order: LoadInstruction) -> bytes:
     """Return a request's body, which has members and no such field, with the order put in front of them.
 
     The body is not decoded: a long prompt stays the bytes that it is.

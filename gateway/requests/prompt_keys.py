@@ -302,11 +302,11 @@ def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None
 
 def _before_media(prompt: ChatPrompt) -> ChatPrompt | None:
     """Return what is before the first medium as a chat; None: there is nothing, or only what the template adds."""
-    stand_in = {"type": "text", "text": prompt.media[0].stand_in}
+    engine_candidate = {"type": "text", "text": prompt.media[0].engine_candidate}
     for number, message in enumerate(prompt.messages):
         content = message.get("content")
-        if isinstance(content, list) and stand_in in content:
-            parts = content[: content.index(stand_in)]
+        if isinstance(content, list) and engine_candidate in content:
+            parts = content[: content.index(engine_candidate)]
             messages = [*prompt.messages[:number], *([{**message, "content": parts}] if parts else [])]
             template = {**prompt.template, "add_generation_prompt": False, "continue_final_message": False}
             return ChatPrompt(messages, template) if messages else None
@@ -345,7 +345,7 @@ def _spans(data: memoryview, prompt: ChatPrompt) -> Iterator[tuple[int, int, int
     """Yield number, start and end of each stand-in in the prompt's bytes, and last the end of these."""
     text, position = bytes(data), 0
     for number, each in enumerate(prompt.media):
-        mark = each.stand_in.encode()
+        mark = each.engine_candidate.encode()
         start = text.index(mark, position)
         position = start + len(mark)
         yield number, start, position

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kvstore.backends.backend import BackendSettings
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import CacheHint, Done, Held, Lookup, Pin
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 
@@ -24,7 +24,7 @@ class NodeBackend:
         self, blocks: Sequence[tuple[BlockFacts, memoryview]], hint: CacheHint = "default", pin_s: float = 0.0
     ) -> bool:
         """Store blocks, all or none, behind what requests wait for."""
-        return isinstance(self._client.put(self._node, blocks, hint, pin_s, Priority.REPLICATION), Done)
+        return isinstance(self._client.put(self._node, blocks, hint, pin_s, FlowPriority.REPLICATION), Done)
 
     def get(self, wanted: Sequence[tuple[bytes, memoryview | None]], holder: str = "") -> list[memoryview | None]:
         """Return blocks that agree with their checksums."""

@@ -26,7 +26,7 @@ _Count = Annotated[int, Meta(ge=0, le=MAX_BLOCKS)]
 _Keys = Annotated[str, Meta(max_length=MAX_BLOCKS * _KEY_BYTES * 4 // 3 + 4)]
 
 
-class KvOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LoadInstruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Blocks that one request may load, and the keys under which they are stored."""
 
     keys: _Keys = ""
@@ -63,16 +63,16 @@ class KvOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why fewer blocks came than were ordered: missing, failed or late; empty: all came."""
 
 
-Said = TypeVar("Said", KvOrder, KvOutcome)
-_order, _outcome = msgspec.json.Decoder(KvOrder), msgspec.json.Decoder(KvOutcome)
+Said = TypeVar("Said", LoadInstruction, KvOutcome)
+_order, _outcome = msgspec.json.Decoder(LoadInstruction), msgspec.json.Decoder(KvOutcome)
 
 
 def packed_keys(keys: Sequence[int]) -> str:
-    """Return 64-bit keys as `KvOrder.keys`."""
+    """Return 64-bit keys as `LoadInstruction.keys`."""
     return base64.b64encode(struct.pack(f">{len(keys)}Q", *keys)).decode()
 
 
-def order_in(params: Any) -> KvOrder | None:
+def order_in(params: Any) -> LoadInstruction | None:
     """Return the order in a request's `kv_transfer_params`; None where there is none; raises ValueError."""
     return _found(params, _order)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from kvstore.connector.connector_settings import ConnectorSettings
 from kvstore.connector.domain_keys import Domain
-from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, order_in
+from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in
 from kvstore.connector.load_estimate import LoadEstimate
 from kvstore.connector.offered_blocks import OfferedBlocks
 from kvstore.connector.step_messages import LoadEnd, LoadJob, SaveJob, StepJobs, StepReport
@@ -31,7 +31,7 @@ class EngineRequest(Protocol):
     cache_salt: str | None
 
 
-class Progress(NamedTuple):
+class StepProgress(NamedTuple):
     """One request in one step."""
 
     request_id: str
@@ -57,7 +57,7 @@ class _Tracked:
     """One request. Mutable: its blocks, and what became of its order."""
 
     request: EngineRequest
-    order: KvOrder
+    order: LoadInstruction
     domain: Domain
     routing_keys: Sequence[int]
     ordered: bool
@@ -95,7 +95,7 @@ class SchedulerSide:
 
     def add(self, request: EngineRequest, lora: str) -> None:
         """Take in a new request; an order that makes no sense is none."""
-        order, ordered = KvOrder(), False
+        order, ordered = LoadInstruction(), False
         keys: Sequence[int] = ()
         try:
             told = order_in(request.kv_transfer_params)
@@ -148,7 +148,7 @@ class SchedulerSide:
         )
         self.estimate.begin(request.request_id, (behind - first) * self.payload_bytes)
 
-    def step(self, progress: Iterable[Progress], computed_tokens: int, now: float) -> StepJobs:
+    def step(self, progress: Iterable[StepProgress], computed_tokens: int, now: float) -> StepJobs:
         """Return what the workers load and store beside the step, which computes so many tokens."""
         saves = []
         for each in progress:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvstore.connector.scheduler_side import Progress
+from kvstore.connector.scheduler_side import StepProgress
 
 
-def progress_of(scheduler_output: Any) -> Iterator[Progress]:
+def progress_of(scheduler_output: Any) -> Iterator[StepProgress]:
     """Yield each request of a step of vLLM's `SchedulerOutput`; a model has one group of blocks here.
 
     A request that was preempted and comes back is told with all its blocks, one that goes on with its new ones.
     """
     scheduled = scheduler_output.num_scheduled_tokens
     for new in scheduler_output.scheduled_new_reqs:
-        yield Progress(new.req_id, new.num_computed_tokens + scheduled[new.req_id], new.block_ids[0], True)
+        yield StepProgress(new.req_id, new.num_computed_tokens + scheduled[new.req_id], new.block_ids[0], True)
     known = scheduler_output.scheduled_cached_reqs
     for request_id, blocks, computed in zip(known.req_ids, known.new_block_ids, known.num_computed_tokens, strict=True):
         anew = request_id in known.resumed_req_ids
-        yield Progress(request_id, computed + scheduled[request_id], blocks[0] if blocks else (), anew)
+        yield StepProgress(request_id, computed + scheduled[request_id], blocks[0] if blocks else (), anew)

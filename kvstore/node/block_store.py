@@ -18,13 +18,13 @@ from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
 from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.slot_file import SlotFile
 from kvstore.transactions.block_catalog import BlockCatalog
-from kvstore.transactions.block_changes import Change, ClearedSlot
+from kvstore.transactions.block_changes import BlockChange, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected
 from kvstore.transactions.pins import PinnedPrefix, pinned_prefixes
-from kvstore.transactions.transactions import Allocation, Rejection, Transactions
+from kvstore.transactions.transactions import Allocation, TransactionRejection, Transactions
 
 _PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
 """A purge waits for uses of the tenant's blocks a little longer than a silent client is waited for."""
@@ -52,7 +52,7 @@ class BlockStore:
         clock: Callable[[], float],
         epoch_offset_s: float,
         incarnation: int,
-        on_changes: Callable[[list[Change]], None] = lambda _changes: None,
+        on_changes: Callable[[list[BlockChange]], None] = lambda _changes: None,
     ) -> None:
         self.clock, self._epoch_offset_s, self.incarnation = clock, epoch_offset_s, incarnation
         self._on_changes = on_changes
@@ -97,7 +97,7 @@ class BlockStore:
         new: Sequence[BlockFacts],
         lease_s: float,
         expected: Expected | None = None,
-    ) -> Allocation | Rejection:
+    ) -> Allocation | TransactionRejection:
         """Begin a transaction; `expected`: an advisory asks for its new blocks."""
         with self.lock:
             got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock(), expected)

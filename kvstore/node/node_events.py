@@ -19,7 +19,7 @@ import zmq
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.events.node_blocks import extra_key
 from kvstore.node.event_ports import GuardedPort
-from kvstore.transactions.block_changes import Change
+from kvstore.transactions.block_changes import BlockChange
 
 _MAX_BATCHES = 10_000
 _MAX_CHANGES = 4096
@@ -28,17 +28,17 @@ _POLL_MS = 10
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
-def kv_events(changes: Sequence[Change]) -> list[KvEvent]:
+def kv_events(changes: Sequence[BlockChange]) -> list[KvEvent]:
     """Return changes as events, neighbours of one kind in one event; blocks that no engine named are left out."""
     named = (change for change in changes if change.facts.chain_hash)
     return [_event(list(group)) for _, group in groupby(named, _kind)]
 
 
-def _kind(change: Change) -> tuple[str, str, int]:
+def _kind(change: BlockChange) -> tuple[str, str, int]:
     return change.kind, change.medium, change.facts.tokens
 
 
-def _event(changes: list[Change]) -> KvEvent:
+def _event(changes: list[BlockChange]) -> KvEvent:
     hashes: list[int | bytes] = [int.from_bytes(each.facts.chain_hash[-8:], "big") for each in changes]
     keys = [extra_key(each.facts.routing_key, each.facts.key) for each in changes]
     extra_keys = keys if any(keys) else None
@@ -76,7 +76,7 @@ class NodeEvents:
             self._thread.start()
         self._add([AllBlocksCleared()])
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[BlockChange]) -> None:
         """Publish changes, in the order of the calls."""
         for begin in range(0, len(changes), _MAX_CHANGES):
             self._add(kv_events(changes[begin : begin + _MAX_CHANGES]))

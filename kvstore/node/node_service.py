@@ -11,29 +11,29 @@ from kvstore.node.block_store import BlockStore, Filling
 from kvstore.node.pull_pace import PullPace
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transactions.expected_blocks import Expected
-from kvstore.transactions.transactions import MAX_LEASE_S, Rejection
+from kvstore.transactions.transactions import MAX_LEASE_S, TransactionRejection
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import (
     MAX_PAYLOAD_BYTES,
     Abort,
     Allocate,
     Commit,
+    ContentsPage,
     Describe,
     Done,
     Held,
     Lookup,
     Message,
-    Page,
     PageOf,
     Pin,
     Pull,
     Purge,
     Put,
-    Rejected,
     Reply,
     Shrink,
     Suspect,
+    TransferRejected,
     Write,
 )
 from kvstore.transfer.transfer_client import Fetched, TransferClient, Wanted
@@ -48,7 +48,7 @@ class _Incoming:
     def __init__(self, store: BlockStore, filling: list[Filling], expected: list[bytes]) -> None:
         self._store, self._filling, self._expected = store, filling, expected
         self.views: list[tuple[int, memoryview | None]] = [(len(each.view), each.view) for each in filling]
-        self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else Rejected("checksum")
+        self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else TransferRejected("checksum")
 
     def finish(self, checksums: Sequence[bytes]) -> Reply:
         """Keep the blocks that are what was announced."""
@@ -76,12 +76,12 @@ class NodeService:
         """Yield blocks to be sent."""
         return self._store.reading(keys, min(max_bytes, MAX_PAYLOAD_BYTES))
 
-    def begin_put(self, message: Put) -> _Incoming | Rejected:
+    def begin_put(self, message: Put) -> _Incoming | TransferRejected:
         """Allocate for a put; an ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
         if message.hint == "ephemeral" or any(not facts.checksum for facts in message.blocks):
             return self._rejected("ephemeral" if message.hint == "ephemeral" else "checksum")
         begun = self._begin(message.blocks)
-        if isinstance(begun, Rejected):
+        if isinstance(begun, TransferRejected):
             return begun
         tx_id, filling = begun
         new = {each.record.facts.key: each for each in filling}
@@ -103,7 +103,7 @@ class NodeService:
         incoming.end = end
         return incoming
 
-    def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | Rejected:
+    def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | TransferRejected:
         """Prepare to fill blocks of a transaction."""
         filling = self._store.begin_write(message.tx_id, message.keys)
         if filling is None:
@@ -133,7 +133,7 @@ class NodeService:
                 reply = Done()
             case Pull() | Shrink():
                 reply = self._pull(message) if isinstance(message, Pull) else self._shrink(message)
-            case Page() | Describe():
+            case ContentsPage() | Describe():
                 reply = self._listed(message)
             case _:
                 reply = self._rejected("unknown")
@@ -145,10 +145,10 @@ class NodeService:
             there = [each if each is not None and each.visible else None for each in found]
             return Held([(each.facts.length, sorted(each.slots)) if each else (-1, []) for each in there])
 
-    def _listed(self, message: Page | Describe) -> PageOf:
-        catalog, after = self._store.catalog, message.after if isinstance(message, Page) else 0
+    def _listed(self, message: ContentsPage | Describe) -> PageOf:
+        catalog, after = self._store.catalog, message.after if isinstance(message, ContentsPage) else 0
         with self._store.lock:
-            if isinstance(message, Page):
+            if isinstance(message, ContentsPage):
                 records = catalog.page(after, max(1, min(message.limit, _MAX_PAGE)))
             else:
                 records = catalog.called(message.routing_keys, _MAX_PAGE)
@@ -164,7 +164,7 @@ class NodeService:
 
     def _allocate(self, message: Allocate) -> Reply:
         got = self._store.allocate(message.tx_id, message.reused, message.new, message.lease_s)
-        if isinstance(got, Rejection):
+        if isinstance(got, TransactionRejection):
             return self._rejected(got.reason, list(got.keys))
         return Done(len(got.new), [record.facts.key for record in got.present])
 
@@ -177,7 +177,7 @@ class NodeService:
         if not message.holder:
             return Done(len(promoted), [key for key in keys if key not in promoted])
         begun = self._begin(message.blocks, expected)
-        if isinstance(begun, Rejected):
+        if isinstance(begun, TransferRejected):
             return begun
         tx_id, filling = begun
         fetched = self._fetch(tx_id, message, filling)
@@ -202,9 +202,9 @@ class NodeService:
             locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
             if not isinstance(locked, Done):
                 return [None] * len(wanted)
-            priority = Priority(max(Priority.REQUEST, min(message.priority, Priority.REPLICATION)))
+            priority = FlowPriority(max(FlowPriority.REQUEST, min(message.priority, FlowPriority.REPLICATION)))
             fetched = self._client.get([message.holder], wanted, priority)
-            if self._pace is not None and priority != Priority.REQUEST:
+            if self._pace is not None and priority != FlowPriority.REQUEST:
                 self._pace.came(sum(len(each.payload) for each in fetched if each is not None))
             self._client.call(message.holder, Commit(tx_id))
         except PeerError:
@@ -225,7 +225,7 @@ class NodeService:
         except PeerError:
             return self._rejected("holder")
         if not isinstance(locked, Done):
-            return self._rejected("holder", locked.keys if isinstance(locked, Rejected) else [])
+            return self._rejected("holder", locked.keys if isinstance(locked, TransferRejected) else [])
         dropped = {facts.key for facts in store.shrink(keys, message.unread_s, until)}
         with contextlib.suppress(PeerError):
             self._client.call(message.holder, Commit(tx_id))
@@ -233,11 +233,11 @@ class NodeService:
 
     def _begin(
         self, blocks: Sequence[BlockFacts], expected: Expected | None = None
-    ) -> tuple[str, list[Filling]] | Rejected:
+    ) -> tuple[str, list[Filling]] | TransferRejected:
         """Allocate and begin to write in one transaction of our own."""
         tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
         got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S, expected)
-        if isinstance(got, Rejection):
+        if isinstance(got, TransactionRejection):
             return self._rejected(got.reason, list(got.keys))
         filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
         if filling is None:
@@ -246,8 +246,8 @@ class NodeService:
             return self._rejected("missing")
         return tx_id, filling
 
-    def _rejected(self, reason: str, keys: list[bytes] | None = None) -> Rejected:
+    def _rejected(self, reason: str, keys: list[bytes] | None = None) -> TransferRejected:
         with self._store.lock:
             rejected = self._store.counts.rejected
             rejected[reason] = rejected.get(reason, 0) + 1
-        return Rejected(reason, keys or [])
+        return TransferRejected(reason, keys or [])

@@ -49,7 +49,7 @@ class PinName(msgspec.Struct, frozen=True):
     tenant: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RegistrationAnswer(msgspec.Struct, frozen=True):
     """The fields of the control plane's answer that the node reads."""
 
     unpin: Annotated[list[PinName], Meta(max_length=MAX_PINS)] = []
@@ -128,4 +128,4 @@ class Registration:
             self._changed.set()
 
 
-_answer = msgspec.json.Decoder(Answer)
+_answer = msgspec.json.Decoder(RegistrationAnswer)

@@ -18,7 +18,7 @@ from kvstore.tiers.block_header import BlockHeader
 from kvstore.tiers.eviction import eviction_order
 from kvstore.tiers.free_slots import FreeSlots
 from kvstore.tiers.tier import Tier
-from kvstore.transactions.block_changes import Change, ClearedSlot
+from kvstore.transactions.block_changes import BlockChange, ClearedSlot
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
@@ -43,7 +43,7 @@ class BlockCatalog:
         self._named: dict[int, tuple[bytes, ...]] = {}
         self._due: list[tuple[float, int, bytes]] = []
         self._number = 0
-        self._changes: list[Change] = []
+        self._changes: list[BlockChange] = []
         self._cleared: list[ClearedSlot] = []
         self._clearing: dict[tuple[Medium, int], ClearedSlot] = {}
         self._unclean: list[ClearedSlot] = []
@@ -88,7 +88,7 @@ class BlockCatalog:
         """Return whether a tier that a block lies in holds one behind it in the prompt."""
         return not all(self._tiers[medium].order.is_leaf(record.facts.key) for medium in record.slots)
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> list[BlockChange]:
         """Return what changed since the last call."""
         changes, self._changes = self._changes, []
         return changes
@@ -174,7 +174,7 @@ class BlockCatalog:
             return
         record.visible = True
         self._note_end(record)
-        self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
+        self._changes.extend(BlockChange("stored", record.facts, medium) for medium in record.slots)
         self._relist(record)
 
     def describe(self, record: BlockRecord, facts: BlockFacts) -> None:
@@ -188,8 +188,8 @@ class BlockCatalog:
         record.facts = msgspec.structs.replace(old, routing_key=routing_key)
         self._name(record)
         if old.routing_key:
-            self._changes.extend(Change("removed", old, medium) for medium in record.slots)
-        self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
+            self._changes.extend(BlockChange("removed", old, medium) for medium in record.slots)
+        self._changes.extend(BlockChange("stored", record.facts, medium) for medium in record.slots)
 
     def open_fill(self, key: bytes, medium: Medium, expected: Expected | None = None) -> BlockRecord | None:
         """Reserve a slot of another tier for a copy, which is then in use until `close_fill`; None: not possible."""
@@ -214,7 +214,7 @@ class BlockCatalog:
         record.users -= 1
         if whole and record.held:
             self._place(record, medium, slot)
-            self._changes.append(Change("stored", record.facts, medium))
+            self._changes.append(BlockChange("stored", record.facts, medium))
         else:
             self.expected.used(record.facts.key)
             # Part of another tenant's block may be left there.
@@ -415,7 +415,7 @@ class BlockCatalog:
         if medium == DRAM:
             self.expected.used(record.facts.key)
         if record.visible:
-            self._changes.append(Change("removed", record.facts, medium))
+            self._changes.append(BlockChange("removed", record.facts, medium))
 
     def _settle(self, record: BlockRecord) -> None:
         """After a use: list the block anew, and free what nobody uses any more."""

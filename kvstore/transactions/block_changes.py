@@ -9,7 +9,7 @@ import msgspec
 from kvstore.tiers.block_facts import BlockFacts, Medium
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class BlockChange(msgspec.Struct, frozen=True, gc=False):
     """A block that came to a tier or left it."""
 
     kind: Literal["stored", "removed"]

@@ -36,7 +36,7 @@ class Allocation(msgspec.Struct, frozen=True):
     """Asked for as new, but committed already; locked like the reused ones."""
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class TransactionRejection(msgspec.Struct, frozen=True):
     """Why a transaction was rejected; the node is unchanged."""
 
     reason: Reason
@@ -74,7 +74,7 @@ class Transactions:
         lease_s: float,
         now: float,
         expected: Expected | None = None,
-    ) -> Allocation | Rejection:
+    ) -> Allocation | TransactionRejection:
         """Lock what is reused and take in what is new, all of it or nothing; `expected`: for an advisory."""
         self.expire(now)
         rejection = self._why_not(tx_id, reused, new)
@@ -89,7 +89,7 @@ class Transactions:
         reason = self._take_in(transaction, [facts for facts in new if catalog.find(facts.key) is None], now, expected)
         if reason is not None:
             self._undo(transaction)
-            return Rejection(reason)
+            return TransactionRejection(reason)
         self._open[tx_id] = transaction
         heapq.heappush(self._leases, (transaction.lease_end, tx_id))
         if len(self._leases) > 4 * MAX_OPEN:
@@ -170,23 +170,23 @@ class Transactions:
         if any(record.held and record.locks != count for record, count in locks.items()):
             raise AssertionError("an uncommitted block is not locked by its transaction alone")
 
-    def _why_not(self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts]) -> Rejection | None:
+    def _why_not(self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts]) -> TransactionRejection | None:
         catalog = self._catalog
         keys = [*reused, *(facts.key for facts in new)]
         if tx_id in self._open or tx_id in self._ended or len(set(keys)) != len(keys):
-            return Rejection("duplicate")
+            return TransactionRejection("duplicate")
         if len(self._open) >= MAX_OPEN:
-            return Rejection("too_many")
+            return TransactionRejection("too_many")
         large = tuple(facts.key for facts in new if facts.length > catalog.settings.slot_bytes)
         if large:
-            return Rejection("too_large", large)
+            return TransactionRejection("too_large", large)
         found = {key: record for key in keys if (record := catalog.find(key)) is not None}
         locked = tuple(key for key, record in found.items() if not record.visible)
         if locked:
-            return Rejection("locked", locked)
+            return TransactionRejection("locked", locked)
         missing = tuple(key for key in reused if key not in found)
         if missing:
-            return Rejection("missing", missing)
+            return TransactionRejection("missing", missing)
         return None
 
     def _take_in(

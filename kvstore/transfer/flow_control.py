@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 
-class Priority(IntEnum):
+class FlowPriority(IntEnum):
     """Purpose of a transfer, most urgent first."""
 
     REQUEST = 0

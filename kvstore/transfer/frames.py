@@ -165,7 +165,7 @@ class Shrink(_Message, tag="shrink", frozen=True):
     unread_s: float
 
 
-class Page(_Message, tag="page", frozen=True):
+class ContentsPage(_Message, tag="page", frozen=True):
     """Tell what you hold, from behind this number on."""
 
     after: int
@@ -200,7 +200,7 @@ class Done(_Message, tag="done", frozen=True):
     present: list[bytes] = []
 
 
-class Rejected(_Message, tag="rejected", frozen=True):
+class TransferRejected(_Message, tag="rejected", frozen=True):
     """It was not done, and nothing has changed; the reason is one of few words."""
 
     reason: str
@@ -208,9 +208,22 @@ class Rejected(_Message, tag="rejected", frozen=True):
 
 
 Request = (
-    Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Describe | Pull | Shrink | Page
+    Lookup
+    | Get
+    | Put
+    | Allocate
+    | Write
+    | Commit
+    | Abort
+    | Pin
+    | Purge
+    | Suspect
+    | Describe
+    | Pull
+    | Shrink
+    | ContentsPage
 )
-Reply = Blocks | Held | PageOf | Done | Rejected
+Reply = Blocks | Held | PageOf | Done | TransferRejected
 Message = Challenge | Hello | Welcome | Request | Reply
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,7 +11,7 @@ from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
-from kvstore.transfer.flow_control import FlowControl, Priority
+from kvstore.transfer.flow_control import FlowControl, FlowPriority
 from kvstore.transfer.frames import (
     MAX_KEYS,
     MAX_NAME_CHARACTERS,
@@ -21,9 +21,9 @@ from kvstore.transfer.frames import (
     Get,
     Message,
     Put,
-    Rejected,
     Reply,
     Suspect,
+    TransferRejected,
 )
 from kvstore.transfer.link_rate import LinkRate
 from kvstore.transfer.quarantine import Quarantine
@@ -106,7 +106,7 @@ class TransferClient:
             return answer  # type: ignore[return-value]
 
     def get(
-        self, holders: Sequence[str], wanted: Sequence[Wanted], priority: Priority = Priority.REQUEST
+        self, holders: Sequence[str], wanted: Sequence[Wanted], priority: FlowPriority = FlowPriority.REQUEST
     ) -> list[Fetched | None]:
         """Return the blocks in order, None where no holder has one whole; a buffer given for it then holds anything.
 
@@ -132,14 +132,14 @@ class TransferClient:
         blocks: Sequence[tuple[BlockFacts, memoryview]],
         hint: CacheHint = "default",
         pin_s: float = 0.0,
-        priority: Priority = Priority.REQUEST,
-    ) -> Done | Rejected:
+        priority: FlowPriority = FlowPriority.REQUEST,
+    ) -> Done | TransferRejected:
         """Store blocks, whose facts carry checksums, all or none; raises PeerError. Repeating it is harmless."""
         size = sum(facts.length for facts, _ in blocks)
         message = Put([facts for facts, _ in blocks], hint, pin_s)
         with self._flow.moving(priority, size, self._settings.timeout_s):
             answer = self.call(address, message, [payload for _, payload in blocks])
-        if not isinstance(answer, Done | Rejected):
+        if not isinstance(answer, Done | TransferRejected):
             raise PeerError("the node answers a put with something else")
         return answer
 
@@ -157,7 +157,7 @@ class TransferClient:
         wanted: Sequence[Wanted],
         found: list[Fetched | None],
         missing: list[int],
-        priority: Priority,
+        priority: FlowPriority,
     ) -> bool:
         """Ask one holder for what is missing; returns whether asking again may bring more."""
         again, kept = False, True
@@ -186,7 +186,7 @@ class TransferClient:
         wanted: Sequence[Wanted],
         found: list[Fetched | None],
         missing: list[int],
-        priority: Priority,
+        priority: FlowPriority,
     ) -> tuple[int, bool]:
         """Receive the first blocks of what is missing; returns how many were answered, and whether one was corrupt."""
         asked = missing[:MAX_KEYS]

@@ -16,7 +16,7 @@ from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.client_links import ClientLinks
 from kvstore.transfer.connection import Connection, PeerError, large_buffers
 from kvstore.transfer.flow_control import FlowControl
-from kvstore.transfer.frames import Blocks, Get, Message, Put, Rejected, Reply, Write
+from kvstore.transfer.frames import Blocks, Get, Message, Put, Reply, TransferRejected, Write
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.tls import FileTls, TlsFiles
 from kvstore.transfer.unproven import Unproven
@@ -51,16 +51,16 @@ class Incoming(Protocol):
         """End the write with the checksums of what came; an empty one: the bytes did not come."""
 
 
-class NodeService(Protocol):
+class TransferService(Protocol):
     """What the server needs of a node; called from many threads."""
 
     def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
         """Yield the first of these blocks, as many as fit, which stay where they are until the end."""
 
-    def begin_put(self, message: Put) -> Incoming | Rejected:
+    def begin_put(self, message: Put) -> Incoming | TransferRejected:
         """Make room for blocks."""
 
-    def begin_write(self, message: Write, payload_bytes: int) -> Incoming | Rejected:
+    def begin_write(self, message: Write, payload_bytes: int) -> Incoming | TransferRejected:
         """Prepare to fill allocated blocks."""
 
     def answer(self, message: Message) -> Reply:
@@ -74,7 +74,7 @@ class TransferServer:
 
     def __init__(
         self,
-        service: NodeService,
+        service: TransferService,
         keyring: Keyring,
         identity: tuple[str, int],
         address: tuple[str, int],
@@ -228,9 +228,11 @@ class TransferServer:
         self._limit(connection, sum(map(len, payload)))
         connection.send(message, payload)
 
-    def _receive_blocks(self, connection: Connection, incoming: Incoming | Rejected, payload_bytes: int) -> None:
+    def _receive_blocks(
+        self, connection: Connection, incoming: Incoming | TransferRejected, payload_bytes: int
+    ) -> None:
         self._limit(connection, payload_bytes)
-        if isinstance(incoming, Rejected):
+        if isinstance(incoming, TransferRejected):
             connection.discard(payload_bytes)
             self._reply(connection, incoming)
             return

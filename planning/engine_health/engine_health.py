@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from planning.documents.health_document import HealthDocument
-from planning.engine_health.health_memory import EngineMemory, HealthMemory, first_memory, remembered
+from planning.engine_health.health_memory import EngineHealthMemory, HealthMemory, first_memory, remembered
 from planning.engine_health.health_signs import (
     FAULT,
     FLAPPING,
@@ -36,9 +36,9 @@ from planning.engine_health.health_verdict import (
     QUARANTINED,
     SUSPECT,
     HealthPlan,
-    Verdict,
+    HealthVerdict,
 )
-from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts, Role
+from planning.facts.fleet_facts import ACTIVE, EngineObservation, PoolFacts, Role
 from planning.facts.peer_speeds import PeerSpeeds
 from planning.facts.reason import Reason
 
@@ -47,8 +47,8 @@ OUTLIER_LIMIT, LAST_OF_ROLE = "outlier_limit", "last_of_role"
 
 
 class _Judged(msgspec.Struct, frozen=True):
-    facts: EngineFacts
-    memory: EngineMemory
+    facts: EngineObservation
+    memory: EngineHealthMemory
     signs: tuple[Sign, ...]
 
     def lasting(self, grade: str, now_s: float) -> Sign | None:
@@ -88,7 +88,7 @@ def plan_health(
     room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_for(OUTLIER_CODES) for each in judged)
     suspicions = len(judged) // 2 - sum(each.out_for(SUSPICION_CODES) for each in judged)
     serving = Counter(each.facts.role for each in judged if each.memory.state != QUARANTINED)
-    moved: dict[str, EngineMemory] = {}
+    moved: dict[str, EngineHealthMemory] = {}
     held_back: dict[str, str] = {}
     for each in judged:
         role, served = each.facts.role, each.memory.state != QUARANTINED
@@ -122,7 +122,7 @@ def plan_health(
 
 
 def _judge(
-    facts: EngineFacts,
+    facts: EngineObservation,
     speeds: PeerSpeeds,
     memory: HealthMemory,
     settings: HealthDocument,
@@ -153,7 +153,7 @@ def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -
 
 def _moved(
     each: _Judged, settings: HealthDocument, now_s: float, *, may_suspect: bool, may_eject: bool, alone: bool
-) -> EngineMemory:
+) -> EngineHealthMemory:
     """Return the engine's memory with its next state; `alone`: no other engine of its role serves."""
     memory = each.memory
     if memory.state == QUARANTINED:
@@ -181,7 +181,7 @@ def _moved(
     )
 
 
-def _eject(memory: EngineMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineMemory:
+def _eject(memory: EngineHealthMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineHealthMemory:
     ejections = memory.ejections + (sign.code not in SUSPICION_CODES)
     term_s = min(settings.ejection_s * ejections, settings.ejection_max_s)
     until_s = None if sign.code in STANDING_FAULTS | SUSPICION_CODES else now_s + term_s
@@ -197,7 +197,7 @@ def _eject(memory: EngineMemory, sign: Sign, settings: HealthDocument, now_s: fl
     )
 
 
-def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineMemory:
+def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone: bool) -> EngineHealthMemory:
     """Return the memory of an engine that stays out, or that comes back to prove itself."""
     memory = each.memory
     fault = next((sign for sign in each.signs if sign.grade == FAULT), None)
@@ -217,17 +217,17 @@ def _quarantined(each: _Judged, settings: HealthDocument, now_s: float, *, alone
 
 
 def _verdict(
-    facts: EngineFacts,
-    memory: EngineMemory | None,
+    facts: EngineObservation,
+    memory: EngineHealthMemory | None,
     panic: bool,
     settings: HealthDocument,
     now_s: float,
     newcomer_slow_start_s: float,
-) -> Verdict:
+) -> HealthVerdict:
     if memory is None:
         text = f"not judged while it is {facts.standing}"
         since_s = facts.since_s if facts.since_s is not None else now_s
-        return Verdict(
+        return HealthVerdict(
             engine_id=facts.engine_id, incarnation=facts.incarnation, state=HEALTHY, text=text, since_s=since_s
         )
     state, code, text, share = memory.state, memory.code, memory.text, 1.0
@@ -243,7 +243,7 @@ def _verdict(
         since_s, slow_start_s = facts.since_s, newcomer_slow_start_s
     if slow_start_s:
         share = _in_slow_start(since_s, slow_start_s, settings, now_s)
-    return Verdict(
+    return HealthVerdict(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
         state=state,
@@ -262,15 +262,15 @@ def _in_slow_start(from_s: float, slow_start_s: float, settings: HealthDocument,
     return min(1.0, settings.slow_start_from + (1.0 - settings.slow_start_from) * done)
 
 
-def _differs(before: EngineMemory | None, after: EngineMemory) -> bool:
+def _differs(before: EngineHealthMemory | None, after: EngineHealthMemory) -> bool:
     if before is None:
         return after.state != HEALTHY
     return (before.state, before.code) != (after.state, after.code)
 
 
 def _reasons(
-    verdicts: Sequence[Verdict],
-    moved: dict[str, EngineMemory],
+    verdicts: Sequence[HealthVerdict],
+    moved: dict[str, EngineHealthMemory],
     changed: Sequence[str],
     held_back: Mapping[str, str],
     panic: bool,

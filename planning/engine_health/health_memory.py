@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from planning.engine_health.health_verdict import HEALTHY, HealthState
-from planning.facts.fleet_facts import EngineFacts, known
+from planning.facts.fleet_facts import EngineObservation, known
 
 MAX_FLAPS = 16
 """Losses and restarts of one engine that are remembered."""
@@ -13,7 +13,7 @@ UNDER_WAY_S = 2.0
 """What comes so soon after the counters moved may be what they have counted already."""
 
 
-class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EngineHealthMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One engine's state, and since when which of its counters have not changed."""
 
     engine_id: str
@@ -67,12 +67,12 @@ class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class HealthMemory(msgspec.Struct, frozen=True):
     """A pool's engines by id. The first round begins with an empty one."""
 
-    engines: dict[str, EngineMemory] = {}
+    engines: dict[str, EngineHealthMemory] = {}
 
 
-def first_memory(facts: EngineFacts, now_s: float) -> EngineMemory:
+def first_memory(facts: EngineObservation, now_s: float) -> EngineHealthMemory:
     """Return what is remembered of an engine that is seen for the first time."""
-    return EngineMemory(
+    return EngineHealthMemory(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
         since_s=now_s,
@@ -88,7 +88,7 @@ def first_memory(facts: EngineFacts, now_s: float) -> EngineMemory:
     )
 
 
-def remembered(memory: EngineMemory, facts: EngineFacts, now_s: float) -> EngineMemory:
+def remembered(memory: EngineHealthMemory, facts: EngineObservation, now_s: float) -> EngineHealthMemory:
     """Return the memory with this round's counters taken in."""
     if facts.incarnation != memory.incarnation:
         memory = _restarted(memory, facts, now_s)
@@ -116,12 +116,12 @@ def remembered(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
     )
 
 
-def counters_of(facts: EngineFacts) -> tuple[float | None, float | None]:
+def counters_of(facts: EngineObservation) -> tuple[float | None, float | None]:
     """Return the token counters of the metrics; None where they cannot be numbers."""
     return known(facts.prompt_tokens_total), known(facts.generated_tokens_total)
 
 
-def _restarted(memory: EngineMemory, facts: EngineFacts, now_s: float) -> EngineMemory:
+def _restarted(memory: EngineHealthMemory, facts: EngineObservation, now_s: float) -> EngineHealthMemory:
     """Return a new memory of a new process that keeps its record of flapping and its quarantines."""
     return msgspec.structs.replace(
         first_memory(facts, now_s),
@@ -135,7 +135,7 @@ def _restarted(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
     )
 
 
-def _unanswered(memory: EngineMemory, grown: int, now_s: float, *, moved: bool) -> EngineMemory:
+def _unanswered(memory: EngineHealthMemory, grown: int, now_s: float, *, moved: bool) -> EngineHealthMemory:
     """Return the memory with what came from the engine in this round while its counters stood."""
     if moved:
         return msgspec.structs.replace(
@@ -150,11 +150,11 @@ def _unanswered(memory: EngineMemory, grown: int, now_s: float, *, moved: bool) 
     )
 
 
-def _has_work(facts: EngineFacts) -> bool:
+def _has_work(facts: EngineObservation) -> bool:
     return facts.dispatched > 0 or (facts.running or 0) > 0 or (facts.waiting or 0) > 0
 
 
-def _counters_grew(memory: EngineMemory, facts: EngineFacts) -> tuple[bool, bool]:
+def _counters_grew(memory: EngineHealthMemory, facts: EngineObservation) -> tuple[bool, bool]:
     """Return whether one of the metrics' counters grew, and whether one ran backwards."""
     grew = backwards = False
     for new, old in zip(counters_of(facts), memory.counters, strict=True):

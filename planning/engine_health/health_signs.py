@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import msgspec
 
 from planning.documents.health_document import HealthDocument
-from planning.engine_health.health_memory import EngineMemory
-from planning.facts.fleet_facts import EngineFacts, known
+from planning.engine_health.health_memory import EngineHealthMemory
+from planning.facts.fleet_facts import EngineObservation, known
 from planning.facts.peer_speeds import Peers
 from routing.values.counted import count
 
@@ -68,7 +68,12 @@ class Sign(msgspec.Struct, frozen=True):
 
 
 def signs_of(
-    facts: EngineFacts, memory: EngineMemory, peers: Peers, settings: HealthDocument, tpot_slo_s: float, now_s: float
+    facts: EngineObservation,
+    memory: EngineHealthMemory,
+    peers: Peers,
+    settings: HealthDocument,
+    tpot_slo_s: float,
+    now_s: float,
 ) -> list[Sign]:
     """Return the signs that show, the gravest first."""
     found = [
@@ -83,12 +88,12 @@ def signs_of(
     return sorted(found, key=lambda sign: order[sign.grade])
 
 
-def is_fresh(facts: EngineFacts, settings: HealthDocument, now_s: float) -> bool:
+def is_fresh(facts: EngineObservation, settings: HealthDocument, now_s: float) -> bool:
     """Return whether the engine's metrics are new enough to be judged."""
     return facts.report_s is not None and now_s - facts.report_s <= settings.stale_s
 
 
-def are_frozen(facts: EngineFacts, memory: EngineMemory) -> bool:
+def are_frozen(facts: EngineObservation, memory: EngineHealthMemory) -> bool:
     """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
     counts = any(each is not None for each in memory.counters)
     if not counts or memory.answered_s is None or facts.report_s is None:
@@ -96,7 +101,9 @@ def are_frozen(facts: EngineFacts, memory: EngineMemory) -> bool:
     return memory.served_since_counted >= ANSWERS and facts.report_s - memory.answered_s >= FROZEN_S
 
 
-def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+def _silence(
+    facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
+) -> Iterator[Sign]:
     """Yield what probes say of an engine that takes nothing; the gateway's own sight contradicts them."""
     if not facts.reachable:
         since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
@@ -108,7 +115,9 @@ def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
         yield Sign(PAUSED, FAULT, f"the engine answers but reports that it is {facts.paused}")
 
 
-def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+def _standstill(
+    facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
+) -> Iterator[Sign]:
     """Yield a sign where requests stand and nothing comes of them."""
     limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
     if not facts.dispatched:
@@ -139,7 +148,9 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
         yield Sign(code, SUSPICION, text, still_since_s=now_s - served_for_s)
 
 
-def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+def _failing(
+    facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
+) -> Iterator[Sign]:
     failures = facts.failures_in_row - memory.forgiven
     if failures >= settings.failures:
         yield Sign(FAILURES, OUTLIER, f"{count(failures, 'request')} in a row failed")
@@ -149,7 +160,7 @@ def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
         yield Sign(FLAPPING, OUTLIER, text)
 
 
-def _rejecting(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
+def _rejecting(facts: EngineObservation, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
     """Yield a sign where the engine rejects what its peers take; what all reject is not the engine's fault."""
     share, elsewhere = known(facts.rejected_share), peers.rejected_share
     if share is None or elsewhere is None or facts.rejected_samples < settings.failures:
@@ -159,7 +170,7 @@ def _rejecting(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> It
         yield Sign(REJECTING, OUTLIER, text)
 
 
-def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tpot_slo_s: float) -> Iterator[Sign]:
+def _crawling(facts: EngineObservation, peers: Peers, settings: HealthDocument, tpot_slo_s: float) -> Iterator[Sign]:
     """Yield a sign where the engine is slow for its estimate and beside its peers; alone it is a doubt only.
 
     Tokens come slowly from a mixed engine that prefills much, so they count against it only where its
@@ -195,7 +206,9 @@ def _patience_s(settings: HealthDocument, times: float) -> float:
     return max(settings.slow_s / 3, settings.slow_s * settings.slow_factor / max(times, settings.slow_factor))
 
 
-def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+def _doubts(
+    facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float
+) -> Iterator[Sign]:
     """Yield what makes an engine's word worth less although it serves."""
     stands_s = now_s - memory.first_token_s
     limit_s = settings.bottleneck_s + (known(facts.longest_prefill_s) or 0.0)
@@ -215,7 +228,7 @@ def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, 
         yield Sign(EVENT_GAPS, DOUBT, "its KV events had a gap, so its prefix index is not exact")
 
 
-def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> str:
+def _impossible(facts: EngineObservation, memory: EngineHealthMemory, settings: HealthDocument, now_s: float) -> str:
     """Return what no sound engine says, as a sentence; empty where there is nothing."""
     named = {
         "running": facts.running,

@@ -19,7 +19,7 @@ NEWCOMER = "newcomer"
 """Code of the probation of an engine that has just begun to serve."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class HealthVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One engine. suspect: it is watched. quarantined: it gets no new work. probation: it comes back slowly."""
 
     engine_id: str
@@ -44,7 +44,7 @@ class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     pool_id: str
     at_s: float
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[HealthVerdict, ...]
     """One per engine, in the order of the facts."""
     changed: tuple[str, ...]
     """Ids of the engines whose state or code is not what it was."""

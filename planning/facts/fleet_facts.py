@@ -24,7 +24,7 @@ DRAINING: Standing = "draining"
 OUT: Standing = "out"
 
 
-class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
+class EngineObservation(msgspec.Struct, frozen=True, kw_only=True):
     """One engine as it is known at one moment. Counters are of its present incarnation."""
 
     engine_id: str
@@ -120,7 +120,7 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     now_s: float
     ttft_slo_s: float = 5.0
     tpot_slo_s: float = 0.1
-    engines: tuple[EngineFacts, ...] = ()
+    engines: tuple[EngineObservation, ...] = ()
     failed_starts: int = 0
     """Starts of engines in a row that were given up."""
     start_failed_s: float | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from planning.documents.health_document import HealthDocument
-from planning.facts.fleet_facts import EngineFacts, known
+from planning.facts.fleet_facts import EngineObservation, known
 
 LEAST_PEERS = 2
 """Others that must have been judged before anybody is held to be slower than they."""
@@ -25,13 +25,13 @@ class Peers(msgspec.Struct, frozen=True):
 class PeerSpeeds:
     """The speeds of a pool's engines at one moment."""
 
-    def __init__(self, engines: Sequence[EngineFacts], settings: HealthDocument) -> None:
+    def __init__(self, engines: Sequence[EngineObservation], settings: HealthDocument) -> None:
         self._least = settings.slow_samples
         self._rejected = sorted(each for each in map(self._rejected_of, engines) if each is not None)
         self._slowness = sorted(each for each in map(self._slowness_of, engines) if each is not None)
         self._tpots = sorted(each for each in map(self._tpot_of, engines) if each is not None)
 
-    def peers_of(self, facts: EngineFacts) -> Peers:
+    def peers_of(self, facts: EngineObservation) -> Peers:
         """Return the medians over the engines but this one, which is among them."""
         return Peers(
             _median_without(self._slowness, self._slowness_of(facts)),
@@ -39,13 +39,13 @@ class PeerSpeeds:
             _median_without(self._rejected, self._rejected_of(facts)),
         )
 
-    def _rejected_of(self, facts: EngineFacts) -> float | None:
+    def _rejected_of(self, facts: EngineObservation) -> float | None:
         return known(facts.rejected_share) if facts.rejected_samples >= self._least else None
 
-    def _slowness_of(self, facts: EngineFacts) -> float | None:
+    def _slowness_of(self, facts: EngineObservation) -> float | None:
         return known(facts.slowness) if facts.slowness_samples >= self._least else None
 
-    def _tpot_of(self, facts: EngineFacts) -> float | None:
+    def _tpot_of(self, facts: EngineObservation) -> float | None:
         return known(facts.tpot_s) if facts.tpot_samples >= self._least else None
 
 

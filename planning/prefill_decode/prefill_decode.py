@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from planning.documents.ratio_document import RatioDocument
-from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineFacts, PoolFacts, Role, RoleLoad
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineObservation, PoolFacts, Role, RoleLoad
 from planning.facts.reason import Reason
 from planning.prefill_decode.imbalance import Imbalance, imbalance_of
 from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan, RoleFlip
@@ -147,11 +147,11 @@ def _size(counts: dict[Role, int], seen: Imbalance, to: Role, settings: RatioDoc
     return size
 
 
-def _is_changing(engines: Sequence[EngineFacts]) -> bool:
+def _is_changing(engines: Sequence[EngineObservation]) -> bool:
     return any(each.standing in (STARTING, DRAINING) and each.role in (PREFILL, DECODE) for each in engines)
 
 
-def _flips(engines: Sequence[EngineFacts], step: int) -> tuple[RoleFlip, ...]:
+def _flips(engines: Sequence[EngineObservation], step: int) -> tuple[RoleFlip, ...]:
     """Return the flips of the engines that have the least to finish."""
     if not step:
         return ()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planning.facts.fleet_facts import ACTIVE, STARTING, EngineFacts, Role, known
+from planning.facts.fleet_facts import ACTIVE, STARTING, EngineObservation, Role, known
 
 DECODE: Role = "decode"
 PREFILL: Role = "prefill"
 MIXED: Role = "mixed"
 
 
-def counts_of(engines: Sequence[EngineFacts]) -> dict[Role, int]:
+def counts_of(engines: Sequence[EngineObservation]) -> dict[Role, int]:
     """Return how many engines serve, or come up, in each role."""
     counts: dict[Role, int] = {MIXED: 0, PREFILL: 0, DECODE: 0}
     for each in engines:
@@ -24,7 +24,7 @@ def counts_of(engines: Sequence[EngineFacts]) -> dict[Role, int]:
     return counts
 
 
-def roles_to_add(count: int, engines: Sequence[EngineFacts], imbalance: float | None) -> tuple[Role, ...]:
+def roles_to_add(count: int, engines: Sequence[EngineObservation], imbalance: float | None) -> tuple[Role, ...]:
     """Return the roles of `count` new engines; `imbalance` is f_im, above 1 where decode is the busier side.
 
     A pool without roles gets mixed engines. Each engine added is taken to relieve its side in proportion.
@@ -49,7 +49,7 @@ def roles_to_add(count: int, engines: Sequence[EngineFacts], imbalance: float | 
     return tuple(added)
 
 
-def role_to_drain(engines: Sequence[EngineFacts], imbalance: float | None) -> Role | None:
+def role_to_drain(engines: Sequence[EngineObservation], imbalance: float | None) -> Role | None:
     """Return the role that gives up an engine; None where the pool has no roles, mixed engines first."""
     counts = counts_of(engines)
     if not counts[PREFILL] and not counts[DECODE]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from planning.documents.rebalance_document import RebalanceDocument
-from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts, PrefixFacts, known
+from planning.facts.fleet_facts import ACTIVE, EngineObservation, PoolFacts, PrefixFacts, known
 from planning.facts.reason import Reason
 from planning.rebalance.rebalance_plan import MigrateRequests, RebalanceMemory, RebalancePlan, Widened
 from routing.values.counted import count
@@ -74,7 +74,7 @@ def plan_rebalance(
 
 
 def _look(
-    facts: PoolFacts, serving: Sequence[EngineFacts], memory: RebalanceMemory, settings: RebalanceDocument
+    facts: PoolFacts, serving: Sequence[EngineObservation], memory: RebalanceMemory, settings: RebalanceDocument
 ) -> tuple[_Look, RebalanceMemory]:
     work_s = {each.engine_id: work for each in serving if (work := known(each.in_flight_s)) is not None}
     count = len(work_s)
@@ -178,7 +178,9 @@ def _narrow(
     return kept, over, reasons
 
 
-def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MigrateRequests, ...]:
+def _moves(
+    look: _Look, serving: Sequence[EngineObservation], settings: RebalanceDocument
+) -> tuple[MigrateRequests, ...]:
     """Let queued requests leave the hot engines, the hottest first, within the round's bound."""
     queued_requests = {each.engine_id: each.bound for each in serving}
     left = settings.max_moves

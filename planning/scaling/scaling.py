@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from planning.documents.scaling_document import ScalingDocument
-from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, DemandPoint, EngineFacts, PoolFacts, Role
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, DemandPoint, EngineObservation, PoolFacts, Role
 from planning.facts.forecast import expected_demand
 from planning.facts.pool_load import load_of
 from planning.facts.reason import Reason
@@ -116,7 +116,7 @@ def _plan_and_memory(
 
 def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
     """Return the engines that are missed least: quarantined ones, then those with the least work, then the youngest."""
-    chosen: list[EngineFacts] = []
+    chosen: list[EngineObservation] = []
     for _ in range(count):
         left = [each for each in look.serving if each not in chosen]
         role = role_to_drain(left, look.imbalance)

@@ -7,7 +7,7 @@ from math import ceil
 import msgspec
 
 from planning.documents.scaling_document import ScalingDocument
-from planning.facts.fleet_facts import ACTIVE, STARTING, EngineFacts, PoolFacts
+from planning.facts.fleet_facts import ACTIVE, STARTING, EngineObservation, PoolFacts
 from planning.facts.forecast import Forecast
 from planning.facts.pool_load import PoolLoad
 from planning.scaling.scaling_plan import ScalingMemory
@@ -29,7 +29,7 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
         return self.facts.now_s
 
     @property
-    def serving(self) -> list[EngineFacts]:
+    def serving(self) -> list[EngineObservation]:
         """Engines that serve."""
         return [each for each in self.facts.engines if each.standing == ACTIVE]
 

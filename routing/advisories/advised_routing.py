@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from routing.advisories.advised_sessions import EXPECTED_SHARE, LIFETIME_S, AdvisedSession, AdvisedSessions
 from routing.advisories.prefetch_gate import prefetch_starts
-from routing.advisories.session_cost import EngineOffer, EngineSpeed, SessionCost, at_arrival, cheapest, cost_of
+from routing.advisories.session_cost import EngineOffer, SessionCost, SessionEngineSpeed, at_arrival, cheapest, cost_of
 from routing.cost.cost_model import DecodeCost, PrefillCost
 from routing.ledger.fleet_view import FleetView
 from routing.ledger.prefill_with_loads import Prefill, Prefills, what_loads
@@ -76,7 +76,7 @@ class AdvisedRouting:
     def adopt(self, policy: RoutingPolicy) -> None:
         """Follow this policy from now on; another rule for advisories ends the reservations of the one before."""
         prefill, decode = PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)
-        self._speed = EngineSpeed(
+        self._speed = SessionEngineSpeed(
             prefill_s_per_token=prefill.per_token_s,
             attention_s_per_token_pair=prefill.per_token_squared_s,
             read_s_per_token=decode.per_context_token_s,

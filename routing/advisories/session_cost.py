@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 
-class EngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SessionEngineSpeed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How fast engines of one served model are."""
 
     prefill_s_per_token: float
@@ -59,7 +59,9 @@ class SessionCost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.ready_s + self.backlog_s + self.decode_s + self.slowdown_s
 
 
-def cost_of(offer: EngineOffer, context_tokens: int, speed: EngineSpeed, *, may_recompute: bool = True) -> SessionCost:
+def cost_of(
+    offer: EngineOffer, context_tokens: int, speed: SessionEngineSpeed, *, may_recompute: bool = True
+) -> SessionCost:
     """Return what an engine's offer costs; the cache is recomputed where loading it would take longer."""
     recompute_s = speed.prefill_s(0, context_tokens)
     recompute = offer.load_s == float("inf") or (may_recompute and offer.load_s > offer.prefill_backlog_s + recompute_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class EngineLoad(msgspec.Struct, frozen=True, gc=False):
+class RegionEngineLoad(msgspec.Struct, frozen=True, gc=False):
     """One engine of the balancer's own region."""
 
     engine_id: str
@@ -36,11 +36,11 @@ class EngineStanding(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     engine_id: str
     in_flight: int
-    """As in EngineLoad."""
+    """As in RegionEngineLoad."""
     has_room: bool
 
 
-class PoolStanding(msgspec.Struct, frozen=True, array_like=True):
+class PoolLoadReport(msgspec.Struct, frozen=True, array_like=True):
     """A pool's load as its owner sees it, for the other gateways of the region."""
 
     queued: int
@@ -72,7 +72,7 @@ class RegionView(msgspec.Struct, frozen=True, gc=False):
     """Requests that the balancer has dispatched or forwarded so far."""
     in_flight_per_engine: float
     """Own requests in flight and queued, per engine."""
-    engines: tuple[EngineLoad, ...]
+    engines: tuple[RegionEngineLoad, ...]
     peers: tuple[PeerLoad, ...] = ()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from routing.policy.policy_document import RoutingPolicy
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
-from routing.regions.skywalker import SkyWalker
+from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 
 REGION_LOCAL = "region_local"
@@ -25,7 +25,7 @@ def _locality_offload(policy: RoutingPolicy) -> RegionRule:
 
 REGION_RULES: dict[str, Callable[[RoutingPolicy], RegionRule]] = {
     "locality_offload": _locality_offload,
-    "skywalker": lambda _policy: SkyWalker(),
+    "skywalker": lambda _policy: SkyWalkerRegions(),
     "skywalker_ch": lambda _policy: SkyWalkerCh(),
 }
 

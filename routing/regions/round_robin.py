@@ -7,7 +7,7 @@ import msgspec
 from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
-class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RoundRobinRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Takes the engines in turn, skipping those without room; forwards nothing."""
 
     look_ahead: int = 1

@@ -7,7 +7,7 @@ import msgspec
 from routing.regions.region_view import WAIT, RegionChoice, RegionView
 
 
-class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SkyWalkerRegions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Any local engine with room before any other region; the longest match within either.
 
     A match below `least_match` of the prompt counts as none (§5.1), and the engine with the fewest

@@ -43,14 +43,14 @@ class SovereigntyRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class SovereigntyVerdict(msgspec.Struct, frozen=True, gc=False):
     """Whether a hop is allowed, and by which rule: its name, `default`, or `same region`."""
 
     allowed: bool
     rule: str
 
 
-_SAME_REGION = Verdict(True, SAME_REGION)
+_SAME_REGION = SovereigntyVerdict(True, SAME_REGION)
 
 
 class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,14 +60,14 @@ class SovereigntyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     default: Literal["allow", "deny"] = "allow"
     rules: tuple[SovereigntyRule, ...] = ()
 
-    def verdict(self, tenant: str, origin: str, destination: str) -> Verdict:
+    def verdict(self, tenant: str, origin: str, destination: str) -> SovereigntyVerdict:
         """Return whether a tenant's request may go from the region of its first contact to another one."""
         if origin == destination:
             return _SAME_REGION
         for rule in self.rules:
             if rule.matches(tenant, origin, destination):
-                return Verdict(rule.allow, rule.name)
-        return Verdict(self.default == "allow", DEFAULT)
+                return SovereigntyVerdict(rule.allow, rule.name)
+        return SovereigntyVerdict(self.default == "allow", DEFAULT)
 
     @property
     def tenants(self) -> tuple[str, ...]:

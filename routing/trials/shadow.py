@@ -25,7 +25,7 @@ _COMPARED = frozenset({"schema_version", "placement", "prefill_cost", "decode_we
 """Parts of a policy that a single choice shows in full."""
 
 
-class Comparison(msgspec.Struct, frozen=True, gc=False):
+class ShadowComparison(msgspec.Struct, frozen=True, gc=False):
     """Two choices for one request, both scored by the live cost model: a candidate's cost is its TTFT in seconds."""
 
     request_id: str
@@ -67,7 +67,7 @@ class ShadowPolicy:
         self._decode.adopt(policy)
         self._by_written_costs = policy.cost == "fixed"
 
-    def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> Comparison | None:
+    def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> ShadowComparison | None:
         """Return both choices; None where one of them binds the request to no engine.
 
         `view` is the one on which `live` was chosen, nothing having happened since.
@@ -84,7 +84,7 @@ class ShadowPolicy:
         choice = self._placement.choose(request, own, now, self._rng)
         if choice.target == CENTRAL:
             return None
-        return Comparison(
+        return ShadowComparison(
             request.request_id,
             request.prompt_tokens,
             judged(request, live, view, now),

@@ -16,7 +16,7 @@ from planning.documents.automation_mode import ACT, OFF
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
 from planning.engine_health.health_signs import NO_PROGRESS, NOT_STARTING, STANDING_FAULTS
-from planning.engine_health.health_verdict import QUARANTINED, HealthPlan, Verdict
+from planning.engine_health.health_verdict import QUARANTINED, HealthPlan, HealthVerdict
 from planning.facts.fleet_facts import PoolFacts, Role, RoleLoad
 from planning.prefill_decode.prefill_decode import plan_ratio
 from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
@@ -119,7 +119,7 @@ class FleetAutomation:
             if station is not None and (rescue or station.load_share != verdict.load_share):
                 simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=rescue))
 
-    def _hangs(self, verdict: Verdict, now: float) -> bool:
+    def _hangs(self, verdict: HealthVerdict, now: float) -> bool:
         """Return whether the engine has now made no progress for the hang limit."""
         stalled = verdict.state == QUARANTINED and verdict.code in (NO_PROGRESS, NOT_STARTING)
         hung = stalled and now - verdict.since_s >= HANG_LIMIT_S

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineFacts, PoolFacts, Standing
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineObservation, PoolFacts, Standing
 from routing.ledger.fleet_view import EngineLoad
 from simulator.automation.engine_speeds import SpeedWatch
 from simulator.automation.pool_windows import WindowWatch
@@ -32,7 +32,9 @@ class PoolWatch:
         self.windows.look(simulation, list(loads.values()), now)
         self._speeds.look(simulation, now)
         engines = [self._engine(station, loads[station.engine_id], now) for station in simulation.stations]
-        engines += [EngineFacts(engine_id=name, standing=STARTING, since_s=at_s) for name, at_s in starting.items()]
+        engines += [
+            EngineObservation(engine_id=name, standing=STARTING, since_s=at_s) for name, at_s in starting.items()
+        ]
         policy = simulation.router.policy
         return PoolFacts(
             pool_id=simulation.router.pool_id,
@@ -43,12 +45,12 @@ class PoolWatch:
             windows=tuple(self.windows.windows),
         )
 
-    def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineFacts:
+    def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineObservation:
         standing: Standing = ACTIVE if station.accepts else DRAINING
         prefilling = [each.request.prompt_tokens for each in station.live.values() if each.first_token_s is None]
         slowness, slow_samples = self._speeds.slowness(station, now)
         tpot_s, tpot_samples = self._speeds.tpot(station, now)
-        facts = EngineFacts(
+        facts = EngineObservation(
             engine_id=station.engine_id,
             incarnation=station.incarnation,
             role=station.role,
@@ -72,7 +74,7 @@ class PoolWatch:
         )
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts
 
-    def _probed(self, facts: EngineFacts, engine: FaultyEngine, now: float) -> EngineFacts:
+    def _probed(self, facts: EngineObservation, engine: FaultyEngine, now: float) -> EngineObservation:
         """Return the facts with what the engine says of itself in place of what it is, and its counters."""
         metrics = engine.metrics(now)
         if metrics.reachable:

@@ -8,11 +8,11 @@ from functools import partial
 
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves
-from simulator.engine_cache.rlt_leaves import RltLeaves
+from simulator.engine_cache.rlt_leaves import SimulatedRltLeaves
 
 EVICTIONS: dict[str, Callable[[random.Random], EvictionRule]] = {
     "lru": lambda _rng: LruLeaves,
-    "rlt": lambda rng: partial(RltLeaves, rng=rng),
+    "rlt": lambda rng: partial(SimulatedRltLeaves, rng=rng),
 }
 
 

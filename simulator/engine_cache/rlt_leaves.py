@@ -20,7 +20,7 @@ from simulator.engine_cache.leaf_eviction import BlockTree
 from simulator.engine_cache.leaf_set import LeafSet
 
 
-class RltLeaves:
+class SimulatedRltLeaves:
     """Mutable state: `_leaves` (those that may be evicted), `_children` (inner blocks → how many follow them),
     `_marked_in` (block → the phase of its last mark), `_phase`, `_marks` (marked in this phase) and `_spared`
     (the last block held of the path being inserted).

@@ -24,7 +24,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     Token,
 )
@@ -307,7 +307,7 @@ class ChunkedEngine(QueuedEngine[_Work]):
             return
         work.generated += 1
         if work.generated == 1:
-            events.append(FirstToken(sequence.request_id, at_s, work.cached_tokens))
+            events.append(FirstTokenEvent(sequence.request_id, at_s, work.cached_tokens))
         elif self._emit_tokens:
             events.append(Token(sequence.request_id, at_s, work.generated - 1))
         del self._prefilling[sequence.request_id]

@@ -13,7 +13,7 @@ class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: int
 
 
-class FirstToken(msgspec.Struct, frozen=True, gc=False):
+class FirstTokenEvent(msgspec.Struct, frozen=True, gc=False):
     """Prefill is over and the first output token is there."""
 
     request_id: str
@@ -22,7 +22,7 @@ class FirstToken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """Output token number `index` (the first one, 0, is FirstToken)."""
+    """Output token number `index` (the first one, 0, is FirstTokenEvent)."""
 
     request_id: str
     at_s: float
@@ -76,5 +76,5 @@ class WindowChanged(msgspec.Struct, frozen=True, gc=False):
 
 
 EngineEvent = (
-    PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved | TierChanged | WindowChanged
+    PrefillStarted | FirstTokenEvent | Token | Finished | BlocksStored | BlocksRemoved | TierChanged | WindowChanged
 )

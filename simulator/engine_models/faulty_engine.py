@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, Token
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, Token
 from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
 
@@ -22,7 +22,7 @@ CRAWL_FACTOR = 6.0
 _LIED_TOKENS_PER_S = 400.0
 
 
-class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedEngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What a probe of the engine finds."""
 
     reachable: bool = True
@@ -54,7 +54,7 @@ class FaultyEngine:
         self._prompt_tokens = 0
         self._lengths: dict[str, int] = {}
         self._held: list[PromptSequence] = []
-        self._frozen: EngineMetrics | None = None
+        self._frozen: ClaimedEngineMetrics | None = None
 
     def set_fault(self, fault: FaultKind, now: float) -> None:
         """Let the engine have this fault from now on; "none" heals it."""
@@ -70,17 +70,17 @@ class FaultyEngine:
             for sequence in held:
                 self._engine.submit(sequence, self._own(now))
 
-    def metrics(self, now: float) -> EngineMetrics:
+    def metrics(self, now: float) -> ClaimedEngineMetrics:
         """Return what a probe finds at this moment."""
         return self._frozen or self._metrics(now)
 
-    def _metrics(self, now: float) -> EngineMetrics:
+    def _metrics(self, now: float) -> ClaimedEngineMetrics:
         if self._fault == "stop":
-            return EngineMetrics(reachable=False)
+            return ClaimedEngineMetrics(reachable=False)
         if self._fault == "garbage":
-            return EngineMetrics(running=-1, kv_usage=float("nan"), prompt_tokens_total=float("inf"))
+            return ClaimedEngineMetrics(running=-1, kv_usage=float("nan"), prompt_tokens_total=float("inf"))
         lied = _LIED_TOKENS_PER_S * (now - self._since_s) if self._fault == "lie" else 0.0
-        return EngineMetrics(
+        return ClaimedEngineMetrics(
             paused="paused" if self._fault == "pause" else "",
             running=self._engine.running,
             waiting=self._engine.waiting + len(self._held),
@@ -140,13 +140,13 @@ class FaultyEngine:
             if isinstance(event, Token):
                 self.pieces_total += 1
                 continue
-            if isinstance(event, FirstToken):
+            if isinstance(event, FirstTokenEvent):
                 self.first_tokens_total += 1
                 self._prompt_tokens += self._lengths[event.request_id]
             elif isinstance(event, Finished):
                 self.pieces_total += 1
                 self._lengths.pop(event.request_id, None)
-            if isinstance(event, FirstToken | Finished) and self._shifted:
+            if isinstance(event, FirstTokenEvent | Finished) and self._shifted:
                 event = msgspec.structs.replace(event, at_s=min(self._outer(event.at_s), now))  # noqa: PLW2901
             events.append(event)
         return events

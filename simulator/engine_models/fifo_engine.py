@@ -26,7 +26,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     TierChanged,
     Token,
@@ -271,7 +271,7 @@ class EngineModel(CachedEngine):
         if self._window is not None:
             self._keep_windows(admitted, self._window, at_s, events)
         self._hold(admitted, sequence.keys, at_s, events)
-        events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
+        events.append(FirstTokenEvent(sequence.request_id, at_s, admitted.cached_tokens))
         if sequence.output_tokens == 1:
             self._finish(admitted, at_s, events)
         else:

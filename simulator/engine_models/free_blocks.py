@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.engine_cache.leaf_eviction import BlockTree
-from simulator.engine_cache.rlt_leaves import RltLeaves
+from simulator.engine_cache.rlt_leaves import SimulatedRltLeaves
 from simulator.engine_models.engine_profile import EngineProfile
 
 
@@ -105,7 +105,7 @@ class FreeByMarks:
 
     def __init__(self, capacity: int, rng: random.Random) -> None:
         self._tree = BlockTree(capacity)
-        self._leaves = RltLeaves(self._tree, rng)
+        self._leaves = SimulatedRltLeaves(self._tree, rng)
         self._blocks: dict[int, Block] = {}
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from simulator.engine_models.colocated import DEVICE_TOKENS
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted, Token
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.kv_link import KvLink
@@ -31,7 +31,7 @@ class Handover(msgspec.Struct, frozen=True, gc=False):
 class PrefillRole(EngineModel):
     """A prefill engine: one prompt at a time, by the reference's rules, and a link that sends its KV out.
 
-    Its events end with FirstToken; Finished follows only where one token was all. The cache may evict a
+    Its events end with FirstTokenEvent; Finished follows only where one token was all. The cache may evict a
     prompt's blocks while their last layer still leaves: the sender copies them first. Mutable state
     beside the model's: `_whole` (sequences under way as they were submitted), `_started` (start of the
     running prefill), the link, and `_handovers` not yet taken.
@@ -63,7 +63,7 @@ class PrefillRole(EngineModel):
                     continue
             elif isinstance(event, PrefillStarted):
                 self._started_s = event.at_s
-            elif isinstance(event, FirstToken):
+            elif isinstance(event, FirstTokenEvent):
                 self._hand_over(event)
             kept.append(event)
         return kept
@@ -86,7 +86,7 @@ class PrefillRole(EngineModel):
         if set(self._whole) != self._live:
             raise AssertionError("a sequence under way is forgotten")
 
-    def _hand_over(self, event: FirstToken) -> None:
+    def _hand_over(self, event: FirstTokenEvent) -> None:
         sequence = self._whole[event.request_id]
         if sequence.output_tokens == 1:
             return

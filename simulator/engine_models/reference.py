@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from simulator.engine_models.cached_engine import CachedEngine
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.simulated_engine import PromptSequence
 
@@ -76,5 +76,5 @@ class ReferenceEngine(CachedEngine):
 
     def _finish(self, sequence: PromptSequence, hit_tokens: int, at_s: float, events: list[EngineEvent]) -> None:
         self._insert(sequence.request_id, sequence.keys, at_s, events)
-        events.append(FirstToken(sequence.request_id, at_s, hit_tokens))
+        events.append(FirstTokenEvent(sequence.request_id, at_s, hit_tokens))
         events.append(Finished(sequence.request_id, at_s, 1))

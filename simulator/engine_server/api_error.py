@@ -11,7 +11,7 @@ _TYPES = {
 }
 
 
-class ApiError(Exception):
+class EngineApiError(Exception):
     """An answer other than 200; `param` names the field at fault."""
 
     def __init__(self, status: int, message: str, param: str | None = None) -> None:

@@ -11,9 +11,9 @@ import msgspec
 
 from simulator.engine_models.tokenizer import detokenize, tokenize
 from simulator.engine_server import kv_transfer, sglang
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.asgi import (
-    ClientGoneError,
+    EngineClientGoneError,
     Receive,
     Scope,
     Send,
@@ -99,10 +99,10 @@ class EngineApp:
             return
         try:
             await self._serve(scope, receive, send)
-        except ApiError as error:
+        except EngineApiError as error:
             shape = error.anthropic_body if scope["path"].startswith(_MESSAGES) else error.body
             await send_json(send, error.status, shape())
-        except ClientGoneError:
+        except EngineClientGoneError:
             return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,20 +113,20 @@ class EngineApp:
         self._require_key(scope)
         route = self._routes.get(scope["path"])
         if route is None:
-            raise ApiError(404, f"no such path; this engine knows {', '.join(self._routes)}")
+            raise EngineApiError(404, f"no such path; this engine knows {', '.join(self._routes)}")
         method, handler = route
         if scope["method"] != method:
-            raise ApiError(405, f"use {method} for {scope['path']}")
+            raise EngineApiError(405, f"use {method} for {scope['path']}")
         if scope["path"] in _PROBED and self.runtime.probe_delay_s:
             await asyncio.sleep(self.runtime.probe_delay_s)
         await handler(scope, receive, send)
 
     def _require_key(self, scope: Scope) -> None:
-        """Raise ApiError 401 where vLLM's --api-key does: only /v1 is closed."""
+        """Raise EngineApiError 401 where vLLM's --api-key does: only /v1 is closed."""
         key = self._settings.api_key
         told = dict(scope["headers"]).get(b"authorization")
         if key and scope["path"].startswith("/v1/") and told != f"Bearer {key}".encode():
-            raise ApiError(401, "Unauthorized")
+            raise EngineApiError(401, "Unauthorized")
 
     def _models(self) -> dict[str, Any]:
         settings, own = self._settings, self._settings.served_model
@@ -140,7 +140,7 @@ class EngineApp:
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.runtime.closing:
-            raise ApiError(503, "the engine is shutting down")
+            raise EngineApiError(503, "the engine is shutting down")
         await send_bytes(send, 200, b"")
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,7 +153,7 @@ class EngineApp:
         elif body.prompt is not None:
             tokens = tokenize(body.prompt)
         else:
-            raise ApiError(400, "send a prompt or messages", "prompt")
+            raise EngineApiError(400, "send a prompt or messages", "prompt")
         answer = {"count": len(tokens), "max_model_len": self._settings.max_model_len, "tokens": tokens.tolist()}
         return {**answer, "token_strs": None}
 

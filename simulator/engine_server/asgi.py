@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.settings import MAX_BODY_BYTES
 
 Scope = dict[str, Any]
@@ -21,22 +21,22 @@ _JSON = b"application/json"
 _encode = msgspec.json.Encoder().encode
 
 
-class ClientGoneError(Exception):
+class EngineClientGoneError(Exception):
     """The client closed the connection before its request was complete."""
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Return the request body; raises ApiError 413 over the limit, ClientGoneError on an early close."""
+    """Return the request body; raises EngineApiError 413 over the limit, EngineClientGoneError on an early close."""
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGoneError
+            raise EngineClientGoneError
         part = message.get("body", b"")
         size += len(part)
         if size > MAX_BODY_BYTES:
-            raise ApiError(413, f"the request body is over {MAX_BODY_BYTES} bytes; send a shorter prompt")
+            raise EngineApiError(413, f"the request body is over {MAX_BODY_BYTES} bytes; send a shorter prompt")
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -69,12 +69,12 @@ async def gone(receive: Receive) -> None:
 
 
 async def while_connected(receive: Receive, work: Awaitable[_Result]) -> _Result:
-    """Return what the work returns; ends it and raises ClientGoneError when the client leaves first."""
+    """Return what the work returns; ends it and raises EngineClientGoneError when the client leaves first."""
     task, left = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGoneError
+            raise EngineClientGoneError
         return task.result()
     finally:
         for each in (task, left):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.request_bodies import ChatMessage, CountTokensBody, MessagesBody, ResponsesBody
 
 
 def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/responses`; raises ApiError 400 for an item that it does not know."""
+    """Return the chat of a body of `/v1/responses`; raises EngineApiError 400 for an item that it does not know."""
     messages = [ChatMessage("system", body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*messages, ChatMessage("user", body.input)]
@@ -24,12 +24,12 @@ def responses_chat(body: ResponsesBody) -> list[ChatMessage]:
         elif "role" in item:
             messages.append(ChatMessage(str(item["role"]), _text(item.get("content"), "input")))
         else:
-            raise ApiError(400, f"Unsupported input item type: {str(kind)[:40]}", "input")
+            raise EngineApiError(400, f"Unsupported input item type: {str(kind)[:40]}", "input")
     return messages
 
 
 def messages_chat(body: MessagesBody | CountTokensBody) -> list[ChatMessage]:
-    """Return the chat of a body of `/v1/messages`; raises ApiError 400 for a block that it cannot read."""
+    """Return the chat of a body of `/v1/messages`; raises EngineApiError 400 for a block that it cannot read."""
     messages = [ChatMessage("system", _text(body.system, "system"))] if body.system else []
     for message in body.messages:
         content = message.content
@@ -53,5 +53,5 @@ def _texts(parts: Iterable[Any], param: str) -> Iterable[str]:
     for part in parts:
         text = part.get("text") if isinstance(part, dict) else None
         if not isinstance(text, str):
-            raise ApiError(400, "a content part is not text; this model reads text only", param)
+            raise EngineApiError(400, "a content part is not text; this model reads text only", param)
         yield text

@@ -15,7 +15,7 @@ from kvstore.transfer.connection_pool import split_address
 from kvstore.transfer.shared_secret import NoSecretError, kv_keyring
 from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, read_profile
-from simulator.engine_server.event_publisher import PortTakenError
+from simulator.engine_server.event_publisher import EventPortTakenError
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 from simulator.parent_death import die_with_parent
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings = read_settings(options)
         listener = bind(settings)
         EngineServer(settings).run(sockets=[listener])
-    except (UnreadableProfileError, PortTakenError, NoSecretError) as error:
+    except (UnreadableProfileError, EventPortTakenError, NoSecretError) as error:
         raise SystemExit(f"simulated engine: {error}") from error
     except KeyboardInterrupt:
         return

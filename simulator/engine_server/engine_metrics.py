@@ -22,7 +22,7 @@ _TOKENS = (1, 10, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_0
 _BATCH_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536)
 
 
-class EngineMetrics:
+class SimulatedEngineMetrics:
     """All metrics of one engine in their own registry; times are real seconds, as clients see them."""
 
     def __init__(self, settings: EngineSettings, model: EngineModel) -> None:

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from kvstore.connector.engine_params import KvOrder
+from kvstore.connector.engine_params import LoadInstruction
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     TierChanged,
     Token,
@@ -27,7 +27,7 @@ from simulator.engine_models.handing import HandingEngine
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_server import sglang
 from simulator.engine_server.answers.token_stream import TokenStream
-from simulator.engine_server.engine_metrics import EngineMetrics
+from simulator.engine_server.engine_metrics import SimulatedEngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.faults import BUSY_S, COMPILE_S, Fault, ToldMetrics, rate_under
 from simulator.engine_server.model_clock import ModelClock
@@ -54,7 +54,7 @@ class _Live:
     salt: str
     lora: str
     media: tuple[PlacedMedium, ...]
-    order: KvOrder | None
+    order: LoadInstruction | None
     started: float = 0.0
     first: float = 0.0
     last: float = 0.0
@@ -71,7 +71,7 @@ class EngineRuntime:
     def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
         self.settings = settings
         self.model = HandingEngine(settings.profile, window=settings.sliding_window)
-        self.metrics = EngineMetrics(settings, self.model)
+        self.metrics = SimulatedEngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher
         self.store = _node_store(settings)
@@ -136,7 +136,7 @@ class EngineRuntime:
         salt: str = "",
         lora: str = "",
         media: tuple[PlacedMedium, ...] = (),
-        order: KvOrder | None = None,
+        order: LoadInstruction | None = None,
     ) -> TokenStream:
         """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
 
@@ -264,7 +264,7 @@ class EngineRuntime:
             if isinstance(event, Token):
                 tokens += 1
                 self._on_token(event)
-            elif isinstance(event, FirstToken):
+            elif isinstance(event, FirstTokenEvent):
                 self._on_first_token(event)
             elif isinstance(event, Finished):
                 self._on_finished(event)
@@ -300,7 +300,7 @@ class EngineRuntime:
         else:
             self.metrics.prompt(live.sequence.prompt_tokens, event.cached_tokens)
 
-    def _on_first_token(self, event: FirstToken) -> None:
+    def _on_first_token(self, event: FirstTokenEvent) -> None:
         live = self._live[event.request_id]
         live.first = live.last = event.at_s
         live.tokens = None

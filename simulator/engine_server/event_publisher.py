@@ -22,7 +22,7 @@ MAX_BUFFER_BYTES = 16 * 1024 * 1024
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
-class PortTakenError(RuntimeError):
+class EventPortTakenError(RuntimeError):
     """A KV event socket cannot be bound."""
 
 
@@ -84,7 +84,9 @@ class EventPublisher:
         except zmq.ZMQError as error:
             socket.close(linger=0)
             self.close()
-            raise PortTakenError(f"cannot bind KV event port {host}:{port}: {error}; choose another port") from error
+            raise EventPortTakenError(
+                f"cannot bind KV event port {host}:{port}: {error}; choose another port"
+            ) from error
         return socket
 
     def _answer_replays(self) -> None:

@@ -24,7 +24,7 @@ from simulator.engine_server.answers.openai_answer import Answer
 from simulator.engine_server.answers.output_text import answer_text, natural_tokens
 from simulator.engine_server.answers.responses_answer import ResponsesAnswer
 from simulator.engine_server.answers.token_stream import TokenStream
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.asgi import (
     Receive,
     Scope,
@@ -143,16 +143,16 @@ class Generation:
         await self._generate(scope, receive, send, body, tokens, body.wanted_tokens, _message)
 
     async def _body(self, receive: Receive, kind: type[_Body]) -> _Body:
-        """Read a body; raises ApiError where it is wrong, or this engine does not serve its model."""
+        """Read a body; raises EngineApiError where it is wrong, or this engine does not serve its model."""
         body = parse_body(await read_body(receive), kind)
         self.require_model(body.model)
         return body
 
     def require_model(self, model: str | None) -> None:
-        """Raise ApiError 404 unless this engine serves `model`."""
+        """Raise EngineApiError 404 unless this engine serves `model`."""
         settings = self._settings
         if model is not None and model not in (settings.served_model, *settings.aliases, *settings.lora):
-            raise ApiError(404, f"The model `{model[:200]}` does not exist.", "model")
+            raise EngineApiError(404, f"The model `{model[:200]}` does not exist.", "model")
 
     async def _generate(
         self,
@@ -185,7 +185,7 @@ class Generation:
     async def _leg(self, receive: Receive, body: GenerationBody, wanted: int | None) -> Leg:
         """Return which leg of a hand-off this is; that of a decode engine begins when the prompt has come.
 
-        Raises ApiError where it does not come, ClientGoneError where the client does not wait for it.
+        Raises EngineApiError where it does not come, ClientGoneError where the client does not wait for it.
         """
         asked = self._transfer.met(body.bootstrap_host, body.bootstrap_port, body.bootstrap_room)
         asked = asked or body.kv_transfer_params
@@ -195,7 +195,7 @@ class Generation:
         if asked.do_remote_prefill:
             await while_connected(receive, self._transfer.fetch(asked))
             if self._runtime.closing:
-                raise ApiError(503, "the engine is shutting down")
+                raise EngineApiError(503, "the engine is shutting down")
             return "decode"
         await while_connected(receive, self._transfer.stall())
         return "prefill" if (wanted == 1 or body.bootstrap_room is not None) and not body.stream else ""
@@ -251,7 +251,7 @@ class Generation:
         finally:
             self._loading -= 1
         if self._runtime.closing:
-            raise ApiError(503, "the engine is shutting down")
+            raise EngineApiError(503, "the engine is shutting down")
         size = profile.block_tokens
         self._runtime.metrics.external(max(0, order.load_blocks - held) * size, outcome.loaded_blocks * size)
         blocks = held + outcome.loaded_blocks if outcome.loaded_blocks else 0
@@ -262,19 +262,19 @@ class Generation:
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
         limit = self._settings.max_model_len
         if prompt_tokens + (wanted or 1) > limit:
-            raise ApiError(
+            raise EngineApiError(
                 400,
                 f"This model's maximum context length is {limit} tokens; the prompt has {prompt_tokens} and "
                 f"{wanted or 1} are to be generated. Shorten the prompt or lower max_tokens.",
                 "input_tokens",
             )
         if body.n not in (None, 1):
-            raise ApiError(400, "n must be 1: this engine gives one answer per request", "n")
+            raise EngineApiError(400, "n must be 1: this engine gives one answer per request", "n")
         if self._runtime.closing:
-            raise ApiError(503, "the engine is shutting down")
+            raise EngineApiError(503, "the engine is shutting down")
         if self._runtime.load + self._loading >= self._settings.max_queued:
             self._runtime.metrics.reject("queued_reqs")
-            raise ApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")
+            raise EngineApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")
 
 
 def _chat(name: str, model: str, prompt_tokens: int) -> AnswerShape:
@@ -315,7 +315,7 @@ async def _answer(send: Send, job: _Job, transfer: KvTransfer, room: int | None)
         if await stream.burst() is None:
             break
     if stream.broken:
-        raise ApiError(503, "the engine stopped before the answer was complete")
+        raise EngineApiError(503, "the engine stopped before the answer was complete")
     offered = transfer.offer(stream.request_id, room) if job.leg == "prefill" else None
     answer = job.answer
     await send_bytes(send, 200, answer.whole(job.whole(stream.generated, offered)), answer.content_type)

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import quote
 
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
@@ -36,28 +36,28 @@ class KvTransfer:
         self._rooms: dict[str, asyncio.Future[str]] = {}
 
     def check(self, asked: KvTransferParams) -> None:
-        """Raise ApiError where the engine's role forbids what is asked, or where it fails on purpose."""
+        """Raise EngineApiError where the engine's role forbids what is asked, or where it fails on purpose."""
         role = self._settings.role
         if asked.do_remote_prefill and role == "prefill":
-            raise ApiError(
+            raise EngineApiError(
                 400, "this engine only prefills; send the decode leg to a decode engine", "kv_transfer_params"
             )
         if asked.do_remote_decode and role == "decode":
-            raise ApiError(
+            raise EngineApiError(
                 400, "this engine only decodes; send the prefill leg to a prefill engine", "kv_transfer_params"
             )
         if self.fault == "fail" and (asked.do_remote_decode or asked.do_remote_prefill):
-            raise ApiError(500, "the hand-off fails, as this engine was told")
+            raise EngineApiError(500, "the hand-off fails, as this engine was told")
 
     def met(self, host: str | None, port: int | None, room: int | None) -> KvTransferParams | None:
         """Return what SGLang's bootstrap fields ask of this engine in vLLM's words; None: nothing.
 
-        Raises ApiError where they lack something.
+        Raises EngineApiError where they lack something.
         """
         if self._settings.flavor != "sglang" or self._settings.role == "mixed" or room is None:
             return None
         if host is None or port is None:
-            raise ApiError(400, "bootstrap_room needs bootstrap_host and bootstrap_port", "bootstrap_host")
+            raise EngineApiError(400, "bootstrap_room needs bootstrap_host and bootstrap_port", "bootstrap_host")
         if self._settings.role == "prefill":
             return KvTransferParams(do_remote_decode=True, remote_request_id=f"{ROOM}{room}")
         return KvTransferParams(
@@ -98,7 +98,7 @@ class KvTransfer:
         )
 
     async def give(self, request_id: str) -> int:
-        """Return the tokens of a prompt once the link has delivered them; raises ApiError 404 where it is not held."""
+        """Return the tokens of a prompt once the link has delivered them; raises EngineApiError 404 where it is not held."""
         await self.stall()
         if request_id.startswith(ROOM):
             room = request_id
@@ -106,16 +106,16 @@ class KvTransfer:
                 async with asyncio.timeout(self._settings.hold_s):
                     request_id = await asyncio.shield(self._room(room))
             except TimeoutError:
-                raise ApiError(404, "nobody came to this room in time") from None
+                raise EngineApiError(404, "nobody came to this room in time") from None
             finally:
                 self._rooms.pop(room, None)
         held = self._runtime.model.held(request_id)
         if held is None:
-            raise ApiError(404, "no such prompt is held; it was fetched, given up after its time, or lost")
+            raise EngineApiError(404, "no such prompt is held; it was fetched, given up after its time, or lost")
         await self._runtime.until(held.ready_s)
         self._forget(request_id)
         if not self._runtime.let_go(request_id):
-            raise ApiError(404, "the prompt was given up while it was on its way")
+            raise EngineApiError(404, "the prompt was given up while it was on its way")
         return held.prompt_tokens
 
     def _room(self, name: str) -> asyncio.Future[str]:
@@ -138,10 +138,12 @@ class KvTransfer:
     # -- the receiving end
 
     async def fetch(self, params: KvTransferParams) -> None:
-        """Return when the prompt has come; raises ApiError 400 for an address we do not go to, 500 on a failure."""
+        """Return when the prompt has come; raises EngineApiError 400 for an address we do not go to, 500 on a failure."""
         host, port, name = params.remote_host, params.remote_port, params.remote_request_id
         if host is None or port is None or name is None or not self._may_reach(host):
-            raise ApiError(400, "kv_transfer_params name no engine that this one may fetch from", "kv_transfer_params")
+            raise EngineApiError(
+                400, "kv_transfer_params name no engine that this one may fetch from", "kv_transfer_params"
+            )
         await self.stall()
         started = time.monotonic()
         try:
@@ -152,7 +154,7 @@ class KvTransfer:
         except (TimeoutError, OSError, EOFError) as error:
             self._runtime.metrics.failed_transfers.inc()
             # As vLLM does while its kv_load_failure_policy is `fail`.
-            raise ApiError(500, f"the prompt's KV did not come: {type(error).__name__}") from error
+            raise EngineApiError(500, f"the prompt's KV did not come: {type(error).__name__}") from error
         self._runtime.metrics.transfer_time.observe(time.monotonic() - started)
 
     def _may_reach(self, host: str) -> bool:

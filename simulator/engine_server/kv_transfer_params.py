@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from kvstore.connector.engine_params import KvOrder
+from kvstore.connector.engine_params import LoadInstruction
 
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -29,5 +29,5 @@ class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     remote_num_tokens: Annotated[int, Meta(ge=0)] | None = None
     remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
     tp_size: Annotated[int, Meta(ge=1)] | None = None
-    headway: KvOrder | None = None
+    headway: LoadInstruction | None = None
     """What may be loaded from nodes, and what the prompt's blocks are called (kvstore.connector.engine_params)."""

@@ -14,7 +14,7 @@ from typing import Any
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.simulated_engine import PromptSequence
 from simulator.engine_models.tokenizer import tokenize
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.asgi import Receive, Scope, Send, read_body, send_json, while_connected
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.request_bodies import (
@@ -75,7 +75,7 @@ class Pooling:
     async def _read(self, receive: Receive, body: PoolingBody, prompts: Sequence[array[int]]) -> None:
         """Let the engine compute the prompts; raises ClientGoneError where the client does not wait for it."""
         if any(len(prompt) >= self._settings.max_model_len for prompt in prompts):
-            raise ApiError(
+            raise EngineApiError(
                 400, f"This model's maximum context length is {self._settings.max_model_len} tokens", "input"
             )
         lora = self._settings.adapter(body.model)
@@ -88,7 +88,7 @@ class Pooling:
         try:
             await while_connected(receive, asyncio.gather(*(stream.burst() for stream in streams)))
             if any(stream.broken for stream in streams):
-                raise ApiError(503, "the engine stopped before the answer was complete")
+                raise EngineApiError(503, "the engine stopped before the answer was complete")
         finally:
             for stream in streams:
                 self._runtime.abort(stream.request_id)
@@ -96,7 +96,7 @@ class Pooling:
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[array[int]]:
     if len(firsts) != len(seconds):
-        raise ApiError(400, "send one text, or as many as there are on the other side", "text_1")
+        raise EngineApiError(400, "send one text, or as many as there are on the other side", "text_1")
     return [tokenize(first + second) for first, second in zip(firsts, seconds, strict=True)]
 
 

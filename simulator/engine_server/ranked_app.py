@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.engine_server import kv_transfer
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.app import METRICS_TYPE, EngineApp
 from simulator.engine_server.asgi import Receive, Scope, Send, send_bytes, send_json
 
@@ -46,7 +46,7 @@ class RankedApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             app = self._chosen(scope)
-        except ApiError as error:
+        except EngineApiError as error:
             await send_json(send, error.status, error.body())
             return
         await app(scope, receive, send)
@@ -60,7 +60,7 @@ class RankedApp:
         if told is None:
             return min(self._ranks, key=lambda each: each.runtime.load)
         if not told.isdigit() or int(told) >= len(self._ranks):
-            raise ApiError(400, f"data_parallel_rank is not one of {len(self._ranks)}", "data_parallel_rank")
+            raise EngineApiError(400, f"data_parallel_rank is not one of {len(self._ranks)}", "data_parallel_rank")
         return self._ranks[int(told)]
 
     def _metrics(self) -> bytes:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from kvstore.keys.block_keys import TOKEN_BYTES, extend_key, pack_tokens
 from routing.values.prepared_struct import prepared
 from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 
@@ -220,24 +220,24 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:
-    """Read a JSON body, as loosely as vLLM; raises ApiError 400 that names the field at fault."""
+    """Read a JSON body, as loosely as vLLM; raises EngineApiError 400 that names the field at fault."""
     try:
         return msgspec.json.decode(data, type=prepared(kind), strict=False)
     except msgspec.ValidationError as error:
-        raise ApiError(400, str(error)) from error
+        raise EngineApiError(400, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"the body is not valid JSON: {error}") from error
+        raise EngineApiError(400, f"the body is not valid JSON: {error}") from error
     except RecursionError as error:
-        raise ApiError(400, "the body is nested too deeply") from error
+        raise EngineApiError(400, "the body is nested too deeply") from error
 
 
 def chat_tokens(messages: list[ChatMessage]) -> array[int]:
-    """Return the prompt tokens of a conversation; raises ApiError 400 on a role or part that is not text."""
+    """Return the prompt tokens of a conversation; raises EngineApiError 400 on a role or part that is not text."""
     return media_chat(messages, 0).tokens
 
 
 def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
-    """Return the tokens of a conversation; raises ApiError 400 on an unknown role or part.
+    """Return the tokens of a conversation; raises EngineApiError 400 on an unknown role or part.
 
     Each medium has `media_tokens`; with 0, it is no part that is known.
     """
@@ -245,7 +245,7 @@ def media_chat(messages: list[ChatMessage], media_tokens: int) -> ChatTokens:
     try:
         text = render_chat((message.role, _text(message, names if media_tokens else None)) for message in messages)
     except UnknownRoleError as error:
-        raise ApiError(400, str(error), "messages") from error
+        raise EngineApiError(400, str(error), "messages") from error
     first, *others = _MARKED.split(text)
     tokens, media = tokenize(first), []
     for name, after in zip(names, others, strict=True):
@@ -272,22 +272,22 @@ def prompt_keys(seed: int, tokens: array[int], media: Sequence[PlacedMedium], si
 
 
 def completion_tokens(prompt: str | list[Any]) -> array[int]:
-    """Return the prompt tokens of a completion; raises ApiError 400 on several prompts or on an empty one."""
+    """Return the prompt tokens of a completion; raises EngineApiError 400 on several prompts or on an empty one."""
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     tokens = tokenize(prompt) if isinstance(prompt, str) else _token_ids(prompt)
     if not tokens:
-        raise ApiError(400, "the prompt is empty", "prompt")
+        raise EngineApiError(400, "the prompt is empty", "prompt")
     return tokens
 
 
 def _token_ids(prompt: list[Any]) -> array[int]:
     if any(type(token) is not int for token in prompt):
-        raise ApiError(400, "send one prompt per request: a text, one text in a list, or token ids", "prompt")
+        raise EngineApiError(400, "send one prompt per request: a text, one text in a list, or token ids", "prompt")
     try:
         return array("I", prompt)
     except OverflowError as error:
-        raise ApiError(400, "token ids must be from 0 to 4294967295", "prompt") from error
+        raise EngineApiError(400, "token ids must be from 0 to 4294967295", "prompt") from error
 
 
 def _text(message: ChatMessage, media: list[str] | None) -> str:
@@ -304,7 +304,9 @@ def _text(message: ChatMessage, media: list[str] | None) -> str:
         elif part.type == "text" and part.text is not None:
             texts.append(part.text)
         else:
-            raise ApiError(400, f"content part {part.type[:40]!r} is not text; this model reads text only", "messages")
+            raise EngineApiError(
+                400, f"content part {part.type[:40]!r} is not text; this model reads text only", "messages"
+            )
     return "".join(texts)
 
 
@@ -316,7 +318,7 @@ class AudioBody(GenerationBody, frozen=True, kw_only=True):
 
 
 def audio_body(form: bytes, content_type: str) -> AudioBody:
-    """Return the body in a form; raises ApiError 400 where it is wrong."""
+    """Return the body in a form; raises EngineApiError 400 where it is wrong."""
     message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + form)
     fields: dict[str, object] = {}
     for part in message.iter_parts() if message.is_multipart() else ():
@@ -328,7 +330,7 @@ def audio_body(form: bytes, content_type: str) -> AudioBody:
     try:
         return msgspec.convert(fields, prepared(AudioBody), strict=False)
     except msgspec.ValidationError as error:
-        raise ApiError(400, str(error)) from None
+        raise EngineApiError(400, str(error)) from None
 
 
 def audio_tokens(file: bytes) -> array[int]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from simulator.engine_server.app import EngineApp
 from simulator.engine_server.engine_runtime import EngineRuntime
-from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
+from simulator.engine_server.event_publisher import EventPortTakenError, EventPublisher
 from simulator.engine_server.ranked_app import RankedApp
 from simulator.engine_server.settings import EngineSettings
 
@@ -65,7 +65,7 @@ class EngineServer(uvicorn.Server):
 
 
 def bind(settings: EngineSettings) -> socket.socket:
-    """Return a listening-ready socket; raises PortTakenError."""
+    """Return a listening-ready socket; raises EventPortTakenError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,7 +74,7 @@ def bind(settings: EngineSettings) -> socket.socket:
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
-        raise PortTakenError(
+        raise EventPortTakenError(
             f"cannot bind {settings.host}:{settings.port}: {error.strerror}; choose another --port"
         ) from error
     return listener

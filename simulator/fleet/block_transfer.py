@@ -18,7 +18,7 @@ from simulator.engine_models.simulated_engine import TransferringEngine
 from simulator.fleet.engine_slots import Station
 
 
-class Transfer(msgspec.Struct, frozen=True, gc=False):
+class BlockTransfer(msgspec.Struct, frozen=True, gc=False):
     """Leading blocks of a prompt that land at a moment in seconds."""
 
     blocks: int
@@ -34,7 +34,7 @@ class BlockTransfers:
 
     def start(
         self, fetch: Fetch, request: InferenceRequest, sender: Station | None, receiver: Station, now: float
-    ) -> Transfer | None:
+    ) -> BlockTransfer | None:
         """Send what the receiver lacks; None where the sender has nothing more than the receiver."""
         if sender is None or sender is receiver:
             return None
@@ -45,7 +45,7 @@ class BlockTransfers:
         starts_s = max(now, self._free_at.get(sender.engine_id, 0.0))
         lands_s = starts_s + _tokens(request, own, blocks) * self._seconds_per_token
         self._free_at[sender.engine_id] = lands_s
-        return Transfer(blocks, lands_s)
+        return BlockTransfer(blocks, lands_s)
 
 
 def land(

@@ -50,7 +50,7 @@ class Station:
         return LoadReport(self.engine.waiting, room, self.engine.kv_usage)
 
 
-class UnknownEngineError(ValueError):
+class UnknownSlotError(ValueError):
     """A change of the fleet names an engine that is not there."""
 
 
@@ -65,10 +65,10 @@ class Stations:
         self._incarnations: dict[str, int] = {}
 
     def of(self, engine_id: str) -> Station:
-        """Return the engine's station; raises UnknownEngineError."""
+        """Return the engine's station; raises UnknownSlotError."""
         station = self._stations.get(engine_id)
         if station is None:
-            raise UnknownEngineError(f"engine {engine_id!r} is not in the fleet; there are {sorted(self._stations)}")
+            raise UnknownSlotError(f"engine {engine_id!r} is not in the fleet; there are {sorted(self._stations)}")
         return station
 
     def get(self, engine_id: str) -> Station | None:
@@ -98,7 +98,7 @@ class Stations:
         elif self.build_role is not None:
             engine = self.build_role(role)
         else:
-            raise UnknownEngineError(f"engine {engine_id!r} is to be a {role} engine, but the fleet has no roles")
+            raise UnknownSlotError(f"engine {engine_id!r} is to be a {role} engine, but the fleet has no roles")
         orphans = self.die(engine_id) if engine_id in self._stations else []
         incarnation = self._incarnations[engine_id] = self._incarnations.get(engine_id, 0) + 1
         self._stations[engine_id] = Station(engine_id, incarnation, engine, speed, role)

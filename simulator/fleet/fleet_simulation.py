@@ -23,7 +23,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     TierChanged,
 )
@@ -357,7 +357,7 @@ class FleetSimulation:
                 if record.hit_tokens is None:
                     record.hit_tokens = event.cached_tokens
                 self._note("prefills", event.request_id, station.engine_id)
-            elif isinstance(event, FirstToken):
+            elif isinstance(event, FirstTokenEvent):
                 self._first_token(station, event)
             elif isinstance(event, Finished):
                 record = records[event.request_id]
@@ -368,7 +368,7 @@ class FleetSimulation:
                 learning.completed(event.request_id, now, record.hit_tokens, record.output_tokens)
                 self._observe(Completed(event.request_id, record.hit_tokens))
 
-    def _first_token(self, station: Station, event: FirstToken) -> None:
+    def _first_token(self, station: Station, event: FirstTokenEvent) -> None:
         record = self.records[event.request_id]
         if record.first_token_s is not None:
             return

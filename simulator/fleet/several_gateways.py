@@ -114,7 +114,7 @@ class UnownedPool(FleetSimulation):
         return any(each.waiting or each.deferred for each in routers)
 
 
-class OwnedPool(FleetSimulation):
+class OwnedPoolSimulation(FleetSimulation):
     """One gateway owns the pool; the others ask it, half a round trip away, and relay by themselves.
 
     Mutable, beside the simulation's: the requests that came to one of the others.

@@ -11,25 +11,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from planning.kv_orders.kv_move import REPLICATE, KvMove
-from planning.kv_orders.prefetch import prefetch
-from planning.kv_orders.replica_count import Replicas
-from planning.kv_orders.replication import HotLoads
+from planning.kv_moves.kv_move import REPLICATE, KvMove
+from planning.kv_moves.prefetch import prefetch
+from planning.kv_moves.replica_count import Replicas
+from planning.kv_moves.replication import HotLoads
 from routing.ledger.node_holdings import NodeHoldings
 from routing.ledger.node_loads import NodeLoads
 from routing.values.decision import Decision, Fetch
 from routing.values.inference_request import InferenceRequest
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
-from simulator.kv_nodes.link import Link
+from simulator.kv_nodes.link import NodeLink
+from simulator.kv_nodes.move_worth import MoveWorth
 from simulator.kv_nodes.node_cache import NodeCache, Tiers
-from simulator.kv_nodes.order_worth import OrderWorth
 
 At = Callable[[float, Callable[[], None]], None]
 """Has something done at a moment of virtual time."""
 
 
-class Loading(NamedTuple):
+class NodeLoading(NamedTuple):
     """A load that is under way."""
 
     blocks: int
@@ -48,11 +48,11 @@ class FleetNodes:
         self.names = [f"kv-{number + 1}" for number in range(spec.nodes)]
         sizes = max(1, spec.dram_tokens // profile.block_tokens), spec.ssd_tokens // profile.block_tokens
         self.caches = {name: NodeCache(*sizes, eviction=spec.eviction) for name in self.names}
-        self.uplinks = {name: Link(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
-        self.disks = {name: Link(spec.ssd_bytes_per_s) for name in self.names}
-        self.own_links: dict[str, Link] = {}
+        self.uplinks = {name: NodeLink(profile.link_bytes_per_s, spec.latency_s) for name in self.names}
+        self.disks = {name: NodeLink(spec.ssd_bytes_per_s) for name in self.names}
+        self.own_links: dict[str, NodeLink] = {}
         self.ledger = NodeLoads(NodeHoldings())
-        self.worth = OrderWorth()
+        self.worth = MoveWorth()
         self.loads = self.loaded_blocks = 0
         self._hot, self._replicas = HotLoads(), Replicas()
         self._shrink_at = 0.0
@@ -94,7 +94,7 @@ class FleetNodes:
 
     def load(
         self, fetch: Fetch, request: InferenceRequest, engine_id: str, held: int, now: float, budget_s: float
-    ) -> Loading | None:
+    ) -> NodeLoading | None:
         """Begin a load behind `held` blocks; None: nothing of it is there, or the engine needs none."""
         home = self.ledger.homes.get(engine_id)
         if home is None or fetch.blocks <= held:
@@ -111,7 +111,7 @@ class FleetNodes:
             self.ledger.failed(fetch.node, ends_s)
         self.loads += 1
         if not blocks:
-            return Loading(held, ends_s)
+            return NodeLoading(held, ends_s)
         self.loaded_blocks += blocks
         size, seconds = blocks * self._block_bytes, ends_s - now
         self._at(ends_s, lambda: self.ledger.loaded(engine_id, fetch.node, blocks, size, seconds, ends_s, ssd_blocks))
@@ -119,7 +119,7 @@ class FleetNodes:
         self._replicas.loaded(fetch.node, keys[: held + blocks], now)
         if self.spec.orders and home != fetch.node:
             self._order(self._hot.loaded(keys[: held + blocks], home, fetch.node, self.ledger, now), now)
-        return Loading(held + blocks, ends_s)
+        return NodeLoading(held + blocks, ends_s)
 
     def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
         """Have brought what a queued request will load."""
@@ -153,12 +153,12 @@ class FleetNodes:
         read_s = disk.carry(ssd_blocks * size, now) if ssd_blocks else now
         return blocks, max(link.carry(blocks * size, now), read_s), ssd_blocks
 
-    def _link(self, node: str, home: str, engine_id: str) -> Link:
+    def _link(self, node: str, home: str, engine_id: str) -> NodeLink:
         if node != home:
             return self.uplinks[node]
         link = self.own_links.get(engine_id)
         if link is None:
-            link = self.own_links[engine_id] = Link(self.spec.own_bytes_per_s, self.spec.latency_s)
+            link = self.own_links[engine_id] = NodeLink(self.spec.own_bytes_per_s, self.spec.latency_s)
         return link
 
     def _order(self, move: KvMove | None, now: float) -> None:

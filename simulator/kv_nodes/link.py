@@ -7,7 +7,7 @@ class OverbookedLinkError(AssertionError):
     """A link has carried more bytes than its bandwidth allows."""
 
 
-class Link:
+class NodeLink:
     """Mutable: `carried_bytes`, and `free_at`, when all that was booked has been carried (seconds)."""
 
     __slots__ = ("bytes_per_s", "carried_bytes", "free_at", "latency_s")

@@ -16,7 +16,7 @@ from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.catalog_settings import CatalogSettings
 from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transfer.frames import CacheHint
-from planning.kv_orders.replica_count import UNREAD_S
+from planning.kv_moves.replica_count import UNREAD_S
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 1

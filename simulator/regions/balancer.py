@@ -7,11 +7,11 @@ from collections import deque
 import msgspec
 
 from routing.regions.region_rule import RegionRule
-from routing.regions.region_view import EngineLoad, PeerLoad, RegionView
-from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, Verdict
+from routing.regions.region_view import PeerLoad, RegionEngineLoad, RegionView
+from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument, SovereigntyVerdict
 from simulator.regions.batch_engine import BatchEngine
 from simulator.regions.network import Network
-from simulator.regions.prefix_snapshot import PrefixSnapshot, published_match
+from simulator.regions.prefix_snapshot import SimulatedPrefixSnapshot, published_match
 from simulator.regions.push_limits import PushLimit
 from simulator.regions.region_request import RegionRequest
 from simulator.regions.segment_cache import SegmentCache
@@ -25,7 +25,7 @@ INDEX_TOKENS = 240_000
 """What a balancer remembers of each engine and each other region."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class BalancerHeartbeat(msgspec.Struct, frozen=True):
     """What a balancer tells the others."""
 
     sent_s: float
@@ -52,7 +52,7 @@ class Peer:
 
     def __init__(self, balancer: Balancer, one_way_s: float) -> None:
         self.balancer, self.one_way_s = balancer, one_way_s
-        self.heartbeat = Heartbeat(0.0, 0, 0, 0, 1)
+        self.heartbeat = BalancerHeartbeat(0.0, 0, 0, 0, 1)
         self.snapshot = SegmentCache(INDEX_TOKENS)
         self.forwarded: deque[float] = deque()
 
@@ -68,7 +68,7 @@ class Peer:
         matched = max(self.snapshot.match(request.prompt), published_match(request.prompt, beat.prefixes))
         return PeerLoad(self.balancer.region, matched, self.has_room, in_flight, self.one_way_s)
 
-    def hear(self, heartbeat: Heartbeat) -> None:
+    def hear(self, heartbeat: BalancerHeartbeat) -> None:
         """Take a heartbeat, and forget the forwards that it counts."""
         self.heartbeat = heartbeat
         while self.forwarded and self.forwarded[0] + self.one_way_s <= heartbeat.sent_s:
@@ -101,7 +101,7 @@ class Balancer:
         self._rule, self._push_limit, self._clock, self._network = rule, push_limit, clock, network
         self._indexes_outputs = indexes_outputs
         self._sovereignty = sovereignty
-        self._prefixes = PrefixSnapshot() if publishes_prefixes else None
+        self._prefixes = SimulatedPrefixSnapshot() if publishes_prefixes else None
 
     def join(self, engine: BatchEngine) -> None:
         """Take an engine under its wing."""
@@ -145,14 +145,14 @@ class Balancer:
             return []
         return [peer for peer in self.peers if self._verdict(request, peer).allowed]
 
-    def _verdict(self, request: RegionRequest, peer: Peer) -> Verdict:
+    def _verdict(self, request: RegionRequest, peer: Peer) -> SovereigntyVerdict:
         return self._sovereignty.verdict(request.tenant, request.region, peer.balancer.region)
 
     def _view(self, request: RegionRequest, permitted: list[Peer]) -> RegionView:
         limit = self._push_limit
         engines = tuple(
             [
-                EngineLoad(
+                RegionEngineLoad(
                     known.engine.engine_id,
                     known.index.match(request.prompt),
                     known.in_flight,
@@ -228,12 +228,14 @@ class Balancer:
         limit = self._push_limit
         available = sum(limit.has_room(known.pending, known.in_flight) for known in self.engines)
         prefixes = self._prefixes.keys() if self._prefixes is not None else frozenset[int]()
-        beat = Heartbeat(self._clock.now, available, len(self.queue), self._in_flight(), len(self.engines), prefixes)
+        beat = BalancerHeartbeat(
+            self._clock.now, available, len(self.queue), self._in_flight(), len(self.engines), prefixes
+        )
         for peer in self.peers:
             self._clock.after(peer.one_way_s, peer.balancer.hear, self.region, beat)
         self._clock.after(PROBE_S, self._beat)
 
-    def hear(self, region: str, heartbeat: Heartbeat) -> None:
+    def hear(self, region: str, heartbeat: BalancerHeartbeat) -> None:
         """Take another region's heartbeat."""
         next(peer for peer in self.peers if peer.balancer.region == region).hear(heartbeat)
         self._scan()

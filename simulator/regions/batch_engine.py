@@ -17,7 +17,7 @@ from simulator.regions.segment_cache import SegmentCache
 from simulator.virtual_clock import VirtualClock
 
 
-class EngineProfile(msgspec.Struct, frozen=True):
+class BatchEngineProfile(msgspec.Struct, frozen=True):
     """How fast an engine is (seconds; tokens)."""
 
     prefill_s: float = 0.02
@@ -70,7 +70,7 @@ class BatchEngine:
         region: str,
         clock: VirtualClock,
         memory: KvMemory,
-        profile: EngineProfile,
+        profile: BatchEngineProfile,
         ended: Callable[[RegionRequest, BatchEngine], None],
     ) -> None:
         self.engine_id, self.region = engine_id, region

@@ -14,7 +14,7 @@ START_S = 1.0
 """Clients start within this time."""
 
 
-class Client:
+class RegionClient:
     """One client. Mutable state: its program, how many it has begun, its requests in flight, `_retired`."""
 
     def __init__(

@@ -6,11 +6,11 @@ import msgspec
 
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
-from routing.regions.round_robin import RoundRobin
-from routing.regions.skywalker import SkyWalker
+from routing.regions.round_robin import RoundRobinRegions
+from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
 from simulator.regions.push_limits import BLIND, PENDING, PushLimit
 
 
@@ -32,21 +32,21 @@ class RegionPolicy(msgspec.Struct, frozen=True):
 
 
 def _in_flight(limit: int) -> RegionPolicy:
-    return RegionPolicy(SglangCacheAware(), PushLimit("in_flight", limit), central=True)
+    return RegionPolicy(SglangCacheAwareRegions(), PushLimit("in_flight", limit), central=True)
 
 
 POLICIES: dict[str, RegionPolicy] = {
     "ours": RegionPolicy(LocalityOffload(), indexes_outputs=True, publishes_prefixes=True),
     "ours_unpublished": RegionPolicy(LocalityOffload(), indexes_outputs=True),
-    "skywalker": RegionPolicy(SkyWalker()),
+    "skywalker": RegionPolicy(SkyWalkerRegions()),
     "skywalker_ch": RegionPolicy(SkyWalkerCh()),
-    "region_local": RegionPolicy(SkyWalker(), forwards=False),
-    "nearest_round_robin": RegionPolicy(RoundRobin(), BLIND, forwards=False),
-    "round_robin": RegionPolicy(RoundRobin(), BLIND, central=True),
+    "region_local": RegionPolicy(SkyWalkerRegions(), forwards=False),
+    "nearest_round_robin": RegionPolicy(RoundRobinRegions(), BLIND, forwards=False),
+    "round_robin": RegionPolicy(RoundRobinRegions(), BLIND, central=True),
     "least_load": RegionPolicy(LeastLoad(), BLIND, central=True),
     "consistent_hash": RegionPolicy(SkyWalkerCh(), BLIND, central=True),
-    "sglang_central": RegionPolicy(SglangCacheAware(), BLIND, central=True),
-    "sglang_pending": RegionPolicy(SglangCacheAware(), PENDING, central=True),
+    "sglang_central": RegionPolicy(SglangCacheAwareRegions(), BLIND, central=True),
+    "sglang_pending": RegionPolicy(SglangCacheAwareRegions(), PENDING, central=True),
     **{f"sglang_in_flight_{limit}": _in_flight(limit) for limit in (12, 16, 24, 28, 40)},
     "ours_central": RegionPolicy(LocalityOffload(), central=True, indexes_outputs=True),
     "ours_late": RegionPolicy(LocalityOffload(early_in_flight=1e9), indexes_outputs=True),

@@ -10,7 +10,7 @@ SNAPSHOT_SEGMENTS = 256
 """Segments in a snapshot: 2 kB of keys."""
 
 
-class PrefixSnapshot:
+class SimulatedPrefixSnapshot:
     """Keeps what many requests share, since each of them uses it again.
 
     Mutable state: `_latest`, whose last entry was used last.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from simulator.regions.prompt import Prompt, Segment
+from simulator.regions.prompt import Prompt, PromptSegment
 from simulator.regions.region_request import RegionRequest
 
 
@@ -27,7 +27,9 @@ class Conversation:
 
     pauses = True
 
-    def __init__(self, region: str, session_key: int, start: Prompt, turns: Sequence[tuple[Segment, Segment]]) -> None:
+    def __init__(
+        self, region: str, session_key: int, start: Prompt, turns: Sequence[tuple[PromptSegment, PromptSegment]]
+    ) -> None:
         self._region, self._session_key, self._start, self._turns = region, session_key, start, turns
 
     def first(self) -> RegionRequest:
@@ -55,7 +57,7 @@ class Tree:
         session_key: int,
         root: Prompt,
         branches: int,
-        nodes: Sequence[tuple[Segment, Segment]],
+        nodes: Sequence[tuple[PromptSegment, PromptSegment]],
     ) -> None:
         """Each node is its instruction and its answer, level by level; the root's instruction is not used."""
         self._region, self._session_key, self._root = region, session_key, root

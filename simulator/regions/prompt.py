@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Segment(msgspec.Struct, frozen=True, gc=False):
+class PromptSegment(msgspec.Struct, frozen=True, gc=False):
     """A run of tokens. Its key names it together with all that comes before it."""
 
     key: int
@@ -19,7 +19,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     deepest_first: tuple[tuple[int, int, int], ...]
     """(key, tokens up to the segment's end, tokens of the segment)."""
 
-    def then(self, *segments: Segment) -> Prompt:
+    def then(self, *segments: PromptSegment) -> Prompt:
         """Return this prompt continued by more segments."""
         tokens, parts = self.tokens, self.deepest_first
         for segment in segments:

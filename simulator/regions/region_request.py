@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from simulator.regions.prompt import Prompt, Segment
+from simulator.regions.prompt import Prompt, PromptSegment
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +12,7 @@ class RegionRequest:
     """What a client asks, and what has become of it so far (times in seconds)."""
 
     prompt: Prompt
-    output: Segment
+    output: PromptSegment
     """The answer, as the segment that it will be in later prompts."""
     session_key: int
     region: str

@@ -9,8 +9,8 @@ import msgspec
 
 from routing.regions.sovereignty import ALLOW_ALL, SovereigntyDocument
 from simulator.regions.balancer import PROBE_S, Balancer
-from simulator.regions.batch_engine import BatchEngine, EngineProfile, KvMemory
-from simulator.regions.clients import Client
+from simulator.regions.batch_engine import BatchEngine, BatchEngineProfile, KvMemory
+from simulator.regions.clients import RegionClient
 from simulator.regions.network import REGIONS, network
 from simulator.regions.policies import POLICIES
 from simulator.regions.region_report import RegionReport, report_of
@@ -55,7 +55,7 @@ class RegionRun:
         self.clients = self._make_clients(spec.clients or workload.clients)
 
     def _make_engines(self, replicas: Sequence[int]) -> list[BatchEngine]:
-        spec, profile = self.spec, EngineProfile(speed=self.spec.engine_speed)
+        spec, profile = self.spec, BatchEngineProfile(speed=self.spec.engine_speed)
         shared = KvMemory(spec.kv_tokens * sum(replicas)) if self._policy.pooled else None
         engines: list[BatchEngine] = []
         for region, count in zip(spec.regions, replicas, strict=True):
@@ -91,17 +91,17 @@ class RegionRun:
             balancer.start(PROBE_S * number / len(balancers))
         return balancers
 
-    def _make_clients(self, clients: Sequence[int]) -> list[Client]:
+    def _make_clients(self, clients: Sequence[int]) -> list[RegionClient]:
         spec = self.spec
         source = ProgramSource(WORKLOADS[spec.workload], spec.regions, spec.seed)
         tenants = spec.tenants or ("", *spec.sovereignty.tenants)
-        made: list[Client] = []
+        made: list[RegionClient] = []
         for region, count in zip(spec.regions, clients, strict=True):
             for number in range(count):
                 rng = Random(f"{spec.seed} {region} {number}")
                 think_s, index, tenant = spec.think_s, len(made), tenants[number % len(tenants)]
                 made.append(
-                    Client(
+                    RegionClient(
                         region, number, index, source, self.clock, self._send, think_s=think_s, rng=rng, tenant=tenant
                     )
                 )

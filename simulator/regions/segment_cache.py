@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from simulator.regions.prompt import Prompt, Segment
+from simulator.regions.prompt import Prompt, PromptSegment
 
 
 class SegmentCache:
@@ -73,7 +73,7 @@ class SegmentCache:
                 self.tokens += tokens
         self.shrink(self.capacity)
 
-    def add_leaf(self, segment: Segment) -> None:
+    def add_leaf(self, segment: PromptSegment) -> None:
         """Hold a segment that continues a locked prompt, before that is unlocked."""
         if segment.key not in self._idle and segment.key not in self._locks:
             self._idle[segment.key] = segment.tokens

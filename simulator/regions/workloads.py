@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from simulator.regions.programs import Conversation, Program, Tree
-from simulator.regions.prompt import EMPTY, Prompt, Segment
+from simulator.regions.prompt import EMPTY, Prompt, PromptSegment
 
 
 class Lengths(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class ProgramSource:
         self._seed = seed
         self._keys = count(1)
         self._shapes = dict(zip(regions, cycle(spec.shapes), strict=False))
-        self._shared: dict[str, Segment | None] = {}
+        self._shared: dict[str, PromptSegment | None] = {}
 
     def program(self, region: str, client: int, number: int) -> Program:
         """Return a client's program of that number."""
@@ -90,10 +90,10 @@ class ProgramSource:
             return self._tree(shape, region, rng)
         return self._conversation(shape, region, rng)
 
-    def _segment(self, tokens: int) -> Segment:
-        return Segment(next(self._keys), tokens)
+    def _segment(self, tokens: int) -> PromptSegment:
+        return PromptSegment(next(self._keys), tokens)
 
-    def _kept(self, name: str, make: Callable[[Random], int | None]) -> Segment | None:
+    def _kept(self, name: str, make: Callable[[Random], int | None]) -> PromptSegment | None:
         """Return the segment of that name, which depends on the seed and the name alone; None where it has none."""
         if name not in self._shared:
             tokens = make(Random(f"{self._seed} {name}"))
@@ -110,18 +110,18 @@ class ProgramSource:
     def _conversation(self, shape: ChatShape, region: str, rng: Random) -> Conversation:
         user = _zipf(rng, shape.users, shape.zipf)
         start = _after(EMPTY, self._prefix(shape, f"{region} user {user}", rng))
-        turns: list[tuple[Segment, Segment]] = []
+        turns: list[tuple[PromptSegment, PromptSegment]] = []
         while not turns or rng.random() < shape.another_turn:
             turns.append((self._segment(shape.words.draw(rng)), self._segment(shape.answer.draw(rng))))
         return Conversation(region, Random(f"{region} user {user}").getrandbits(64), start, turns)
 
-    def _prefix(self, shape: ChatShape, user: str, rng: Random) -> Segment | None:
+    def _prefix(self, shape: ChatShape, user: str, rng: Random) -> PromptSegment | None:
         if rng.random() < shape.global_prefix_share:
             return self._kept(f"global {rng.randrange(3)}", shape.prefix.draw)
         return self._kept(user, lambda own: shape.prefix.draw(own) if own.random() < shape.own_prefix_share else None)
 
 
-def _after(prompt: Prompt, segment: Segment | None) -> Prompt:
+def _after(prompt: Prompt, segment: PromptSegment | None) -> Prompt:
     return prompt if segment is None else prompt.then(segment)
 
 

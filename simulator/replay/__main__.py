@@ -17,9 +17,9 @@ import msgspec
 
 from simulator.parent_death import die_with_parent
 from simulator.replay.replay_options import GENERATED, ReplayOptions, add_arguments, options_from, row_limit
-from simulator.replay.replay_progress import Progress, Silent, progress_for
+from simulator.replay.replay_progress import ReplayProgress, Silent, progress_for
 from simulator.replay.replay_request import request_body, send_row
-from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, render_summary
+from simulator.replay.replay_summary import ReplayOutcome, ReplaySummary, SummaryCounter, render_summary
 from simulator.workloads.conversation_like import generate
 from simulator.workloads.trace import TraceError, TraceRow, read_trace
 
@@ -36,7 +36,7 @@ async def replay(
     rows: Sequence[TraceRow],
     options: ReplayOptions,
     *,
-    progress: Progress | None = None,
+    progress: ReplayProgress | None = None,
     stop: asyncio.Event | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReplaySummary:
@@ -67,7 +67,7 @@ class _Run:
     """One replay under way. Mutable state: `tasks` (requests in flight) and the counter."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: Progress
+        self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: ReplayProgress
     ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._session = session
@@ -99,7 +99,7 @@ class _Run:
 
     async def _send(self, row: TraceRow, number: int, edition: str) -> None:
         try:
-            outcome: Outcome = await send_row(
+            outcome: ReplayOutcome = await send_row(
                 self._session, request_body(row, number, self._options, edition), self._options
             )
         finally:

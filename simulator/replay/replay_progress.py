@@ -13,7 +13,7 @@ from simulator.replay.replay_summary import SummaryCounter
 _LINE_EVERY_S = 10.0
 
 
-class Progress(Protocol):
+class ReplayProgress(Protocol):
     """Told after each request that ended; `close` when no more will."""
 
     def update(self, counter: SummaryCounter) -> None:
@@ -33,7 +33,7 @@ class Silent:
         """Ignore it."""
 
 
-class Bar:
+class ProgressBar:
     """A tqdm bar; `total` None where the replay loops."""
 
     def __init__(self, total: int | None, stream: TextIO) -> None:
@@ -69,10 +69,10 @@ class Lines:
         """Nothing is left open."""
 
 
-def progress_for(total: int | None, stream: TextIO | None = None) -> Progress:
+def progress_for(total: int | None, stream: TextIO | None = None) -> ReplayProgress:
     """Return a bar where `stream` (stderr by default) is a terminal, lines elsewhere."""
     stream = sys.stderr if stream is None else stream
-    return Bar(total, stream) if stream.isatty() else Lines(total, stream)
+    return ProgressBar(total, stream) if stream.isatty() else Lines(total, stream)
 
 
 def _counts(counter: SummaryCounter) -> str:

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from simulator.replay.replay_options import ReplayOptions
-from simulator.replay.replay_summary import Outcome
+from simulator.replay.replay_summary import ReplayOutcome
 from simulator.workloads.prompt_text import prompt_text
 from simulator.workloads.trace import TraceRow
 
@@ -42,21 +42,21 @@ class _Rejected(msgspec.Struct, frozen=True):
     """The server said 429 or 503; it may be asked again after so many seconds."""
 
     after_s: float
-    outcome: Outcome
+    outcome: ReplayOutcome
 
 
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
-async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome:
+async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome:
     """Send a request_body, again after rejections as often as options.retry says, and return how it ended."""
     for _ in range(options.retry):
         result = await _send_once(session, body, options)
-        if isinstance(result, Outcome):
+        if isinstance(result, ReplayOutcome):
             return result
         await asyncio.sleep(result.after_s)
     result = await _send_once(session, body, options)
-    return result if isinstance(result, Outcome) else result.outcome
+    return result if isinstance(result, ReplayOutcome) else result.outcome
 
 
 def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: str) -> bytes:
@@ -80,25 +80,25 @@ def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: st
     return msgspec.json.encode(body)
 
 
-async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome | _Rejected:
+async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> ReplayOutcome | _Rejected:
     path = "/v1/chat/completions" if options.chat else "/v1/completions"
     started = time.perf_counter()
     try:
         async with session.post(options.target + path, data=body) as response:
             if response.status in _REJECTIONS:
                 await response.read()
-                rejected = Outcome(status="rejected", error=f"HTTP {response.status}")
+                rejected = ReplayOutcome(status="rejected", error=f"HTTP {response.status}")
                 return _Rejected(_retry_after(response.headers), rejected)
             if response.status != 200:
-                return Outcome(status="failed", error=f"HTTP {response.status}: {_reason(await response.read())}")
+                return ReplayOutcome(status="failed", error=f"HTTP {response.status}: {_reason(await response.read())}")
             return await _read_stream(response, started)
     except TimeoutError:
-        return Outcome(status="failed", error=f"no answer within {options.timeout_s:g} s")
+        return ReplayOutcome(status="failed", error=f"no answer within {options.timeout_s:g} s")
     except aiohttp.ClientError as error:
-        return Outcome(status="failed", error=_describe(error))
+        return ReplayOutcome(status="failed", error=_describe(error))
 
 
-async def _read_stream(response: aiohttp.ClientResponse, started: float) -> Outcome:
+async def _read_stream(response: aiohttp.ClientResponse, started: float) -> ReplayOutcome:
     ttft: float | None = None
     tail = b""
     async for piece in response.content.iter_any():
@@ -108,18 +108,18 @@ async def _read_stream(response: aiohttp.ClientResponse, started: float) -> Outc
     return _outcome(tail, ttft)
 
 
-def _outcome(tail: bytes, ttft: float | None) -> Outcome:
+def _outcome(tail: bytes, ttft: float | None) -> ReplayOutcome:
     usage = _Usage()
     for line in tail.split(b"\n"):
         if line.startswith(b"data: {") and (b'"usage"' in line or b'"error"' in line):
             chunk = _decode(line[6:])
             if chunk.error is not None:
-                return Outcome(status="failed", ttft_s=ttft, error=f"error in the stream: {_reason(line[6:])}")
+                return ReplayOutcome(status="failed", ttft_s=ttft, error=f"error in the stream: {_reason(line[6:])}")
             usage = chunk.usage or usage
     if b"data: [DONE]" not in tail:
-        return Outcome(status="failed", ttft_s=ttft, error="the stream ended before [DONE]")
+        return ReplayOutcome(status="failed", ttft_s=ttft, error="the stream ended before [DONE]")
     details = usage.prompt_tokens_details
-    return Outcome(
+    return ReplayOutcome(
         status="ok",
         ttft_s=ttft,
         prompt_tokens=usage.prompt_tokens,

@@ -11,7 +11,7 @@ from simulator.percentile import percentile
 _KEPT_TTFTS = 200_000
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one request ended: `status` is ok, rejected (429 or 503) or failed (`error` says how)."""
 
     status: str
@@ -65,7 +65,7 @@ class SummaryCounter:
         """Requests that ended, however."""
         return self.counts.total()
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ReplayOutcome) -> None:
         """Count one request."""
         self.counts[outcome.status] += 1
         if outcome.error:

@@ -17,7 +17,7 @@ SLICE_S = 2.0
 """Both arms within the same seconds, as the control plane lays them side by side."""
 
 
-class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryArmFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One arm. Shares are 0..1 of its requests, or their prompt tokens; None: nobody was served."""
 
     arm: str
@@ -37,7 +37,7 @@ class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
 
     share: float
     """Of the sessions, as asked for."""
-    arms: tuple[ArmFigures, ...]
+    arms: tuple[CanaryArmFigures, ...]
     """The live one first."""
     comparison: Comparison
 
@@ -58,12 +58,12 @@ def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good:
     )
 
 
-def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, bool, str]]) -> ArmFigures:
+def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, bool, str]]) -> CanaryArmFigures:
     records = [record for record, _, _ in judged]
     ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
     served = [(each.hit_tokens, each.request.prompt_tokens) for each in records if each.hit_tokens is not None]
     prompt_tokens = sum(tokens for _, tokens in served)
-    return ArmFigures(
+    return CanaryArmFigures(
         arm=arm,
         placement=placement,
         requests=len(records),

@@ -24,7 +24,7 @@ from simulator.fleet.event_log import EventLog
 from simulator.fleet.fleet_changes import FleetChange
 from simulator.fleet.fleet_simulation import FleetSimulation, Watch
 from simulator.fleet.load_samples import LoadSamples
-from simulator.fleet.several_gateways import OwnedPool, SeparateGateways, UnownedPool
+from simulator.fleet.several_gateways import OwnedPoolSimulation, SeparateGateways, UnownedPool
 from simulator.kv_nodes.fleet_nodes import FleetNodes
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from simulator.workloads.arrival_pattern import ArrivalPattern
@@ -158,7 +158,7 @@ def simulation_of(
     if spec.gateways > 1:
         kind = UnownedPool
     if spec.gateways > 1 and spec.owner:
-        kind = partial(OwnedPool, gateways=spec.gateways, rtt_s=spec.owner_rtt_s, seed=spec.seed)
+        kind = partial(OwnedPoolSimulation, gateways=spec.gateways, rtt_s=spec.owner_rtt_s, seed=spec.seed)
     nodes = None if kv_nodes is None else lambda at: FleetNodes(kv_nodes, profile, at)
     engines = (lambda: build_engine(spec.engine_model, next(profiles))), engine_names(spec.engines)
     return kind(router, incoming, *engines, nodes=nodes, **options)

@@ -19,7 +19,7 @@ import msgspec
 from routing.values.prepared_struct import prepared
 from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask
-from simulator.runs.whatif_messages import Done, Failure, Message, Progress
+from simulator.runs.whatif_messages import Failure, Message, WhatIfDone, WhatIfProgress
 
 _LOOK_EVERY_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,9 @@ class _Conversation:
         self._cancelled = cancelled
         self._until = until
         self._buffer = b""
-        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(prepared(Progress | Failure | Done))
+        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(
+            prepared(WhatIfProgress | Failure | WhatIfDone)
+        )
 
     def run(self, task: bytes) -> RunReport:
         """Return the child's report."""
@@ -107,7 +109,7 @@ class _Conversation:
             message = self._decoder.decode(line)
             if isinstance(message, Failure):
                 raise WhatIfError(message.reason)
-            if isinstance(message, Progress):
+            if isinstance(message, WhatIfProgress):
                 if self._on_progress is not None:
                     self._on_progress(message.share)
             else:

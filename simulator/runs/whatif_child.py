@@ -13,7 +13,7 @@ from routing.values.prepared_struct import prepared
 from simulator.engine_models.registry import UnknownEngineModelError
 from simulator.parent_death import die_with_parent
 from simulator.runs.run_task import NothingCountedError, RunTask, do_task, workload_of
-from simulator.runs.whatif_messages import Done, Failure, Message, Progress
+from simulator.runs.whatif_messages import Failure, Message, WhatIfDone, WhatIfProgress
 from simulator.workloads.trace import TraceError
 
 _STEPS = 100
@@ -49,9 +49,9 @@ def _do(task: RunTask) -> None:
         arrived += requests
         if arrived * _STEPS // total > told:
             told = arrived * _STEPS // total
-            _tell(Progress(arrived / total))
+            _tell(WhatIfProgress(arrived / total))
 
-    _tell(Done(do_task(task, step)))
+    _tell(WhatIfDone(do_task(task, step)))
 
 
 def _tell(message: Message) -> None:

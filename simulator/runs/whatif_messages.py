@@ -7,7 +7,7 @@ import msgspec
 from simulator.runs.run_report import RunReport
 
 
-class Progress(msgspec.Struct, frozen=True, tag="progress"):
+class WhatIfProgress(msgspec.Struct, frozen=True, tag="progress"):
     """The share of the requests that have arrived, 0..1."""
 
     share: float
@@ -19,10 +19,10 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     reason: str
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class WhatIfDone(msgspec.Struct, frozen=True, tag="done"):
     """The run is over."""
 
     report: RunReport
 
 
-Message = Progress | Failure | Done
+Message = WhatIfProgress | Failure | WhatIfDone

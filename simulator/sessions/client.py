@@ -25,7 +25,7 @@ class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The project that the agent works on."""
 
 
-class Client(Protocol):
+class SessionClient(Protocol):
     """One client in a closed loop."""
 
     def sessions(self) -> list[Session]:

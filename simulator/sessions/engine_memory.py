@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulator.sessions.links import Transfer
+from simulator.sessions.links import SessionTransfer
 
 _FIRST_LAYERS = 0.5
 """Share of a prefetched cache that gives way only after the later layers of all others."""
@@ -23,7 +23,7 @@ class Prefetched:
     advised_s: float
     expected_s: float
     priority: bool = False
-    transfer: Transfer | None = None
+    transfer: SessionTransfer | None = None
     held: int = field(init=False)
 
     def __post_init__(self) -> None:

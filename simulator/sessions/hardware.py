@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from routing.advisories.session_cost import EngineSpeed
+from routing.advisories.session_cost import SessionEngineSpeed
 
 NODES = 2
 ENGINES_PER_NODE = 4
@@ -38,9 +38,9 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
         """What one resident KV token adds to a step."""
         return self.kv_bytes_per_token / MEMORY_BYTES_PER_S
 
-    def speed(self, answer_tokens: float) -> EngineSpeed:
+    def speed(self, answer_tokens: float) -> SessionEngineSpeed:
         """Return the model's speed as the routing rules know it."""
-        return EngineSpeed(
+        return SessionEngineSpeed(
             prefill_s_per_token=self.prefill_s_per_token,
             attention_s_per_token_pair=self.attention_s_per_token_pair,
             read_s_per_token=self.read_s_per_token,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from simulator.sessions.engine_memory import Prefetched
 from simulator.sessions.hardware import COMPRESSION, NODES, Hardware, ServedModel
 from simulator.sessions.host_memory import HostMemory
-from simulator.sessions.links import Link, Transfer
+from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.prefetch_use import PrefetchUse
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.systems import System
@@ -27,15 +27,15 @@ class KvTiers:
     def __init__(self, clock: VirtualClock, hardware: Hardware, model: ServedModel, system: System) -> None:
         self.use = PrefetchUse()
         self.bytes_per_token = model.kv_bytes_per_token / (COMPRESSION if system.compressed else 1.0)
-        self.fills: dict[tuple[int, int], Transfer] = {}
+        self.fills: dict[tuple[int, int], SessionTransfer] = {}
         self._clock = clock
         self._store = system.store
         self._move = system.move
         tokens = hardware.dram_bytes / self.bytes_per_token
         self.hosts = [HostMemory(tokens, self.use.evicted) for _ in range(NODES)]
-        self.nics = [Link(f"NIC of node {node}", hardware.nic_bytes_per_s, clock) for node in range(NODES)]
-        self.uplinks = [Link(f"uplink of node {node}", hardware.nic_bytes_per_s, clock) for node in range(NODES)]
-        self.disks = [Link(f"disk of node {node}", hardware.disk_bytes_per_s, clock) for node in range(NODES)]
+        self.nics = [SessionLink(f"NIC of node {node}", hardware.nic_bytes_per_s, clock) for node in range(NODES)]
+        self.uplinks = [SessionLink(f"uplink of node {node}", hardware.nic_bytes_per_s, clock) for node in range(NODES)]
+        self.disks = [SessionLink(f"disk of node {node}", hardware.disk_bytes_per_s, clock) for node in range(NODES)]
 
     @property
     def disk_busy(self) -> float:
@@ -65,7 +65,7 @@ class KvTiers:
         size = (session.context_tokens - landed) * self.bytes_per_token
         return max(fill_s, link.wait_s(urgent) + size / link.bytes_per_s)
 
-    def fill(self, session: Session, node: int, *, urgent: bool) -> Transfer | None:
+    def fill(self, session: Session, node: int, *, urgent: bool) -> SessionTransfer | None:
         """Bring a session's cache into a node's DRAM; None where it is there, or nowhere."""
         key = session.session_id, node
         fill = self.fills.get(key)
@@ -82,7 +82,7 @@ class KvTiers:
             self._pin(session, -1)
             return None
         size = self._missing_bytes(session, node)
-        self.fills[key] = Transfer(path, size, lambda each: self._filled(session, node, each), urgent=urgent)
+        self.fills[key] = SessionTransfer(path, size, lambda each: self._filled(session, node, each), urgent=urgent)
         return self.fills[key].start()
 
     def abandon(self, session: Session, node: int) -> None:
@@ -94,19 +94,19 @@ class KvTiers:
             self._pin(session, -1)
 
     def load(
-        self, session: Session, engine: SessionEngine, landed_tokens: int, on_chunk: Callable[[Transfer], None]
-    ) -> Transfer | None:
+        self, session: Session, engine: SessionEngine, landed_tokens: int, on_chunk: Callable[[SessionTransfer], None]
+    ) -> SessionTransfer | None:
         """Bring a session's cache into an engine for its request; None where no copy is left."""
         node = engine.node
         size = (session.context_tokens - landed_tokens) * self.bytes_per_token
         if self._store == "remote":
-            return Transfer([self.nics[node], engine.load_link], size, on_chunk, urgent=True).start()
+            return SessionTransfer([self.nics[node], engine.load_link], size, on_chunk, urgent=True).start()
         fill = self.fill(session, node, urgent=True)
         if fill is None and self.hosts[node].tokens(session.session_id) < session.context_tokens:
             return None
         self.hosts[node].use(session.session_id)
         ready = self.hosts[node].tokens(session.session_id) / session.context_tokens
-        return Transfer([engine.load_link], size, on_chunk, urgent=True, after=fill, ready_share=ready).start()
+        return SessionTransfer([engine.load_link], size, on_chunk, urgent=True, after=fill, ready_share=ready).start()
 
     def prefetch(self, session: Session, engine: SessionEngine, prefetched: Prefetched | None) -> None:
         """Bring a session's cache into a node's DRAM ahead of its request, and on into the engine if told."""
@@ -120,7 +120,7 @@ class KvTiers:
             host.use(session.session_id)
         if prefetched is not None and engine.memory.prefetch(prefetched):
             size = session.context_tokens * self.bytes_per_token
-            prefetched.transfer = Transfer(
+            prefetched.transfer = SessionTransfer(
                 [engine.load_link],
                 size,
                 lambda each: self.use.landed(session.session_id, engine.node, each.chunk_bytes),
@@ -140,13 +140,13 @@ class KvTiers:
         else:
             links, held = [engine.store_link], self.hosts[node].tokens(session.session_id)
 
-        def written(each: Transfer) -> None:
+        def written(each: SessionTransfer) -> None:
             if each.done and self._store != "remote":
                 self.hosts[node].put(session.session_id, target)
                 if self._store == "tiers":
                     self._write_disk(session, node, target)
 
-        Transfer(links, (target - held) * self.bytes_per_token, written, urgent=True).start()
+        SessionTransfer(links, (target - held) * self.bytes_per_token, written, urgent=True).start()
 
     def place(self, session: Session, node: int) -> None:
         """Let a session's cache be there from the start: on disk, and in DRAM where room is left."""
@@ -167,7 +167,7 @@ class KvTiers:
         for host in self.hosts:
             host.check()
 
-    def _path(self, session: Session, node: int) -> Sequence[Link] | None:
+    def _path(self, session: Session, node: int) -> Sequence[SessionLink] | None:
         """Return the links to a node's DRAM from the best complete copy; none where it is there, None: no copy."""
         context = session.context_tokens
         if self.hosts[node].tokens(session.session_id) >= context:
@@ -190,7 +190,7 @@ class KvTiers:
     def _missing_bytes(self, session: Session, node: int) -> float:
         return (session.context_tokens - self.hosts[node].tokens(session.session_id)) * self.bytes_per_token
 
-    def _filled(self, session: Session, node: int, fill: Transfer) -> None:
+    def _filled(self, session: Session, node: int, fill: SessionTransfer) -> None:
         if not fill.urgent:
             self.use.landed(session.session_id, node, fill.chunk_bytes)
         if not fill.done:
@@ -209,7 +209,7 @@ class KvTiers:
         links = [disk] if session.disk_node == node else [self.nics[session.disk_node], disk]
         self.hosts[node].pin(session.session_id)
 
-        def written(each: Transfer) -> None:
+        def written(each: SessionTransfer) -> None:
             if each.done:
                 session.disk_tokens = max(session.disk_tokens, target)
                 self.hosts[node].pin(session.session_id, -1)
@@ -218,4 +218,4 @@ class KvTiers:
                         if not host.pinned(session.session_id):
                             host.drop(session.session_id)
 
-        Transfer(links, added * self.bytes_per_token, written, urgent=True).start()
+        SessionTransfer(links, added * self.bytes_per_token, written, urgent=True).start()

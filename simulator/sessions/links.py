@@ -12,11 +12,11 @@ _CHUNK_BYTES = 64e6
 _MAX_CHUNKS = 16
 
 
-class OverbookedLinkError(Exception):
+class OverbookedSessionLinkError(Exception):
     """A link has carried more bytes than its bandwidth allows."""
 
 
-class Link:
+class SessionLink:
     """One link; FIFO by transfer in each of two classes, urgent first; a chunk in service is carried to its end.
 
     Mutable state: `carried_bytes`, `booked` (bytes promised and not carried yet, by urgency), `_queues`, `_busy`.
@@ -30,7 +30,7 @@ class Link:
         self.carried_bytes = 0.0
         self.booked = [0.0, 0.0]
         self._clock = clock
-        self._queues: tuple[dict[Transfer, int], dict[Transfer, int]] = ({}, {})
+        self._queues: tuple[dict[SessionTransfer, int], dict[SessionTransfer, int]] = ({}, {})
         self._busy = False
 
     def wait_s(self, urgent: bool) -> float:
@@ -38,21 +38,21 @@ class Link:
         ahead = self.booked[True] + (0.0 if urgent else self.booked[False])
         return ahead / self.bytes_per_s
 
-    def offer(self, transfer: Transfer, chunks: int) -> None:
+    def offer(self, transfer: SessionTransfer, chunks: int) -> None:
         """Queue chunks of a transfer that are there to be carried."""
         queue = self._queues[transfer.urgent]
         queue[transfer] = queue.get(transfer, 0) + chunks
         if not self._busy:
             self._carry_next()
 
-    def withdraw(self, transfer: Transfer) -> int:
+    def withdraw(self, transfer: SessionTransfer) -> int:
         """Take a transfer's chunks out of the queue and return how many they were."""
         return self._queues[transfer.urgent].pop(transfer, 0)
 
     def check(self) -> None:
         """Raise where the link has carried more than it can."""
         if self.carried_bytes > self.bytes_per_s * self._clock.now * (1 + 1e-9) + 1.0:
-            raise OverbookedLinkError(f"{self.name}: {self.carried_bytes:.0f} bytes by {self._clock.now:.3f} s")
+            raise OverbookedSessionLinkError(f"{self.name}: {self.carried_bytes:.0f} bytes by {self._clock.now:.3f} s")
 
     def _carry_next(self) -> None:
         for urgent in (True, False):
@@ -68,7 +68,7 @@ class Link:
                 )
                 return
 
-    def _carried(self, transfer: Transfer) -> None:
+    def _carried(self, transfer: SessionTransfer) -> None:
         self._busy = False
         self.carried_bytes += transfer.chunk_bytes
         self.check()
@@ -77,7 +77,7 @@ class Link:
             self._carry_next()
 
 
-class Transfer:
+class SessionTransfer:
     """Bytes on their way over one or more links, cut into chunks, so that the links work at the same time.
 
     A transfer after another starts with the chunks that are there already (`ready_share`) and gets the others as those
@@ -91,12 +91,12 @@ class Transfer:
 
     def __init__(
         self,
-        links: Sequence[Link],
+        links: Sequence[SessionLink],
         size_bytes: float,
-        on_chunk: Callable[[Transfer], None],
+        on_chunk: Callable[[SessionTransfer], None],
         *,
         urgent: bool,
-        after: Transfer | None = None,
+        after: SessionTransfer | None = None,
         ready_share: float = 0.0,
     ) -> None:
         self.links = links
@@ -105,7 +105,7 @@ class Transfer:
         self.chunk_bytes = size_bytes / self.chunks
         self.landed = 0
         self.cancelled = False
-        self.followers: list[Transfer] = []
+        self.followers: list[SessionTransfer] = []
         self._on_chunk = on_chunk
         self._after = after
         self._ready = int(self.chunks * ready_share) if after is not None else self.chunks
@@ -127,7 +127,7 @@ class Transfer:
         """Bytes that have not landed."""
         return (self.chunks - self.landed) * self.chunk_bytes
 
-    def start(self) -> Transfer:
+    def start(self) -> SessionTransfer:
         """Book the links and queue what is there."""
         for link in self.links:
             link.booked[self.urgent] += self.chunks * self.chunk_bytes
@@ -145,7 +145,7 @@ class Transfer:
             more, self._released = there - self._released, there
             self.links[0].offer(self, more)
 
-    def passed(self, link: Link) -> None:
+    def passed(self, link: SessionLink) -> None:
         """Take the news that a link has carried a chunk: hand it to the next link, or let it land."""
         if self.cancelled:
             return

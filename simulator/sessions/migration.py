@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.sessions.links import Transfer
+from simulator.sessions.links import SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.turn import Turn
@@ -13,7 +13,7 @@ _TICK_S = 0.5
 _DIFFERENCE = 3
 
 
-class Migration:
+class SessionMigration:
     """Moves one request at a time per engine: its cache is copied while it runs, then it changes engines.
 
     Mutable state: `_moving`, the engines that give or take one now.
@@ -44,9 +44,9 @@ class Migration:
         if source.node != target.node:
             links.insert(1, self._fleet.tiers.nics[target.node])
         copied = (turn.memory_tokens - source.tokens_left(turn)) * self._fleet.tiers.bytes_per_token
-        Transfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
+        SessionTransfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
 
-    def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: Transfer) -> None:
+    def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: SessionTransfer) -> None:
         if not copy.done:
             return
         self._moving -= {source.engine_id, target.engine_id}

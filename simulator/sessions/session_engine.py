@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 from simulator.sessions.engine_memory import EngineMemory
 from simulator.sessions.hardware import CHUNK_TOKENS, LAYER_SHARE, MAX_BATCH, ServedModel
-from simulator.sessions.links import Link, Transfer
+from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.turn import Turn
 from simulator.virtual_clock import VirtualClock
 
@@ -31,8 +31,8 @@ class SessionEngine:
         clock: VirtualClock,
         model: ServedModel,
         memory: EngineMemory,
-        load_link: Link,
-        store_link: Link,
+        load_link: SessionLink,
+        store_link: SessionLink,
         on_finished: Callable[[SessionEngine, Turn], None],
         *,
         layerwise: bool = True,
@@ -63,7 +63,7 @@ class SessionEngine:
         self._version = 0
         self._busy = False
         self._chunk: list[tuple[Turn, int]] = []
-        self._stalled_on: set[Transfer] = set()
+        self._stalled_on: set[SessionTransfer] = set()
 
     @property
     def prefill_backlog_s(self) -> float:
@@ -121,7 +121,7 @@ class SessionEngine:
         """Return how many answer tokens a request in decode still lacks."""
         return turn.finish_step - self._steps
 
-    def loaded(self, transfer: Transfer) -> None:
+    def loaded(self, transfer: SessionTransfer) -> None:
         """Take the news that a cache for which the step waits is there."""
         if transfer in self._stalled_on:
             self._stalled_on.discard(transfer)

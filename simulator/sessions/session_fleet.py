@@ -11,7 +11,7 @@ from routing.advisories.session_cost import EngineOffer, SessionCost, at_arrival
 from simulator.sessions.engine_memory import EngineMemory, Prefetched
 from simulator.sessions.hardware import DECOMPRESS_S_PER_TOKEN, ENGINES, ENGINES_PER_NODE, Hardware, ServedModel
 from simulator.sessions.kv_tiers import NEVER, KvTiers
-from simulator.sessions.links import Link, Transfer
+from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.systems import System
 from simulator.sessions.turn import Session, Turn
@@ -45,8 +45,8 @@ class SessionFleet:
                 clock,
                 model,
                 EngineMemory(memory_tokens, system.memory_order, pinned=system.pinned),
-                Link(f"loads of engine {number}", hardware.pcie_bytes_per_s, clock),
-                Link(f"stores of engine {number}", hardware.pcie_bytes_per_s, clock),
+                SessionLink(f"loads of engine {number}", hardware.pcie_bytes_per_s, clock),
+                SessionLink(f"stores of engine {number}", hardware.pcie_bytes_per_s, clock),
                 self._finished,
                 layerwise=system.layerwise,
             )
@@ -221,12 +221,12 @@ class SessionFleet:
             turn.admitted = True
             engine.admit(turn)
 
-    def _nearly_loaded(self, load: Transfer, engine: SessionEngine) -> bool:
+    def _nearly_loaded(self, load: SessionTransfer, engine: SessionEngine) -> bool:
         """Return whether what is left would be loaded within one step, so that the batch hardly waits for it."""
         link = engine.load_link
         return load.all_released and link.booked[True] / link.bytes_per_s <= engine.step_s
 
-    def _chunk_loaded(self, turn: Turn, engine: SessionEngine, load: Transfer) -> None:
+    def _chunk_loaded(self, turn: Turn, engine: SessionEngine, load: SessionTransfer) -> None:
         if not turn.admitted and (load.done or self._nearly_loaded(load, engine)):
             turn.admitted = True
             engine.admit(turn)

@@ -11,10 +11,10 @@ import msgspec
 
 from routing.advisories.agent_workflows import AgentWorkflows
 from simulator.sessions.agents import ROLES, AgentProject, profiled_call_graph
-from simulator.sessions.client import Client, NextTurn
+from simulator.sessions.client import NextTurn, SessionClient
 from simulator.sessions.conversations import LEAD_MEAN_S, Conversations
 from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
-from simulator.sessions.migration import Migration
+from simulator.sessions.migration import SessionMigration
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.session_report import SessionReport, report_of
 from simulator.sessions.systems import system_named
@@ -94,7 +94,7 @@ class _SessionRun:
         self._max_context = min(model.max_context, int(memory * _CONTEXT_SHARE_OF_MEMORY))
         hardware = Hardware(dram_bytes=spec.dram_gb * 1e9)
         self.fleet = SessionFleet(self.clock, system, model, hardware, memory, self._answered)
-        self._clients: list[Client] = []
+        self._clients: list[SessionClient] = []
         self._hints: list[random.Random] = []
         self._upcoming: dict[int, NextTurn] = {}
         self._serving: dict[Turn, int] = {}
@@ -107,7 +107,7 @@ class _SessionRun:
             self._await(number)
         self.clock.at(WARM_UP_S, self._sample)
         if system.migrates:
-            Migration(self.fleet).start()
+            SessionMigration(self.fleet).start()
 
     def _make_clients(self) -> list[Session]:
         spec = self._spec

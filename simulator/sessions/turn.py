@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulator.sessions.links import Transfer
+    from simulator.sessions.links import SessionTransfer
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class Turn:
         self.prefill_left = prompt_tokens
         self.memory_tokens = self.context_tokens + prompt_tokens + answer_tokens
         self.recompute = self.context_tokens > 0
-        self.load: Transfer | None = None
+        self.load: SessionTransfer | None = None
         self.step_extra_s = 0.0
         self.finish_step = 0
         self.admitted = False

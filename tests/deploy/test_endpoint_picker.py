@@ -26,7 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.envoy import picker as picker_module
 from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
-from deploy.envoy.picker import EXT_PROC, Settings, served
+from deploy.envoy.picker import EXT_PROC, PickerSettings, served
 from tests.deploy.behind import CHAT, counted, counts
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
@@ -49,12 +49,12 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
         yield gateway
 
 
-def settings(url: str, *engines: str) -> Settings:
-    return Settings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S)
+def settings(url: str, *engines: str) -> PickerSettings:
+    return PickerSettings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENCE_S)
 
 
 @asynccontextmanager
-async def picker(chosen: Settings) -> AsyncIterator[Any]:
+async def picker(chosen: PickerSettings) -> AsyncIterator[Any]:
     """Serve a picker and open a stream as Envoy does for each request; gives the function that opens one."""
     async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = ext_proc_grpc.ExternalProcessorStub(channel)

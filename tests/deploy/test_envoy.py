@@ -18,7 +18,7 @@ from tests.deploy.real_proxy import ROOT, binary, require_grpc, running
 
 require_grpc()
 
-from deploy.envoy.picker import Settings
+from deploy.envoy.picker import PickerSettings
 from deploy.envoy.picker import served as served_picker
 from tests.deploy.behind import (
     CHAT,
@@ -81,8 +81,8 @@ async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterato
         yield gateway
 
 
-def settings(url: str) -> Settings:
-    return Settings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
+def settings(url: str) -> PickerSettings:
+    return PickerSettings(url, KEY, "127.0.0.1:0", late_s=PATIENCE_S)
 
 
 async def test_a_request_goes_where_headway_says_and_its_course_is_reported(

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bench.gateway.proxy_run.nginx_folder import nginx_folder
 from bench.live.loopback_ports import free_port
-from deploy.nginx.agent import Agent, Settings
+from deploy.nginx.agent import Agent, AgentSettings
 from tests.deploy.behind import (
     CHAT,
     ask,
@@ -91,7 +91,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
     upstreams.unlink(missing_ok=True)
     async with AsyncExitStack() as stack:
         rest = await stack.enter_async_context(fleet.told())
-        agent = Agent(Settings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
+        agent = Agent(AgentSettings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
         working = asyncio.create_task(agent.run())
         await until(upstreams.exists)
         try:

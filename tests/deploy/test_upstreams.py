@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.nginx.upstreams import Pool, render, skipped
+from deploy.nginx.upstreams import UpstreamPool, render, skipped
 
-CHAT = Pool("chat", "m-8b", False, {f"e{number}": f"http://10.0.0.{number}:8000" for number in range(1, 5)})
+CHAT = UpstreamPool("chat", "m-8b", False, {f"e{number}": f"http://10.0.0.{number}:8000" for number in range(1, 5)})
 
 
 def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
@@ -21,14 +21,14 @@ def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
 
 def test_ranks_of_one_process_stand_in_for_other_addresses_only() -> None:
     here, there = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
-    text = render([Pool("chat", "m-8b", False, {"a0": here, "a1": here, "b0": there, "b1": there})])
+    text = render([UpstreamPool("chat", "m-8b", False, {"a0": here, "a1": here, "b0": there, "b1": there})])
     servers = "server 10.0.0.1:8000; server 10.0.0.2:8000;"
     assert f"upstream headway_pool_chat {{ {servers} keepalive 32; keepalive_timeout 4s; }}" in text
     assert "upstream headway_engine_a1 { server 10.0.0.1:8000 max_fails=0; server 10.0.0.2:8000 backup; k" in text
 
 
 def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
-    salted = Pool("private", "p-8b", True, {"p1": "http://10.0.1.1:8000"})
+    salted = UpstreamPool("private", "p-8b", True, {"p1": "http://10.0.1.1:8000"})
     text = render([salted, CHAT])
     assert '    "m-8b" headway_pool_chat;\n' in text
     assert '"p-8b"' not in text
@@ -36,20 +36,20 @@ def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
 
 
 def test_of_two_pools_of_a_model_the_first_by_name_stands_in() -> None:
-    other = Pool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
+    other = UpstreamPool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
     assert '"m-8b" headway_pool_another;' in render([CHAT, other])
     assert render([CHAT, other]) == render([other, CHAT])
 
 
 def test_a_fleet_without_engines_is_still_a_configuration() -> None:
-    text = render([Pool("empty", "m", False, {})])
+    text = render([UpstreamPool("empty", "m", False, {})])
     assert "upstream" not in text.replace("$headway_upstream", "").replace("# Written by", "")
     assert text.count("map $") == 2
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.1:8000", "http://10.0.0.1", "http://e:8000/base", "http://a b:1"])
 def test_an_address_that_nginx_cannot_have_is_named_and_left_out(url: str) -> None:
-    pool = Pool("chat", "m", False, {"bad": url, "good": "http://[fd00::1]:8000/"})
+    pool = UpstreamPool("chat", "m", False, {"bad": url, "good": "http://[fd00::1]:8000/"})
     assert skipped([pool]) == ["bad"]
     text = render([pool])
     assert "server [fd00::1]:8000;" in text
@@ -59,10 +59,10 @@ def test_an_address_that_nginx_cannot_have_is_named_and_left_out(url: str) -> No
 @pytest.mark.parametrize("model", ['m"; evil', "m\\", "$host", "~.*", "a\nb"])
 def test_a_model_name_never_becomes_configuration(model: str) -> None:
     with pytest.raises(ValueError, match="cannot map"):
-        render([Pool("chat", model, False, CHAT.engines)])
+        render([UpstreamPool("chat", model, False, CHAT.engines)])
     with pytest.raises(ValueError, match="no slug"):
-        render([Pool("chat {", "m", False, CHAT.engines)])
+        render([UpstreamPool("chat {", "m", False, CHAT.engines)])
 
 
 def test_an_engine_id_never_becomes_configuration() -> None:
-    assert "evil" not in render([Pool("chat", "m", False, {"e; evil": "http://10.0.0.1:8000"})])
+    assert "evil" not in render([UpstreamPool("chat", "m", False, {"e; evil": "http://10.0.0.1:8000"})])

@@ -21,7 +21,7 @@ from gateway.formats.hit_figures import UNTOLD, HitsUnreadableError, with_cached
 from gateway.http.json_body import BadBodyError
 from headway_client.clients import run_blocking
 from headway_client.decisions import AnswerTail, Decisions, RejectedError
-from kvstore.connector.engine_params import KvOrder, outcome_in
+from kvstore.connector.engine_params import LoadInstruction, outcome_in
 from tests.fuzz.mutations import near
 
 TOOL = {"name": "drain", "description": "d", "input_schema": {"type": "object"}}
@@ -132,10 +132,10 @@ def test_what_a_connector_says_of_a_load_is_read_or_rejected(value: Any) -> None
             assert outcome is None or outcome.loaded_blocks >= 0
 
 
-@given(near([msgspec.json.encode(KvOrder(keys="AAAAAAAAAAE=", load_blocks=1, holders=["a:1"]))]))
+@given(near([msgspec.json.encode(LoadInstruction(keys="AAAAAAAAAAE=", load_blocks=1, holders=["a:1"]))]))
 def test_an_order_is_read_or_rejected(data: bytes) -> None:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        msgspec.json.decode(data, type=KvOrder).routing_keys()
+        msgspec.json.decode(data, type=LoadInstruction).routing_keys()
 
 
 @given(near([DECISION]), st.sampled_from([200, 409, 429, 500, 503]))

@@ -17,7 +17,7 @@ from gateway.contracts import (
     cache_locality_sample,
     engine_report,
     fleet_sample,
-    kv_order,
+    kv_move,
     rebalance_order,
     recent_question,
     request_batch,
@@ -49,7 +49,7 @@ BUS = [
     wire
     for module in (
         advisory, cache_locality_sample, arm_results, cost_reports, engine_report, fleet_sample, forward_head, key_usage,
-        kv_order, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
+        kv_move, owner_messages, peer_calls, peer_directory, peer_link, quota_shares, rebalance_order, recent_question,
         region_facts, region_takeover, request_batch, shadow_report, stored_decision, traffic_row,
     )
     for wire in vars(module).values()

@@ -17,7 +17,7 @@ from gateway.contracts.wire import UnreadableMessageError
 from gateway.pool.pool_shadow import PoolShadow
 from gateway.reports.shadow_reports import tell_shadows
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.trials.shadow import Comparison, ShadowPolicy
+from routing.trials.shadow import ShadowComparison, ShadowPolicy
 from routing.values.decision import Candidate
 from tests.gateway.live_gateway import engine_entry, live_gateway, pool_entry, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -119,9 +119,9 @@ async def test_its_rate_and_its_time_are_limited(tmp_path: Path) -> None:
         assert pool.take_reports(entry.until + 2) == []
 
 
-def compared(number: int, gain_s: float) -> Comparison:
+def compared(number: int, gain_s: float) -> ShadowComparison:
     live, draft = Candidate("a", 100, 1.0, 1.0, 5.0), Candidate("b", 60, 0.5, 0.5, 5.0 - gain_s)
-    return Comparison(f"r{number}", 1000, live, "least_cost", draft, "random")
+    return ShadowComparison(f"r{number}", 1000, live, "least_cost", draft, "random")
 
 
 def test_tallies_of_gateways_add_up() -> None:

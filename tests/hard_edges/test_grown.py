@@ -269,7 +269,7 @@ def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Gro
 
     engines, ours = (
         "SELECT e.id FROM controlplane_engine e JOIN controlplane_pool p ON p.id = e.pool_id WHERE p.slug = %s",
-        "SELECT o.key FROM controlplane_engineorder o JOIN controlplane_pool p ON p.id = o.pool_id WHERE p.slug = %s",
+        "SELECT o.key FROM controlplane_engineaction o JOIN controlplane_pool p ON p.id = o.pool_id WHERE p.slug = %s",
     )
     with http_server(answer) as (url, _asked):
         grown.manage("shell", "-c", ASK_FOR_TWO.replace("URL", url).replace("SLUG", slug))

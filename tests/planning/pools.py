@@ -1,20 +1,22 @@
 """Pools as planners see them, made of what a test names."""
 
-from planning.facts.fleet_facts import DemandPoint, EngineFacts, PoolFacts, PoolWindow, Role, RoleLoad
+from planning.facts.fleet_facts import DemandPoint, EngineObservation, PoolFacts, PoolWindow, Role, RoleLoad
 
 SPAN_S = 10.0
 
 
-def engine(name: str = "e-1", now_s: float = 0.0, **facts: object) -> EngineFacts:
+def engine(name: str = "e-1", now_s: float = 0.0, **facts: object) -> EngineObservation:
     """An engine that has just reported."""
-    return EngineFacts(**{"engine_id": name, "report_s": now_s, "running": 0, "waiting": 0, "kv_usage": 0.1} | facts)
+    return EngineObservation(
+        **{"engine_id": name, "report_s": now_s, "running": 0, "waiting": 0, "kv_usage": 0.1} | facts
+    )
 
 
-def engines(count: int, now_s: float = 0.0, **facts: object) -> tuple[EngineFacts, ...]:
+def engines(count: int, now_s: float = 0.0, **facts: object) -> tuple[EngineObservation, ...]:
     return tuple(engine(f"e-{number:02}", now_s, **facts) for number in range(1, count + 1))
 
 
-def pool(now_s: float, members: tuple[EngineFacts, ...], **facts: object) -> PoolFacts:
+def pool(now_s: float, members: tuple[EngineObservation, ...], **facts: object) -> PoolFacts:
     return PoolFacts(**{"pool_id": "p", "now_s": now_s, "engines": members} | facts)
 
 

@@ -8,21 +8,21 @@ from msgspec.structs import replace
 from planning.documents.health_document import HealthDocument
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
-from planning.engine_health.health_verdict import HealthPlan, Verdict
-from planning.facts.fleet_facts import EngineFacts
+from planning.engine_health.health_verdict import HealthPlan, HealthVerdict
+from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine, pool
 
 DOCUMENT = HealthDocument()
 TICK_S = 1.0
 
-Story = Callable[[float], EngineFacts]
+Story = Callable[[float], EngineObservation]
 """From the moment to what is known of one engine then."""
 
 
 def well(name: str) -> Story:
     """An engine that prefills and decodes all the time."""
 
-    def at(now_s: float) -> EngineFacts:
+    def at(now_s: float) -> EngineObservation:
         return engine(
             name,
             now_s,
@@ -49,7 +49,7 @@ def well(name: str) -> Story:
 def after(start_s: float, name: str, **changes: object) -> Story:
     """An engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
 
-    def at(now_s: float) -> EngineFacts:
+    def at(now_s: float) -> EngineObservation:
         facts = well(name)(now_s)
         if now_s < start_s:
             return facts
@@ -80,7 +80,7 @@ def rounds(
         yield plan
 
 
-def first(stories: list[Story], state: str, name: str = "sick", seconds: float = 60.0) -> tuple[float, Verdict]:
+def first(stories: list[Story], state: str, name: str = "sick", seconds: float = 60.0) -> tuple[float, HealthVerdict]:
     for plan in rounds(stories, seconds):
         for verdict in plan.verdicts:
             if verdict.engine_id == name and verdict.state == state:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from planning.facts.fleet_facts import EngineFacts
+from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine
 from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
 
@@ -33,7 +33,7 @@ def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_onl
     for begin_s in (BEGIN, BEGIN + 30.0):
         hung = stands(begin_s, "sick")
 
-        def story(now_s: float, hung: Story = hung) -> EngineFacts:
+        def story(now_s: float, hung: Story = hung) -> EngineObservation:
             return replace(hung(now_s), **FROZEN) if now_s >= BEGIN else hung(now_s)
 
         at_s, verdict = first([*others(3), story], "quarantined", seconds=90.0)
@@ -41,7 +41,7 @@ def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_onl
 
 
 def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0:
             return facts
@@ -54,7 +54,7 @@ def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
 
 
 def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> None:
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         facts = after(BEGIN, "sick", **FROZEN)(now_s)
         if now_s < 40.0 or now_s > 72.0:
             return facts
@@ -66,7 +66,7 @@ def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> 
 
 
 def test_what_others_sent_says_nothing_of_a_request_that_has_just_come() -> None:
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         asked = 1 if now_s % 40.0 > 38.0 else 0
         still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
         return replace(well("sick")(now_s), dispatched=asked, streaming=asked, prefilling=asked, **still)
@@ -79,7 +79,7 @@ def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late
     def burst(now_s: float) -> int:
         return 6 * int(now_s // 20)
 
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         return engine(
             "sick",
             now_s,
@@ -95,7 +95,7 @@ def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late
 def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
     slow = stands(30.0, "sick", longest_prefill_s=12.0)
 
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         return replace(slow(now_s), **FROZEN) if now_s >= BEGIN else slow(now_s)
 
     assert first([*others(3), story], "quarantined", seconds=90.0)[0] >= 30.0 + DOCUMENT.stall_s + 24.0

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from simulator.fault_proxy import Link
+from simulator.fault_proxy import FaultyLink
 from tests.gateway.ports import listen
 from tests.patience import PATIENCE_S
 
 
 @asynccontextmanager
-async def echoing() -> AsyncIterator[tuple[Link, asyncio.Server]]:
+async def echoing() -> AsyncIterator[tuple[FaultyLink, asyncio.Server]]:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1024):
@@ -25,7 +25,7 @@ async def echoing() -> AsyncIterator[tuple[Link, asyncio.Server]]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     with listen() as held:
         port = held.getsockname()[1]
-    link = Link(port, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    link = FaultyLink(port, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     link.start()
     try:
         yield link, server
@@ -34,7 +34,7 @@ async def echoing() -> AsyncIterator[tuple[Link, asyncio.Server]]:
         server.close()
 
 
-async def connected(link: Link) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(link: FaultyLink) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:

@@ -12,7 +12,7 @@ import msgspec
 from bench.live.loopback_ports import free_ports
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.kv_order import TOPIC, KvOrderRow, decode_orders
+from gateway.contracts.kv_move import TOPIC, KvMoveRow, decode_orders
 from gateway.contracts.snapshot import KvNodeEntry, Snapshot, encode_snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.gateway import SNAPSHOT_TOPIC
@@ -68,7 +68,7 @@ class Fleet:
 
     def __init__(self, gateway: ServedGateway, first: Snapshot, bus: InProcessBus) -> None:
         self.gateway, self._snapshot, self._bus = gateway, first, bus
-        self.orders: dict[str, KvOrderRow] = {}
+        self.orders: dict[str, KvMoveRow] = {}
         bus.subscribe(TOPIC, self._hear)
 
     async def only(self, engine_id: str) -> None:

@@ -20,7 +20,7 @@ from bench.live.loopback_ports import free_ports
 from kvstore.keys.keyring import KV, Keyring
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.frames import Done, Page, PageOf
+from kvstore.transfer.frames import ContentsPage, Done, PageOf
 from kvstore.transfer.transfer_client import TransferClient, Wanted
 from tests.patience import PATIENCE_S, wait_until
 from tests.program import ROOT
@@ -61,7 +61,7 @@ class StoreProcess:
     def serves(self) -> bool:
         """Return whether it answers."""
         try:
-            return isinstance(self._client.call(self.address, Page(0, 1)), PageOf)
+            return isinstance(self._client.call(self.address, ContentsPage(0, 1)), PageOf)
         except PeerError:
             return False
 
@@ -81,20 +81,20 @@ class StoreProcess:
 
     def blocks(self) -> dict[int, BlockFacts]:
         """Return what it holds by routing key; blocks without one are left out."""
-        page = self._client.call(self.address, Page(0, 4096))
+        page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         return {facts.routing_key: facts for facts, _ in page.blocks if facts.routing_key}
 
     def media(self, keys: Sequence[int]) -> list[list[str]]:
         """Return in which tiers it holds the blocks with these routing keys."""
-        page = self._client.call(self.address, Page(0, 4096))
+        page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         found: dict[int, list[str]] = {facts.routing_key: [*media] for facts, media in page.blocks}
         return [found.get(key, []) for key in keys]
 
     def count(self) -> int:
         """Return how many blocks it holds."""
-        page = self._client.call(self.address, Page(0, 4096))
+        page = self._client.call(self.address, ContentsPage(0, 4096))
         assert isinstance(page, PageOf)
         return len(page.blocks)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.contracts.kv_order import KvOrderRow
+from gateway.contracts.kv_move import KvMoveRow
 from gateway.contracts.stored_decision import StoredDecision
 from kvstore.tiers.block_facts import DRAM, SSD
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -88,7 +88,7 @@ def all_cleared(fleet: Fleet) -> float:
     return fleet.gateway.gateway.metrics.kv_events.value("engine-1", "AllBlocksCleared")
 
 
-async def advised(fleet: Fleet, turn: Turn, target: Node) -> KvOrderRow:
+async def advised(fleet: Fleet, turn: Turn, target: Node) -> KvMoveRow:
     """Announce a session's next request; returns the order that brought its blocks to DRAM, once that has ended."""
     known = set(fleet.orders)
     body = {"session_id": turn.session, "expected_arrival_s": 30}

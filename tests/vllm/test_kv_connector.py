@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, outcome_in, packed_keys
+from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, outcome_in, packed_keys
 from tests.patience import wait_until
 from tests.vllm.conftest import MODEL, PYTHON
 from tests.vllm.real_engine import BLOCK_TOKENS, RealEngine, while_running
@@ -58,7 +58,7 @@ def ask(engine: RealEngine, number: int, *, salt: str = "", **order: Any) -> Rep
     if salt:
         body["cache_salt"] = salt
     if order:
-        told = KvOrder(**{"keys": packed_keys(keys(number)), **order})
+        told = LoadInstruction(**{"keys": packed_keys(keys(number)), **order})
         body["kv_transfer_params"] = {FIELD: msgspec.to_builtins(told)}
     status, raw = engine.post(COMPLETIONS, body)
     assert status == 200, raw

@@ -35,7 +35,7 @@ def remember(engines: int) -> None:
     """Fill the feed with the last five minutes, and the database with what was before."""
     from controlplane.history.collector import FINE_S
     from controlplane.history.rollups import COARSE_S
-    from controlplane.history.store import PoolFacts, write_columns
+    from controlplane.history.store import PoolHistoryFacts, write_columns
     from controlplane.platform.bus import get_bus
     from gateway.contracts.fleet_sample import TOPIC
     from tests.web.fake_fleet import FakeFleet
@@ -46,7 +46,7 @@ def remember(engines: int) -> None:
         sample = fleet.sample_at(float(second), now - UNSTORED_S)
         get_bus().publish(TOPIC, msgspec.msgpack.encode(sample))
     facts = {
-        pool.pool_id: PoolFacts(**{name: getattr(pool, name) for name in PoolFacts.__struct_fields__})
+        pool.pool_id: PoolHistoryFacts(**{name: getattr(pool, name) for name in PoolHistoryFacts.__struct_fields__})
         for pool in sample.pools
     }
     kept = feed.recent().columns[1:-1]

@@ -16,16 +16,16 @@ from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.one_line import one_line
 from controlplane.platform.role import ALL_POOLS, Role
-from web.shell.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
+from web.shell.form_field import CHECKS, NUMBER, SELECT, FieldOption, FormField, whole_number
 
 NEVER = "never"
 EXPIRY_DAYS = ("1", "7", "30", "90", "365", NEVER)
 MAX_TENANTS = MAX_POOLS = 1000
 
 _SCOPES = (
-    Option("infer", "infer", "/v1: chat and text completions through the proxy"),
-    Option("route", "route", "/api/v1/route: choose an engine for a request, and report its result"),
-    Option(
+    FieldOption("infer", "infer", "/v1: chat and text completions through the proxy"),
+    FieldOption("route", "route", "/api/v1/route: choose an engine for a request, and report its result"),
+    FieldOption(
         "manage",
         "manage",
         "Management API with the role below. Sees cache hits of all tenants. Its reports count in full.",
@@ -38,7 +38,7 @@ _ROLE = FormField(
     "Role for manage",
     SELECT,
     help="Role of the scope manage; unused without that scope.",
-    options=tuple(Option(role.value, role.value) for role in Role),
+    options=tuple(FieldOption(role.value, role.value) for role in Role),
     chosen=(Role.VIEWER.value,),
 )
 _POOLS = FormField(
@@ -90,14 +90,14 @@ _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 def creation_fields() -> list[FormField]:
     """Return the fields of a new key."""
     tenants = Tenant.objects.order_by("slug").values_list("slug", "name")[:MAX_TENANTS]
-    choices = tuple(Option(slug, f"{slug} ({name})" if name != slug else slug) for slug, name in tenants)
+    choices = tuple(FieldOption(slug, f"{slug} ({name})" if name != slug else slug) for slug, name in tenants)
     tenant = FormField("tenant", "Tenant", SELECT, options=choices, chosen=(choices[0].value if choices else "",))
     words = {"1": "in 1 day", NEVER: "never"}
     expiry = FormField(
         "expires",
         "Expires",
         SELECT,
-        options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
+        options=tuple(FieldOption(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
         chosen=("90",),
     )
     return [tenant, _NAME, _SCOPE, _ROLE, _pools(), expiry, _RATE, _IN_FLIGHT, _CLASS, _CEILING, _ORIGINS, _WHY]
@@ -151,10 +151,10 @@ def _pools(kept: Iterable[str] = ()) -> FormField:
     return replace(_POOLS, options=pool_options(known | gone))
 
 
-def pool_options(pools: Mapping[str, str]) -> tuple[Option, ...]:
+def pool_options(pools: Mapping[str, str]) -> tuple[FieldOption, ...]:
     """Return the choice of all pools, and then of these (name by slug)."""
-    every = Option(ALL_POOLS, "All pools", "Those created later included")
-    return (every, *(Option(slug, slug, name) for slug, name in pools.items()))
+    every = FieldOption(ALL_POOLS, "All pools", "Those created later included")
+    return (every, *(FieldOption(slug, slug, name) for slug, name in pools.items()))
 
 
 def _with(field: FormField, chosen: tuple[str, ...] | None) -> FormField:

@@ -26,7 +26,7 @@ from web.access.key_form import pool_options
 from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.access.session_record import keep_signed_in
 from web.shell.console_request import asked, console_actor, go, kept, listed, sent, typed_fields, why
-from web.shell.form_field import CHECKS, PASSWORD, SELECT, FormField, Option, filled, general_problem
+from web.shell.form_field import CHECKS, PASSWORD, SELECT, FieldOption, FormField, filled, general_problem
 
 ADDRESS = "/access/people"
 MAX_POOLS = 1000
@@ -188,7 +188,7 @@ def _row(user: Any, now: datetime) -> dict[str, Any]:
 
 
 def _creation_fields(pools: Sequence[Pool]) -> list[FormField]:
-    roles = tuple(Option(role.value, role.value, role.label) for role in Role)
+    roles = tuple(FieldOption(role.value, role.value, role.label) for role in Role)
     in_pools = pool_options({pool.slug: pool.name for pool in pools})
     return [
         FormField("username", "Name", help="Letters, digits and @ . + - _", required=True, limit=150),
@@ -200,7 +200,9 @@ def _creation_fields(pools: Sequence[Pool]) -> list[FormField]:
             limit=service.MAX_PASSWORD,
             autocomplete="new-password",
         ),
-        FormField("role", "Role", SELECT, options=(Option("", "no role yet"), *roles), chosen=(Role.VIEWER.value,)),
+        FormField(
+            "role", "Role", SELECT, options=(FieldOption("", "no role yet"), *roles), chosen=(Role.VIEWER.value,)
+        ),
         FormField("pools", "In pools", CHECKS, help=_WHERE, options=in_pools, chosen=()),
         _WHY,
     ]

@@ -11,8 +11,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from controlplane.automation import engine_orders, engine_verdicts, switches
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation import engine_actions, engine_verdicts, switches
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.plan_advice import AdviceError, follow_advice
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -76,7 +76,7 @@ def _answer(answer: Callable[..., object], said: str) -> Verb:
     """Return a verb that answers one order of the pool."""
 
     def verb(request: HttpRequest, pool: Pool, actor: Actor, _now: datetime, key: str) -> str:
-        order = get_object_or_404(EngineOrder.objects.select_related("pool"), pool=pool, key=key)
+        order = get_object_or_404(EngineAction.objects.select_related("pool"), pool=pool, key=key)
         answer(order, actor=actor, why=why(request))
         return said
 
@@ -99,8 +99,8 @@ VERBS: dict[str, Verb] = {
     "override": _override,
     "end-override": _switch(switches.give_back, "given-back"),
     "follow": _follow,
-    "confirm": _answer(engine_orders.confirm, "confirmed"),
-    "withdraw": _answer(engine_orders.withdraw, "withdrawn"),
+    "confirm": _answer(engine_actions.confirm, "confirmed"),
+    "withdraw": _answer(engine_actions.withdraw, "withdrawn"),
     "quarantine": _judge(engine_verdicts.quarantine, "quarantined"),
     "trust": _judge(engine_verdicts.trust_again, "trusted"),
 }
@@ -124,7 +124,7 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, about: dict[str,
             "Another person changed this pool. Review the current state, then repeat your change.",
             412,
         )
-    except (AdviceError, engine_orders.EngineOrderError) as error:
+    except (AdviceError, engine_actions.EngineActionError) as error:
         words, status = str(error), 409
     else:
         kept = {name: sent(request, name, 24) for name in ("range", "end")}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
-from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.pool_policy import mode_in_force, pool_automation_of, pool_policy
 from controlplane.automation.reading import DOCUMENTS
@@ -25,7 +25,7 @@ def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
     engines: dict[int, list[tuple[str, str, str, str]]] = {}
     for pool_id, *engine in found:
         engines.setdefault(pool_id, []).append((engine[0], engine[1], engine[2], engine[3]))
-    orders = Counter(EngineOrder.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
+    orders = Counter(EngineAction.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
     out = Counter(
         EngineHealth.objects.filter(engine__pool__in=pools, state=HealthState.QUARANTINED).values_list(
             "engine__pool", flat=True

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from controlplane.automation.engine_orders import ordered_names
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.engine_actions import ordered_names
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.pool_policy import pool_automation_of, pool_policy
-from controlplane.automation.reading import PoolStanding, pool_standing
+from controlplane.automation.reading import PoolAutomationState, pool_standing
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.actor import Actor
@@ -19,8 +19,8 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
 from planning.documents.scaling_document import ScalingDocument
+from web.automation.actions import SHOWN_ENDED, SHOWN_OPEN, order_row
 from web.automation.cards import automation_cards, last_changes
-from web.automation.orders import SHOWN_ENDED, SHOWN_OPEN, order_row
 from web.automation.verdict import verdict
 from web.automation.words import MODES, TITLES
 from web.fleet.topology.drains import drain_watch
@@ -42,7 +42,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     seen, heard, window_s = _seen(pool, now)
     watch = drain_watch()
     drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
-    ended = EngineOrder.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
+    ended = EngineAction.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
     cards = automation_cards(standing.automations, policy.automation, last_changes(pool), told, now)
     roles = sorted({engine.role for engine in engines} - {"mixed"})
     return {
@@ -66,7 +66,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
 
 
 def tiles(
-    standing: PoolStanding, heard: PoolSample | None, window_s: float, settings: ScalingDocument
+    standing: PoolAutomationState, heard: PoolSample | None, window_s: float, settings: ScalingDocument
 ) -> list[dict[str, str]]:
     """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
     counts = standing.engines
@@ -103,7 +103,7 @@ def tiles(
     ]
 
 
-def override_words(standing: PoolStanding, settings: ScalingDocument, now: datetime) -> str:
+def override_words(standing: PoolAutomationState, settings: ScalingDocument, now: datetime) -> str:
     """Return what an operator holds the pool at; empty where nobody does."""
     until = moment(standing.override_until, now)
     if until is None:

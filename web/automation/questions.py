@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.urls import reverse
 
-from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
+from controlplane.automation.models.engine_action import OPEN_STATES, ActionState, EngineAction
 from controlplane.automation.plan_advice import ADVISING, advice_key
 from controlplane.automation.pool_policy import pool_automation_of, pool_policy
 from controlplane.automation.reading import automation_standings
@@ -17,15 +17,15 @@ from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.platform.format import count, sentence
 from web.automation.words import TITLES, change_words, order_words
-from web.shell.form_field import NUMBER, SELECT, FormField, Option, filled, general_problem
+from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, filled, general_problem
 
 WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 LENGTHS = (
-    Option("900", "15 minutes"),
-    Option("3600", "1 hour"),
-    Option("14400", "4 hours"),
-    Option("86400", "1 day"),
-    Option("604800", "7 days"),
+    FieldOption("900", "15 minutes"),
+    FieldOption("3600", "1 hour"),
+    FieldOption("14400", "4 hours"),
+    FieldOption("86400", "1 day"),
+    FieldOption("604800", "7 days"),
 )
 
 
@@ -66,7 +66,7 @@ def ask(pool: Pool, do: str, query: Mapping[str, str], now: datetime) -> Automat
 
 
 def _freeze(pool: Pool) -> AutomationQuestion:
-    waiting = EngineOrder.objects.filter(pool=pool, state__in=(OrderState.WANTED, OrderState.DRAINING)).count()
+    waiting = EngineAction.objects.filter(pool=pool, state__in=(ActionState.WANTED, ActionState.DRAINING)).count()
     return AutomationQuestion(
         f"Freeze {pool.name}?",
         f"Freeze {pool.name}",
@@ -173,11 +173,11 @@ def _follow(pool: Pool, job: str, now: datetime) -> AutomationQuestion | None:
 
 
 def _of_order(pool: Pool, do: str, key: str) -> AutomationQuestion | None:
-    order = EngineOrder.objects.filter(pool=pool, key=key[:64], state__in=OPEN_STATES).first()
+    order = EngineAction.objects.filter(pool=pool, key=key[:64], state__in=OPEN_STATES).first()
     if order is None:
         return None
     words = order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name)
-    address = reverse(f"automation-order-{do}", args=[pool.slug, order.key])
+    address = reverse(f"automation-action-{do}", args=[pool.slug, order.key])
     if do == "confirm":
         effects: tuple[tuple[str, str], ...] = (
             ("Action", words),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from controlplane.automation.reading import PoolStanding
+from controlplane.automation.reading import PoolAutomationState
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.format import count, moment
 from web.automation.cards import AutomationCard
 from web.automation.words import order_words
 
 
-def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard], now: datetime) -> tuple[str, str]:
+def verdict(
+    pool: Pool, standing: PoolAutomationState, cards: Sequence[AutomationCard], now: datetime
+) -> tuple[str, str]:
     """Return what matters most about how the pool steers itself: words in strong ink, then the others."""
     if standing.frozen:
         since = moment(standing.changed_at, now)
@@ -37,6 +39,6 @@ def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard],
     return ("Steady.", f"{_sizes(standing)} {steered}")
 
 
-def _sizes(standing: PoolStanding) -> str:
+def _sizes(standing: PoolAutomationState) -> str:
     counts = standing.engines
     return f"{counts['running']} of {count(counts['desired'], 'desired engine')} running."

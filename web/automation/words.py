@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.automation.models.engine_order import OrderKind, OrderState
+from controlplane.automation.models.engine_action import ActionKind, ActionState
 from controlplane.platform.format import count, percent, some_names
 
 TITLES = {
@@ -23,12 +23,12 @@ MODES = {
 }
 """Mode in force → word and state shape."""
 ORDER_STATES = {
-    OrderState.WANTED: ("Pending", "starting"),
-    OrderState.DRAINING: ("Draining", "draining"),
-    OrderState.SENT: ("In progress", "starting"),
-    OrderState.DONE: ("Done", "serving"),
-    OrderState.FAILED: ("Failed", "lost"),
-    OrderState.CANCELLED: ("Canceled", "maintenance"),
+    ActionState.WANTED: ("Pending", "starting"),
+    ActionState.DRAINING: ("Draining", "draining"),
+    ActionState.SENT: ("In progress", "starting"),
+    ActionState.DONE: ("Done", "serving"),
+    ActionState.FAILED: ("Failed", "lost"),
+    ActionState.CANCELLED: ("Canceled", "maintenance"),
 }
 
 _NAMED = 4
@@ -89,9 +89,9 @@ def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 def order_words(kind: str, role: str, name: str) -> str:
     """Return what an order wants."""
-    if kind == OrderKind.START:
+    if kind == ActionKind.START:
         return f"Start {name}" if name else f"Start {_an(role)} engine"
-    if kind == OrderKind.STOP:
+    if kind == ActionKind.STOP:
         return f"Drain and stop {name}"
     return f"Change {name} to {_an(role)} engine"
 

@@ -20,7 +20,7 @@ from web.fleet.block_sizes import seen_block_size_problems
 from web.fleet.installation_problems import installation_problems
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
-from web.live.verdict import Verdict
+from web.live.verdict import FleetVerdict
 from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 from web.shell.seen_pools import seen_pools
@@ -33,7 +33,7 @@ RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 """Name in the address, words and key of the time control's choices."""
 
 
-PAST = Verdict("quiet", "Past data.", "Loading history.", shape="unknown")
+PAST = FleetVerdict("quiet", "Past data.", "Loading history.", shape="unknown")
 """First paint of an address that names one; the page then says what was, or why that cannot be told."""
 
 

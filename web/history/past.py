@@ -11,13 +11,13 @@ from controlplane.history.codec import peak_seconds, rows_of
 from controlplane.history.collector import FINE_S
 from controlplane.history.merge import merged_by
 from controlplane.history.rollups import COARSE_S, FACTOR
-from controlplane.history.roster import NOBODY, Roster, roster_of, union
-from controlplane.history.store import Past, PoolFacts, read_past, read_peaks
+from controlplane.history.roster import NOBODY, HistoryRoster, roster_of, union
+from controlplane.history.store import Past, PoolHistoryFacts, read_past, read_peaks
 from gateway.contracts.fleet_sample import FleetSample
 from web.history.past_range import Stretch
 from web.live.feed import FleetFeed, Recent
 from web.live.scope import Scope
-from web.live.verdict import Verdict
+from web.live.verdict import FleetVerdict
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
@@ -30,13 +30,13 @@ class PastPicture:
 
     stretch: Stretch
     columns: list[Column | None]
-    roster: Roster
-    pools: dict[str, PoolFacts]
+    roster: HistoryRoster
+    pools: dict[str, PoolHistoryFacts]
     markers: list[Annotation]
     strip: dict[str, dict[int, float]]
     sample: FleetSample | None
     """The newest live sample, where the stretch reaches until now."""
-    verdict: Verdict | None
+    verdict: FleetVerdict | None
     """The sentence about it."""
     removed: frozenset[str]
     """Ids of the engines that the fleet no longer has."""
@@ -92,7 +92,7 @@ def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope
     past.pools |= tail.pools
 
 
-def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> Roster:
+def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> HistoryRoster:
     """Return who the picture shows: today's engines as today, those that are gone behind them, pool by pool."""
     rosters = {id(column.roster): column.roster for column in columns}
     newest = columns[-1].roster if columns else NOBODY
@@ -103,21 +103,21 @@ def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequen
     return union(rosters.values(), last=last, pools=pools)
 
 
-def _removed(roster: Roster, newest: FleetSample | None) -> frozenset[str]:
+def _removed(roster: HistoryRoster, newest: FleetSample | None) -> frozenset[str]:
     """Return who of the roster is gone; nobody, as far as is known, before the first sample."""
     if newest is None:
         return frozenset()
     return frozenset(roster.engine_ids) - {engine.engine_id for engine in newest.engines}
 
 
-def _on(columns: Sequence[Column], roster: Roster) -> list[Column]:
+def _on(columns: Sequence[Column], roster: HistoryRoster) -> list[Column]:
     """Return the columns with this roster object where the engines are the same: then nothing moves."""
     rosters = {id(column.roster): column.roster for column in columns if column.roster is not roster}
     same = {key for key, each in rosters.items() if each == roster}
     return [replace(column, roster=roster) if id(column.roster) in same else column for column in columns]
 
 
-def _ordered_pools(facts: dict[str, PoolFacts], sample: FleetSample | None) -> dict[str, PoolFacts]:
+def _ordered_pools(facts: dict[str, PoolHistoryFacts], sample: FleetSample | None) -> dict[str, PoolHistoryFacts]:
     """Return the pools in today's order, those that are gone behind."""
     now = [pool.pool_id for pool in sample.pools] if sample else []
     order = [pool_id for pool_id in now if pool_id in facts]
@@ -125,8 +125,8 @@ def _ordered_pools(facts: dict[str, PoolFacts], sample: FleetSample | None) -> d
     return {pool_id: facts[pool_id] for pool_id in order}
 
 
-def _facts_of(pool: object) -> PoolFacts:
-    return PoolFacts(**{name: getattr(pool, name) for name in PoolFacts.__struct_fields__})
+def _facts_of(pool: object) -> PoolHistoryFacts:
+    return PoolHistoryFacts(**{name: getattr(pool, name) for name in PoolHistoryFacts.__struct_fields__})
 
 
 def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list[Annotation]:

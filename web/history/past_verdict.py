@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from controlplane.history.bucket import POOL_FLOATS
 from controlplane.platform.format import clock_time, count, day_time, percent, some_names, span
 from web.history.past import PastPicture
-from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, Verdict
+from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, FleetVerdict
 
 _ON_TIME = POOL_FLOATS.index("on_time")
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
 DAY_S = 86_400
 
 
-def judge_past(picture: PastPicture) -> Verdict:
+def judge_past(picture: PastPicture) -> FleetVerdict:
     """Return what the stretch shows: on-time share with its low, requests, engines that were lost, gaps."""
     stretch = picture.stretch
     start = stretch.first * stretch.range.column_s
@@ -24,7 +24,7 @@ def judge_past(picture: PastPicture) -> Verdict:
     known = [column for column in picture.columns if column is not None]
     if not known:
         text = "Nothing was recorded: Headway was not running, or the history has expired."
-        return Verdict("quiet", lead, text, shape="unknown")
+        return FleetVerdict("quiet", lead, text, shape="unknown")
     shares = [
         (values[_ON_TIME], values[_REQUESTS] * stretch.range.column_s, column.index, pool_id)
         for column in known
@@ -52,7 +52,7 @@ def judge_past(picture: PastPicture) -> Verdict:
         parts.append(f"{lost} lost")
     if gap > 1:
         parts.append(f"nothing recorded for {span(gap * stretch.range.column_s)}")
-    return Verdict(severity, lead, "; ".join(parts) + ".", shape="" if severity != "ok" else "serving")
+    return FleetVerdict(severity, lead, "; ".join(parts) + ".", shape="" if severity != "ok" else "serving")
 
 
 def _names(labels: Iterable[str]) -> str:

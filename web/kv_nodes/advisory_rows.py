@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.kv_nodes.advisory_tallies import Advised, verdict
+from controlplane.kv_nodes.advisory_tallies import AdvisoryTotals, verdict
 from gateway.contracts.advisory import PoolTally, SourceTally
 
 SHOWN = 12
@@ -13,7 +13,7 @@ _JUDGED = ("useful", "late", "overruled", "spurious")
 _NO_POOL = "sessions not known"
 
 
-def advisory_table(told: Advised, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
+def advisory_table(told: AdvisoryTotals, pools: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, Any]:
     """Return the table of these counts; `pools` and `keys` have the names of ids."""
     sources = told.sources
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planning.kv_orders.compression_advice import CompressionAdvice, compression_advice
+from planning.kv_moves.compression_advice import CompressionAdvice, compression_advice
 from web.kv_nodes.node_rows import NodeRow
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.kv_nodes.advisory_tallies import advised
-from controlplane.kv_nodes.orders import visible_kv_orders
+from controlplane.kv_nodes.moves import visible_kv_moves
 from controlplane.kv_nodes.registration import delete_kv_node, visible_kv_nodes
 from controlplane.kv_nodes.simulated_scale import BYTES_PER_TOKEN, RATIO
 from controlplane.kv_nodes.unpinning import NoSuchPinError, unpin
@@ -24,15 +24,15 @@ from web.kv_nodes.advisory_rows import advisory_table
 from web.kv_nodes.compression_rows import compression_rows
 from web.kv_nodes.finding import finding
 from web.kv_nodes.load_advice import TOKENS, load_advice
+from web.kv_nodes.move_rows import order_table
 from web.kv_nodes.node_rows import node_row
-from web.kv_nodes.order_rows import order_table
 from web.kv_nodes.pin_rows import SHOWN, left_out, pin_rows
 from web.kv_nodes.prefix_rows import prefix_rows
 from web.kv_nodes.transfer_matrix import transfer_matrix
 from web.shell.console_request import asked, console_actor, go, sent, why
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
-from web.shell.rejection import Rejection, attempted
+from web.shell.rejection import FormRejection, attempted
 
 ADDRESS = "/kv"
 PAGE = "KV store"
@@ -56,7 +56,7 @@ def forget_node(request: HttpRequest, name: str) -> HttpResponse:
     actor = console_actor(request)
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     done = attempted(lambda: delete_kv_node(node, actor=actor, why=why(request)), InUseError)
-    if isinstance(done, Rejection):
+    if isinstance(done, FormRejection):
         return _page(request, problem=done.words, status=done.status)
     return go(ADDRESS, said="deleted")
 
@@ -68,7 +68,7 @@ def end_pin(request: HttpRequest, name: str) -> HttpResponse:
     node = get_object_or_404(visible_kv_nodes(actor), name=name)
     pin = sent(request, "pin", 64), sent(request, "tenant", 64)
     done = attempted(lambda: unpin(node, *pin, actor=actor, why=why(request)), NoSuchPinError)
-    if isinstance(done, Rejection):
+    if isinstance(done, FormRejection):
         return _page(request, problem=done.words, status=done.status)
     return go(ADDRESS, said="unpinned")
 
@@ -90,7 +90,7 @@ def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> Http
         rows=[(row, keep.get(row.name, ())) for row in rows],
         more=max(0, nodes.count() - len(rows)) if len(rows) == MAX_ROWS else 0,
         matrix=transfer_matrix(rows, names),
-        orders=order_table(visible_kv_orders(actor), now),
+        orders=order_table(visible_kv_moves(actor), now),
         advisories=_advisories(),
         finding=finding(rows),
         advice=load_advice(rows),

@@ -15,7 +15,7 @@ _LEVELS, _RANGE = 9, 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TransferLine:
     """One client of the nodes: an engine, or another node."""
 
     name: str
@@ -30,7 +30,7 @@ class Matrix:
     """Nodes in columns, clients in rows; both by name, at most so many of those with the most bytes."""
 
     nodes: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TransferLine, ...]
     more: int
     """Clients that are left out."""
 
@@ -51,7 +51,7 @@ def transfer_matrix(rows: Sequence[NodeRow], names: Mapping[str, str]) -> Matrix
         links = clients[peer]
         cells = tuple((links[row.name], _level(links[row.name], most)) if row.name in links else None for row in nodes)
         sent, kept = (sum(getattr(each, name) for each in links.values()) for name in ("sent_bytes", "received_bytes"))
-        lines.append(Line(names.get(peer, peer), cells, sent, kept))
+        lines.append(TransferLine(names.get(peer, peer), cells, sent, kept))
     lines.sort(key=lambda line: line.name)
     return Matrix(tuple(row.name for row in nodes), tuple(lines), len(clients) - len(shown))
 

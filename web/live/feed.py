@@ -21,7 +21,7 @@ from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 from web.live.steady_verdict import SteadyVerdict
-from web.live.verdict import Verdict, judge
+from web.live.verdict import FleetVerdict, judge
 from web.live.viewer import Viewer
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class FleetFeed:
                 heard[0].index * COLUMN_S if heard else math.inf,
             )
 
-    def verdict(self, scope: Scope = None) -> Verdict:
+    def verdict(self, scope: Scope = None) -> FleetVerdict:
         """Return the sentence about what the scope shows of the newest sample."""
         with self._lock:
             return self._verdict(ScopedHistory(self._history, scope), scope)
@@ -182,7 +182,7 @@ class FleetFeed:
             self._keyframes[scope] = encode_keyframe(seen, self._seq, self._verdict(seen, scope))
         return self._keyframes[scope]
 
-    def _verdict(self, seen: ScopedHistory, scope: Scope) -> Verdict:
+    def _verdict(self, seen: ScopedHistory, scope: Scope) -> FleetVerdict:
         """Return the sentence that stands, the same for all who see the same pools."""
         if seen.latest is None:
             return judge(None)

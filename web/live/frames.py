@@ -31,11 +31,11 @@ import msgspec
 
 from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
-from controlplane.history.roster import Roster
+from controlplane.history.roster import HistoryRoster
 from gateway.contracts.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
 from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
-from web.live.verdict import Verdict
+from web.live.verdict import FleetVerdict
 
 PROTOCOL = 3
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
@@ -48,7 +48,7 @@ REMOVED = "removed"
 Head = dict[str, Any]
 
 
-def encode_keyframe(history: ScopedHistory, seq: int, verdict: Verdict) -> bytes:
+def encode_keyframe(history: ScopedHistory, seq: int, verdict: FleetVerdict) -> bytes:
     """Return everything a fresh viewer needs: topology, whole history, newest values."""
     sample = history.latest
     newest = history.newest
@@ -75,7 +75,7 @@ def encode_keyframe(history: ScopedHistory, seq: int, verdict: Verdict) -> bytes
 
 
 def encode_column(
-    history: ScopedHistory, seq: int, before: FleetSample | None, last_marker: int, verdict: Verdict
+    history: ScopedHistory, seq: int, before: FleetSample | None, last_marker: int, verdict: FleetVerdict
 ) -> bytes:
     """Return the newest column and what changed since `before`, the sample of frame seq − 1.
 
@@ -170,7 +170,7 @@ def pack(
     head: Head,
     now: Iterable[Sequence[float]],
     columns: Sequence[Column | None],
-    roster: Roster,
+    roster: HistoryRoster,
     pool_ids: Sequence[str],
     hour: Iterable[Sequence[float]],
 ) -> bytes:
@@ -249,7 +249,7 @@ def _little_endian(values: array[float]) -> bytes:
     return values.tobytes()
 
 
-def _engine_floats(columns: Sequence[Column | None], roster: Roster, place: int) -> bytes:
+def _engine_floats(columns: Sequence[Column | None], roster: HistoryRoster, place: int) -> bytes:
     """Return a series engine by engine; columns are kept moment by moment, so it is turned round."""
     unknown = array("f", [math.nan]) * len(roster)
     flat = array("f")
@@ -263,7 +263,7 @@ def _engine_floats(columns: Sequence[Column | None], roster: Roster, place: int)
     return _little_endian(turned)
 
 
-def _engine_bytes(columns: Sequence[Column | None], roster: Roster, place: int) -> bytes:
+def _engine_bytes(columns: Sequence[Column | None], roster: HistoryRoster, place: int) -> bytes:
     unknown = bytes([UNKNOWN_BYTE]) * len(roster)
     flat = b"".join(unknown if column is None else column.codes_for(roster, place) for column in columns)
     if len(columns) == 1:

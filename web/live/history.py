@@ -8,7 +8,7 @@ from controlplane.history.annotation import Annotation, AnnotationLog
 from controlplane.history.bucket import Column
 from controlplane.history.cache_locality.intake import cache_locality_intake
 from controlplane.history.collector import FINE_S
-from controlplane.history.roster import NOBODY, Roster
+from controlplane.history.roster import NOBODY, HistoryRoster
 from controlplane.history.window import FleetWindow
 from gateway.contracts.fleet_sample import FleetSample
 from web.live.hour_strip import HourStrip
@@ -117,13 +117,13 @@ class ScopedHistory:
         self.removed = scoped_removed(history.removed(), scope)
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> HistoryRoster:
         """Who the picture shows: the engines of the newest sample in its order, then the removed ones."""
         newest = self.newest
         if newest is None or not self.removed:
             return NOBODY if newest is None else newest.roster
         gone = ([getattr(each, name) for each in self.removed] for name in ("engine_id", "name", "pool_id"))
-        return Roster(*((*now, *left) for now, left in zip(newest.roster.rows, gone, strict=True)))
+        return HistoryRoster(*((*now, *left) for now, left in zip(newest.roster.rows, gone, strict=True)))
 
     @property
     def newest(self) -> Column | None:

@@ -11,7 +11,7 @@ import msgspec
 from controlplane.fleet.visibility import visible_pools
 from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import Column
-from controlplane.history.roster import Roster
+from controlplane.history.roster import HistoryRoster
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -61,7 +61,7 @@ def scoped_column(column: Column, scope: Scope) -> Column:
 
 
 @lru_cache(maxsize=256)
-def _scoped_roster(roster: Roster, scope: frozenset[str]) -> Roster:
+def _scoped_roster(roster: HistoryRoster, scope: frozenset[str]) -> HistoryRoster:
     """Return the engines in scope; columns of one roster share the answer."""
     rows = [row for row, pool_id in enumerate(roster.pool_ids) if pool_id in scope]
-    return Roster(*(tuple(each[row] for row in rows) for each in roster.rows))
+    return HistoryRoster(*(tuple(each[row] for row in rows) for each in roster.rows))

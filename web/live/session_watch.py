@@ -29,7 +29,7 @@ Look = Callable[[frozenset[Seat]], Awaitable[Mapping[Seat, Scope]]]
 
 
 @dataclass(eq=False, slots=True)
-class Watched:
+class WatchedViewer:
     """One viewer's seat. Mutable: the watch sets `changed` once the session ended or its scope is another one."""
 
     seat: Seat
@@ -48,18 +48,18 @@ class SessionWatch:
     def __init__(self, look: Look | None = None, look_s: float = LOOK_S) -> None:
         self._look = look or database_sync_to_async(scopes_of)
         self._look_s = look_s
-        self._watched: set[Watched] = set()
+        self._watched: set[WatchedViewer] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def join(self, session_key: str, user_id: int, scope: Scope = None) -> Watched:
+    def join(self, session_key: str, user_id: int, scope: Scope = None) -> WatchedViewer:
         """Watch a session that may see `scope`."""
-        watched = Watched((session_key, user_id), scope)
+        watched = WatchedViewer((session_key, user_id), scope)
         self._watched.add(watched)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="session watch")
         return watched
 
-    def leave(self, watched: Watched) -> None:
+    def leave(self, watched: WatchedViewer) -> None:
         """Stop watching; harmless when it changed before."""
         self._watched.discard(watched)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from web.live.verdict import Verdict
+from web.live.verdict import FleetVerdict
 
 STAYS_S = 5.0
 
@@ -11,15 +11,15 @@ class SteadyVerdict:
     """Mutable: the sentence shown, and since when."""
 
     def __init__(self) -> None:
-        self._shown: Verdict | None = None
+        self._shown: FleetVerdict | None = None
         self._at = 0.0
 
     @property
-    def shown(self) -> Verdict | None:
+    def shown(self) -> FleetVerdict | None:
         """The sentence that stands at this moment."""
         return self._shown
 
-    def show(self, verdict: Verdict, at: float) -> Verdict:
+    def show(self, verdict: FleetVerdict, at: float) -> FleetVerdict:
         """Return what is shown at unix second `at`: the new sentence once the one before has stood for STAYS_S.
 
         That an engine is lost is said at once.
@@ -30,5 +30,5 @@ class SteadyVerdict:
         return self._shown
 
 
-def _is_lost(verdict: Verdict | None) -> bool:
+def _is_lost(verdict: FleetVerdict | None) -> bool:
     return verdict is not None and verdict.shape == "lost" and bool(verdict.engine_id)

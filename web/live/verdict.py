@@ -29,7 +29,7 @@ BETTER_BY = 0.02
 """A share of requests on time this far above its lowest is getting better."""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class FleetVerdict(msgspec.Struct, frozen=True, gc=False):
     """Severity (ok, info, warn, bad or quiet), the finding in two words, the sentence, and whom it is about."""
 
     severity: str
@@ -48,16 +48,18 @@ def judge(
     sample: FleetSample | None,
     markers: Sequence[Annotation] = (),
     look: RecentState = NO_LOOK,
-    said: Verdict | None = None,
-) -> Verdict:
+    said: FleetVerdict | None = None,
+) -> FleetVerdict:
     """Return the most pressing true statement about the sample.
 
     `markers` are those of the last minutes, `look` is what the last seconds say, `said` the sentence that stands now.
     """
     if sample is None:
-        return Verdict("quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown")
+        return FleetVerdict(
+            "quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown"
+        )
     if not sample.engines:
-        return Verdict(
+        return FleetVerdict(
             "quiet", "No engines yet.", "Connect one, or run make run for a demo fleet of 8.", shape="unknown"
         )
     findings = (
@@ -74,7 +76,7 @@ def judge(
     return _with_observers(_with_lone_gateways(finding or _quiet(sample, look, said), sample), sample)
 
 
-def _with_lone_gateways(finding: Verdict, sample: FleetSample) -> Verdict:
+def _with_lone_gateways(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
     """Return the finding; of late requests with the likely cause, where gateways decide alone about their pool."""
     late = [pool for pool in sample.pools if pool.pool_id == finding.late_pool_id]
     if not late or not deciding_alone(late[0].roles, sample.at):
@@ -82,7 +84,7 @@ def _with_lone_gateways(finding: Verdict, sample: FleetSample) -> Verdict:
     return msgspec.structs.replace(finding, text=f"{finding.text} Gateways decide alone about {late[0].name}.")
 
 
-def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
+def _with_observers(finding: FleetVerdict, sample: FleetSample) -> FleetVerdict:
     """Return the finding with what must be known to read it: in which pools others route."""
     names = [pool.name for pool in sample.pools if pool.observes]
     if not names:
@@ -93,7 +95,7 @@ def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
     return msgspec.structs.replace(finding, text=f"{finding.text} {which} pools are observe-only.")
 
 
-def _lost(sample: FleetSample) -> Verdict | None:
+def _lost(sample: FleetSample) -> FleetVerdict | None:
     lost = _in_state(sample, "lost")
     if not lost:
         return None
@@ -101,13 +103,13 @@ def _lost(sample: FleetSample) -> Verdict | None:
     since = clock_time(first.since)
     if len(lost) == 1:
         text = f"Since {since}: {_because(first)}. {_serving(sample)}."
-        return Verdict("bad", f"{first.name} is lost.", text, first.engine_id, "lost")
+        return FleetVerdict("bad", f"{first.name} is lost.", text, first.engine_id, "lost")
     lead = f"{count(len(lost), 'engine is', 'engines are')} lost."
     text = f"{_names(lost)}; the first, {first.name}, since {since}: {_because(first)}. {_serving(sample)}."
-    return Verdict("bad", lead, text, first.engine_id, "lost")
+    return FleetVerdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
+def _late(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
     worst = min(
         (pool for pool in sample.pools if pool.on_time_share is not None),
         key=lambda pool: (pool.on_time_share, pool.name),
@@ -121,7 +123,7 @@ def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
         f"{worst.unbound + (worst.bound or 0):,} waiting{_rejected([worst])}."
     )
     since = look.lateness.since if look.lateness is not None else sample.at - sample.window_s
-    late = Verdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
+    late = FleetVerdict("bad", "Requests are late.", text, shape="lost", late_pool_id=worst.pool_id, late_since=since)
     if look.lateness is None:
         return late
     lowest = min(look.worst.get(worst.pool_id, 1.0), worst.on_time_share)
@@ -131,22 +133,22 @@ def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
     return msgspec.structs.replace(late, lead=lead, text=text)
 
 
-def _gateway_late(sample: FleetSample) -> Verdict | None:
+def _gateway_late(sample: FleetSample) -> FleetVerdict | None:
     if sample.lateness is None:
         return None
     rejects = " It rejects requests that it cannot serve." if sample.lateness.rejects else ""
     text = f"{_stood_still(sample.lateness)}.{rejects} {_on_time(sample)}; its engines are not the cause."
-    return Verdict("warn", "The gateway is late.", text, shape="degraded")
+    return FleetVerdict("warn", "The gateway is late.", text, shape="degraded")
 
 
-def _decided_alone(sample: FleetSample) -> Verdict | None:
+def _decided_alone(sample: FleetSample) -> FleetVerdict | None:
     pools = [(pool, alone) for pool in sample.pools if (alone := deciding_alone(pool.roles, sample.at))]
     if not pools:
         return None
     which = some_names([pool.name for pool, _ in pools], NAMED_ENGINES)
     about = f"About {which}: {named(pools[0][1])}. Each knows only its own requests."
     text = f"{about} {REMEDY} {_on_time(sample)}."
-    return Verdict("warn", "Gateways decide alone.", text, shape="degraded")
+    return FleetVerdict("warn", "Gateways decide alone.", text, shape="degraded")
 
 
 def _stood_still(lateness: Lateness) -> str:
@@ -154,7 +156,7 @@ def _stood_still(lateness: Lateness) -> str:
     return f"Since {clock_time(lateness.since)} the gateway stalled {times}, {duration(lateness.away_s)} in total"
 
 
-def _starved(sample: FleetSample, look: RecentState) -> Verdict | None:
+def _starved(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
     idle = [each for each in sample.engines if each.engine_id in look.nothing_s and each.state == "serving"]
     if not idle:
         return None
@@ -164,10 +166,10 @@ def _starved(sample: FleetSample, look: RecentState) -> Verdict | None:
     why = f"It no longer holds prefix {key}, which most other engines hold. " if key else ""
     text = f"{why}Other requests of its pool were queued.{others} {_on_time(sample)}."
     lead = f"{first.name} has been idle for {span(look.nothing_s[first.engine_id])}."
-    return Verdict("warn", lead, text, first.engine_id, "degraded")
+    return FleetVerdict("warn", lead, text, first.engine_id, "degraded")
 
 
-def _troubled(sample: FleetSample, look: RecentState) -> Verdict | None:
+def _troubled(sample: FleetSample, look: RecentState) -> FleetVerdict | None:
     for state in ("hot", "degraded", "quarantined"):
         engines = _in_state(sample, state)
         if not engines:
@@ -177,14 +179,14 @@ def _troubled(sample: FleetSample, look: RecentState) -> Verdict | None:
         if len(engines) == 1:
             why = _because(worst) if worst.reason else f"it {load}"
             text = f"Since {clock_time(worst.since)}: {why}. {_on_time(sample)}."
-            return Verdict("warn", f"{worst.name} is {state}.", text, worst.engine_id, state)
+            return FleetVerdict("warn", f"{worst.name} is {state}.", text, worst.engine_id, state)
         text = f"{_names(engines)}. The busiest, {worst.name}, {load}; {_on_time(sample, lower=True)}."
         lead = f"{count(len(engines), 'engine is', 'engines are')} {state}."
-        return Verdict("warn", lead, text, worst.engine_id, state)
+        return FleetVerdict("warn", lead, text, worst.engine_id, state)
     return None
 
 
-def _leaving(sample: FleetSample) -> Verdict | None:
+def _leaving(sample: FleetSample) -> FleetVerdict | None:
     for state, word in (("starting", "starting"), ("draining", "draining"), ("maintenance", "in maintenance")):
         engines = _in_state(sample, state)
         if not engines:
@@ -193,21 +195,21 @@ def _leaving(sample: FleetSample) -> Verdict | None:
         rest = f"{_serving(sample)}; {_on_time(sample, lower=True)}."
         if len(engines) > 1:
             lead = f"{count(len(engines), 'engine is', 'engines are')} {word}."
-            return Verdict("info", lead, f"{_names(engines)}. {rest}", "", state)
+            return FleetVerdict("info", lead, f"{_names(engines)}. {rest}", "", state)
         left = first.running + first.bound
         about = f"{count(left, 'request')} left; new requests go elsewhere. " if state == "draining" and left else ""
         lead = f"{first.name} is drained." if state == "draining" and not left else f"{first.name} is {word}."
-        return Verdict("info", lead, f"{about}{rest}", first.engine_id, state)
+        return FleetVerdict("info", lead, f"{about}{rest}", first.engine_id, state)
     return None
 
 
-def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> Verdict | None:
+def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> FleetVerdict | None:
     for marker in reversed(markers):
         if marker.at < sample.at - RECOVERED_FOR_S:
             return None
         if marker.kind == "back":
             text = f"Since {clock_time(marker.at)}: {marker.text}. {_on_time(sample)}."
-            return Verdict("ok", "Recovered.", text, marker.engine_id)
+            return FleetVerdict("ok", "Recovered.", text, marker.engine_id)
     return None
 
 
@@ -222,13 +224,13 @@ def handled_per_s(pool: PoolSample) -> float:
     return pool.dispatched_at_once_per_s + pool.dispatched_waited_per_s + sum((pool.rejections_per_s or {}).values())
 
 
-def _quiet(sample: FleetSample, look: RecentState, said: Verdict | None) -> Verdict:
+def _quiet(sample: FleetSample, look: RecentState, said: FleetVerdict | None) -> FleetVerdict:
     requests_per_s = sum(handled_per_s(pool) for pool in sample.pools)
     work_s = {engine.engine_id: _work_s(engine, look) for engine in sample.engines}
     busiest = max(sample.engines, key=lambda engine: (work_s[engine.engine_id], engine.name))
     if requests_per_s == 0 and work_s[busiest.engine_id] == 0:
         text = f"{_serving(sample)}; no request in the last {sample.window_s:.0f} s."
-        return Verdict("ok", "Idle.", text)
+        return FleetVerdict("ok", "Idle.", text)
     spoken_of = said.engine_id if said is not None and said.lead == QUIET else ""
     kept = (each for each in sample.engines if each.engine_id == spoken_of)
     named = next((each for each in kept if _stands_out(each, sample, work_s, STILL_NOTABLE)), None)
@@ -240,7 +242,7 @@ def _quiet(sample: FleetSample, look: RecentState, said: Verdict | None) -> Verd
     spread = f"busiest is {busiest.name} with {most} of work" if named else held
     rates = f"{rate(requests_per_s)} requests/s over the last {MEAN_S:.0f} s"
     text = f"{rates}, {_on_time(sample, lower=True)}, {spread}{_rejected(sample.pools)}."
-    return Verdict("ok", QUIET, text, named.engine_id if named else "")
+    return FleetVerdict("ok", QUIET, text, named.engine_id if named else "")
 
 
 def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:

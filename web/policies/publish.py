@@ -34,7 +34,7 @@ from web.policies.questions import (
     LATER,
     NOW,
     PUBLISH,
-    Question,
+    ConfirmDialog,
     mistyped,
     publish_question,
     roll_back_question,
@@ -61,7 +61,7 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
     return (_scheduled if question.when == LATER else _published_now)(request, standing, question)
 
 
-def _published_now(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+def _published_now(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
     version, slug = question.version, standing.policy.slug
     # The watch must hear the fleet before the version arrives, or nobody knows when it did.
     version_watch()
@@ -75,7 +75,7 @@ def _published_now(request: HttpRequest, standing: PolicyStanding, question: Que
     return _published(slug, version)
 
 
-def _as_answered(request: HttpRequest, standing: PolicyStanding, version: PolicyVersion) -> Question:
+def _as_answered(request: HttpRequest, standing: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
     """Return the question with what was filled in."""
     second = second_person(standing, version, console_actor(request))
     question = publish_question(standing, version, second=second)
@@ -83,7 +83,7 @@ def _as_answered(request: HttpRequest, standing: PolicyStanding, version: Policy
     return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
 
 
-def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+def _scheduled(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog) -> HttpResponse:
     """Store the appointment, and lead back to the draft, where the page tells of it."""
     version, slug = question.version, standing.policy.slug
     at = read_moment(question.at)
@@ -102,7 +102,7 @@ def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Questio
     return redirect(with_query(reverse("policy", args=[slug]), draft=version.number))
 
 
-def _asked_again(request: HttpRequest, standing: PolicyStanding, question: Question, status: int) -> HttpResponse:
+def _asked_again(request: HttpRequest, standing: PolicyStanding, question: ConfirmDialog, status: int) -> HttpResponse:
     form = form_of_version(standing.live, question.version if question.kind == PUBLISH else None)
     return render_editor(request, standing, form, question=question, status=status)
 

@@ -37,7 +37,7 @@ class SecondPerson:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ConfirmDialog:
     """One dialog: its title asks, its effects tell, its button repeats the verb."""
 
     kind: str
@@ -76,14 +76,14 @@ def word_to_type(standing: PolicyStanding, engines: int) -> str:
 
 def publish_question(
     standing: PolicyStanding, version: PolicyVersion, *, second: SecondPerson | None = None
-) -> Question:
+) -> ConfirmDialog:
     """Return the question whether a draft should go live."""
     engines = ready_engines(standing.pools)
     word = word_to_type(standing, engines)
     name = f"v{version.number}"
     live = standing.live_number
     back = f"You can roll back to v{live} from the list of versions." if live else ""
-    return Question(
+    return ConfirmDialog(
         PUBLISH,
         version,
         live,
@@ -112,13 +112,13 @@ def second_person(standing: PolicyStanding, version: PolicyVersion, actor: Actor
     return SecondPerson(needed, words, may, own)
 
 
-def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> Question:
+def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> ConfirmDialog:
     """Return the question whether an older version should go live again, as a copy with a new number."""
     engines = ready_engines(standing.pools)
     word = word_to_type(standing, engines)
     asked = "No approval needed." if standing.policy.needs_approval else ""
     copy = f"A copy of v{version.number} becomes the newest version; v{standing.live_number} stays in the list."
-    return Question(
+    return ConfirmDialog(
         ROLL_BACK,
         version,
         standing.live_number,
@@ -140,7 +140,7 @@ def wrong_word(word: str, typed: str, verb: str) -> str:
     return f"Type {word} to {verb}: {found}"
 
 
-def mistyped(question: Question, typed: str) -> Question | None:
+def mistyped(question: ConfirmDialog, typed: str) -> ConfirmDialog | None:
     """Return the question with what is wrong with the typed word; None where it is right."""
     problem = wrong_word(question.word, typed, question.verb)
     return replace(question, typed=typed[:64], problem=problem) if problem else None

@@ -32,10 +32,10 @@ from controlplane.request_log.recordings.lifecycle import (
 )
 from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
 from web.shell.console_request import asked, console_actor, go, listed, row_number, sent, typed_fields
-from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
+from web.shell.form_field import SELECT, FieldOption, FormField, filled, general_problem
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
-from web.shell.rejection import Rejection, attempted
+from web.shell.rejection import FormRejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/trials/recordings"
@@ -51,7 +51,7 @@ def recordings(request: HttpRequest) -> HttpResponse:
         return _page(request, creating=asked(request, "new"))
     kind = sent(request, "kind")
     made = attempted(lambda: _made(request, kind, console_actor(request)), NoRoomError)
-    if isinstance(made, Rejection):
+    if isinstance(made, FormRejection):
         return _page(request, made, creating=kind)
     return go(ADDRESS, recording=str(made.pk), said="kept")
 
@@ -62,7 +62,7 @@ def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
     actor = console_actor(request)
     found = get_object_or_404(visible_recordings(actor), pk=recording_id)
     done = attempted(lambda: delete_recording(found, actor=actor, why=sent(request, "why")))
-    if isinstance(done, Rejection):
+    if isinstance(done, FormRejection):
         return _page(request, done)
     return go(ADDRESS, said="deleted")
 
@@ -105,7 +105,7 @@ def _told(error: BadTraceError) -> list[FieldProblem]:
     return [FieldProblem("trace", f"{error} {lines}")]
 
 
-def _page(request: HttpRequest, rejection: Rejection | None = None, *, creating: str = "") -> HttpResponse:
+def _page(request: HttpRequest, rejection: FormRejection | None = None, *, creating: str = "") -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
     page = listed(request, visible_recordings(actor))
     problems = rejection.problems if rejection else ()
@@ -142,7 +142,7 @@ def _page(request: HttpRequest, rejection: Rejection | None = None, *, creating:
 
 def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
     pools = operated_pools(actor)[:100]
-    options = tuple(Option(pool.slug, pool.name) for pool in pools)
+    options = tuple(FieldOption(pool.slug, pool.name) for pool in pools)
     pool = FormField("pool", "Pool", SELECT, options=options, chosen=(pools[0].slug if pools else "",))
     name = FormField("name", "Name", help="Name it so you can find it; optional.", limit=MAX_NAME)
     why = FormField("why", "Why", help="Optional; for the audit.")

@@ -11,7 +11,7 @@ TEXT, NUMBER, SELECT, CHECKS, PASSWORD = "text", "number", "select", "checks", "
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class FieldOption:
     """One choice of a select or a group of check boxes."""
 
     value: str
@@ -28,7 +28,7 @@ class FormField:
     kind: str = TEXT
     help: str = ""
     unit: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[FieldOption, ...] = ()
     chosen: tuple[str, ...] = ("",)
     required: bool = False
     limit: int = 200

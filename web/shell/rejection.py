@@ -13,7 +13,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class FormRejection:
     """Why a verb did nothing, and with which status its page is shown again."""
 
     problems: tuple[FieldProblem, ...]
@@ -26,13 +26,13 @@ class Rejection:
         return " ".join(each.message for each in self.problems)
 
 
-def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | Rejection:
+def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | FormRejection:
     """Return what `act` returns, or the rejection; `conflicts` are the errors that time or room may heal."""
     try:
         return act()
     except InvalidFieldsError as error:
-        return Rejection(tuple(error.problems), 422, error)
+        return FormRejection(tuple(error.problems), 422, error)
     except NotAllowedError as error:
-        return Rejection((FieldProblem("", str(error)),), 403, error)
+        return FormRejection((FieldProblem("", str(error)),), 403, error)
     except conflicts as error:
-        return Rejection((FieldProblem("", str(error)),), 409, error)
+        return FormRejection((FieldProblem("", str(error)),), 409, error)

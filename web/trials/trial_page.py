@@ -25,7 +25,7 @@ from web.shell.console_request import console_actor, listed, sent, sent_or_asked
 from web.shell.form_field import FormField, filled, general_problem
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
-from web.shell.rejection import Rejection, attempted
+from web.shell.rejection import FormRejection, attempted
 from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/trials"
@@ -66,7 +66,7 @@ class TrialPages(ABC):
 
     @abstractmethod
     def shown(
-        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, rejection: Rejection | None
+        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
         """Return what the page of one shows; with its `title`, `running`, and a line `about` it."""
 
@@ -111,7 +111,7 @@ class TrialPages(ABC):
     def start_view(self, request: HttpRequest) -> HttpResponse:
         """Start one and lead to its page."""
         made = attempted(lambda: self.start(request, console_actor(request)), *self.conflicts)
-        return self._list(request, made) if isinstance(made, Rejection) else redirect(self._address(made))
+        return self._list(request, made) if isinstance(made, FormRejection) else redirect(self._address(made))
 
     @method_decorator(require_safe)
     def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
@@ -123,7 +123,7 @@ class TrialPages(ABC):
         """Carry out one of its verbs and lead back to its page."""
         found, actor = self._found(request, ids), console_actor(request)
         done = attempted(lambda: self.turn(request, found, verb, actor), *self.conflicts)
-        return self._page(request, ids, done) if isinstance(done, Rejection) else redirect(self._address(found))
+        return self._page(request, ids, done) if isinstance(done, FormRejection) else redirect(self._address(found))
 
     def _found(self, request: HttpRequest, ids: Mapping[str, object]) -> Any:
         (wanted,) = ids.values()
@@ -132,7 +132,7 @@ class TrialPages(ABC):
     def _address(self, found: Model) -> str:
         return reverse(self.key, args=[getattr(found, self.id_field)])
 
-    def _list(self, request: HttpRequest, rejection: Rejection | None = None) -> HttpResponse:
+    def _list(self, request: HttpRequest, rejection: FormRejection | None = None) -> HttpResponse:
         actor, creating = console_actor(request), request.method == "POST" or "new" in request.GET
         if creating and (needed := self.form_needs(request, actor)):
             return lacks_role(request, "Trials", needed, self.address)
@@ -148,7 +148,7 @@ class TrialPages(ABC):
         return render(request, f"trials/{self.key}/list.html", context, status=rejection.status if rejection else 200)
 
     def _page(
-        self, request: HttpRequest, ids: Mapping[str, object], rejection: Rejection | None = None
+        self, request: HttpRequest, ids: Mapping[str, object], rejection: FormRejection | None = None
     ) -> HttpResponse:
         actor, found = console_actor(request), self._found(request, ids)
         if needed := self.page_needs(request, found, actor):

@@ -8,7 +8,7 @@ from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from web.shell.console_request import row_number
-from web.shell.form_field import SELECT, FormField, Option
+from web.shell.form_field import SELECT, FieldOption, FormField
 
 _LISTED = 40
 
@@ -32,7 +32,7 @@ def version_field(
     words: Callable[[PolicyVersion], str],
 ) -> FormField:
     """Return the field; the first version is chosen where the `chosen` number is not offered."""
-    options = tuple(Option(str(each.number), words(each)) for each in versions)
+    options = tuple(FieldOption(str(each.number), words(each)) for each in versions)
     numbers = [each.value for each in options]
     first = chosen if chosen in numbers or not numbers else numbers[0]
     return FormField(name, label, SELECT, help=help_words, options=options, chosen=(first if numbers else "",))

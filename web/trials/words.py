@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TrialFinding:
     """The answer of a trial; `kind` is better, worse, mixed, even, or empty while nothing can be said."""
 
     kind: str

@@ -22,7 +22,7 @@ DOUBLES = {
 }
 """What each query finds was done twice."""
 ORDERS = (
-    "select o.key, o.kind, o.state, o.says from controlplane_engineorder o"
+    "select o.key, o.kind, o.state, o.says from controlplane_engineaction o"
     " join controlplane_pool p on p.id = o.pool_id where p.slug = 'hooked'"
 )
 ENGINES = (

@@ -19,7 +19,19 @@ from bench.kv.soak_run.known_blocks import CHAIN, SHARED, TENANTS, known, shared
 from kvstore.keys.keyring import Keyring
 from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.frames import Abort, Allocate, Commit, Done, Message, Page, PageOf, Pin, Pull, Purge, Write
+from kvstore.transfer.frames import (
+    Abort,
+    Allocate,
+    Commit,
+    ContentsPage,
+    Done,
+    Message,
+    PageOf,
+    Pin,
+    Pull,
+    Purge,
+    Write,
+)
 from kvstore.transfer.shared_secret import kv_keyring
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 
@@ -123,7 +135,7 @@ class SoakClient:
         after, keys = -1, {known(shared(number)).facts.key: shared(number) for number in range(SHARED)}
         while not self.stopping:
             try:
-                page = self._client.call(self._addresses[node], Page(after, 64))
+                page = self._client.call(self._addresses[node], ContentsPage(after, 64))
             except PeerError:
                 return
             if not isinstance(page, PageOf) or not page.blocks:

@@ -17,7 +17,7 @@ from controlplane.platform.actor import Actor
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.listing import Listing, contains, exact, present
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import Change, ModelShape, Named, Text, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Named, Text, WholeNumber
 from controlplane.platform.api.views import Changeable, Listed, Objects, Verb, by_method
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES, ApiKey
 from controlplane.platform.models.tenant import Tenant
@@ -80,7 +80,7 @@ class RevokedApiKeyShape(ApiKeyShape):
         fields = (*ApiKeyShape.Meta.fields, "stored")
 
 
-class ApiKeyChange(Change):
+class ApiKeyChange(ChangeBody):
     """What of an API key can change."""
 
     name = Text(max_length=120)
@@ -178,7 +178,7 @@ class ApiKeyRevocation(_Keys, Verb):
     """
 
     shape = RevokedApiKeyShape
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)
     answers_later = True
 
     @override

@@ -9,7 +9,7 @@ from controlplane.fleet import topology
 from controlplane.fleet.topology import MAX_MODELS
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.listing import Listing, contains
-from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
 from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
@@ -25,7 +25,7 @@ class TenantShape(ModelShape):
         fields = ("slug", "name", "served_models", "unsalted", "revision")
 
 
-class TenantChange(Change):
+class TenantChange(ChangeBody):
     """What of a tenant can change."""
 
     name = Text(max_length=120)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 
 
 class ActuatorError(RuntimeError):
     """The actuator was unreachable, or could not tell the result of the call; the order is retried."""
 
 
-class RejectedOrderError(RuntimeError):
+class RejectedActionError(RuntimeError):
     """The order can never be carried out as it is; the message says why."""
 
 
-class Standing(StrEnum):
+class ActionProgress(StrEnum):
     """What became of an order."""
 
     UNDER_WAY = "under_way"
@@ -38,10 +38,10 @@ class NewEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActuatorAnswer:
     """An actuator's answer about an order."""
 
-    standing: Standing
+    standing: ActionProgress
     says: str = ""
     """Where it hangs, as a sentence for people."""
     told: Mapping[str, Any] = field(default_factory=dict)
@@ -54,24 +54,24 @@ class Actuator(Protocol):
     """Starts, stops and turns single engines; every call may be repeated and has one effect per `order.key`.
 
     A first call begins the work, later ones say how it stands. Calls may block for some seconds; they run outside
-    any transaction. They raise ActuatorError to be tried again, and RejectedOrderError to give up.
+    any transaction. They raise ActuatorError to be tried again, and RejectedActionError to give up.
     """
 
     can_flip: bool
     """Whether `flip` brings an engine back in another role; where not, one is stopped and one started."""
 
-    def start(self, order: EngineOrder) -> Answer:
+    def start(self, order: EngineAction) -> ActuatorAnswer:
         """Start one engine of `order.role`."""
         ...
 
-    def undo(self, order: EngineOrder) -> Answer:
+    def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Take back what `start` began, because the order is given up; in effect: it is, or cannot be and says why."""
         ...
 
-    def stop(self, order: EngineOrder) -> Answer:
+    def stop(self, order: EngineAction) -> ActuatorAnswer:
         """Stop `order.engine`, which is drained; in effect: it may be forgotten."""
         ...
 
-    def flip(self, order: EngineOrder) -> Answer:
+    def flip(self, order: EngineAction) -> ActuatorAnswer:
         """Bring `order.engine`, which is drained, back in `order.role`."""
         ...

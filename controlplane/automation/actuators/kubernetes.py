@@ -16,14 +16,14 @@ from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
 from controlplane.automation.actuators.actuator import (
+    ActionProgress,
     Actuator,
+    ActuatorAnswer,
     ActuatorError,
-    Answer,
     NewEngine,
-    RejectedOrderError,
-    Standing,
+    RejectedActionError,
 )
-from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
+from controlplane.automation.models.engine_action import OPEN_STATES, ActionKind, ActionState, EngineAction
 from controlplane.fleet.actuator_settings import KubernetesSettings, filled
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.kubernetes_client import NoClusterError, api_client
@@ -44,73 +44,78 @@ class KubernetesActuator(Actuator):
         self._given = apps
 
     @override
-    def start(self, order: EngineOrder) -> Answer:
+    def start(self, order: EngineAction) -> ActuatorAnswer:
         """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
         name = self._set_of(order.role)
         if WANTED in order.told:
             ordinal = int(order.told[WANTED]) - 1
             self._scale(name, ordinal + 1, up=True)
-            return Answer(Standing.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal))
+            return ActuatorAnswer(
+                ActionProgress.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal)
+            )
         wanted = self._next_replicas(name, order)
-        return Answer(
-            Standing.UNDER_WAY, f"StatefulSet {name} scales to {count(wanted, 'replica')}", told={WANTED: wanted}
+        return ActuatorAnswer(
+            ActionProgress.UNDER_WAY, f"StatefulSet {name} scales to {count(wanted, 'replica')}", told={WANTED: wanted}
         )
 
     @override
-    def undo(self, order: EngineOrder) -> Answer:
+    def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Scale back by the one replica that this order added, where it is the last and nobody registered it."""
         if WANTED not in order.told:
-            return Answer(Standing.IN_EFFECT)
+            return ActuatorAnswer(ActionProgress.IN_EFFECT)
         name, wanted = self._set_of(order.role), int(order.told[WANTED])
         pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
         if replicas < wanted:
-            return Answer(Standing.IN_EFFECT, f"pod {pod} is gone")
+            return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} is gone")
         if Engine.objects.filter(pool=order.pool, name=pod).exclude(pk=order.engine_id).exists():
-            return Answer(Standing.IN_EFFECT, f"pod {pod} stays: it is registered")
+            return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {pod} stays: it is registered")
         if replicas > wanted:
             if any(above > wanted for above in self._wanted_by_others(order, OPEN_STATES)):
-                return Answer(
-                    Standing.UNDER_WAY, f"pod {pod} can stop only after the pods above it, which are still starting"
+                return ActuatorAnswer(
+                    ActionProgress.UNDER_WAY,
+                    f"pod {pod} can stop only after the pods above it, which are still starting",
                 )
-            return Answer(Standing.IN_EFFECT, f"pod {pod} stays for the next start: {name}-{replicas - 1} is above it")
+            return ActuatorAnswer(
+                ActionProgress.IN_EFFECT, f"pod {pod} stays for the next start: {name}-{replicas - 1} is above it"
+            )
         self._scale(name, wanted - 1, up=False)
-        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} is back at {count(wanted - 1, 'replica')}")
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"StatefulSet {name} is back at {count(wanted - 1, 'replica')}")
 
     @override
-    def stop(self, order: EngineOrder) -> Answer:
+    def stop(self, order: EngineAction) -> ActuatorAnswer:
         """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
         name, ordinal = self._pod_of(order)
         replicas = self._read(name).spec.replicas or 0
         if replicas <= ordinal:
-            return Answer(Standing.IN_EFFECT, f"pod {name}-{ordinal} is gone")
+            return ActuatorAnswer(ActionProgress.IN_EFFECT, f"pod {name}-{ordinal} is gone")
         if replicas > ordinal + 1:
-            return Answer(
-                Standing.UNDER_WAY,
+            return ActuatorAnswer(
+                ActionProgress.UNDER_WAY,
                 f"StatefulSet {name} stops its last pod first: {name}-{replicas - 1} must stop before {name}-{ordinal}",
             )
         self._scale(name, ordinal, up=False)
-        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} has {count(ordinal, 'replica')}")
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"StatefulSet {name} has {count(ordinal, 'replica')}")
 
     @override
-    def flip(self, order: EngineOrder) -> Answer:
+    def flip(self, order: EngineAction) -> ActuatorAnswer:
         """Reject: a pod keeps the role of its StatefulSet."""
-        raise RejectedOrderError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
+        raise RejectedActionError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
 
-    def _next_replicas(self, name: str, order: EngineOrder) -> int:
+    def _next_replicas(self, name: str, order: EngineAction) -> int:
         """Return the scale that this order wants: that of a pod which an earlier start left behind, or one more."""
         replicas = self._read(name).spec.replicas or 0
         wanted = self._wanted_by_others(order, OPEN_STATES)
         registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
         left = {
             each
-            for each in self._wanted_by_others(order, (OrderState.FAILED,)) - wanted
+            for each in self._wanted_by_others(order, (ActionState.FAILED,)) - wanted
             if each <= replicas and f"{name}-{each - 1}" not in registered
         }
         return min(left) if left else max([replicas, *wanted]) + 1
 
-    def _wanted_by_others(self, order: EngineOrder, states: Collection[str]) -> set[int]:
+    def _wanted_by_others(self, order: EngineAction, states: Collection[str]) -> set[int]:
         """Return the scales that other starts of the order's role wanted."""
-        others = EngineOrder.objects.filter(pool=order.pool, kind=OrderKind.START, role=order.role, state__in=states)
+        others = EngineAction.objects.filter(pool=order.pool, kind=ActionKind.START, role=order.role, state__in=states)
         told = others.exclude(pk=order.pk).values_list("told", flat=True)
         return {int(each[WANTED]) for each in told if WANTED in each}
 
@@ -148,7 +153,7 @@ class KubernetesActuator(Actuator):
         except ApiException as error:
             said = f"Kubernetes answered {error.status} ({error.reason})."
             if error.status in (400, 403, 404, 422):
-                raise RejectedOrderError(said) from error
+                raise RejectedActionError(said) from error
             raise ActuatorError(said) from error
         except (HTTPError, OSError) as error:
             raise ActuatorError(f"Kubernetes did not answer ({type(error).__name__}).") from error
@@ -165,13 +170,13 @@ class KubernetesActuator(Actuator):
         try:
             return self._settings.stateful_sets[role]
         except KeyError:
-            raise RejectedOrderError(f"The actuator settings have no StatefulSet for {role} engines.") from None
+            raise RejectedActionError(f"The actuator settings have no StatefulSet for {role} engines.") from None
 
-    def _pod_of(self, order: EngineOrder) -> tuple[str, int]:
+    def _pod_of(self, order: EngineAction) -> tuple[str, int]:
         """Return StatefulSet and number of the order's engine, whose name is its pod's."""
         name, _, ordinal = order.engine_name.rpartition("-")
         if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
-            raise RejectedOrderError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")
+            raise RejectedActionError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")
         return name, int(ordinal)
 
     def _engine(self, name: str, ordinal: int) -> NewEngine:

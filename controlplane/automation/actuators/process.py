@@ -11,8 +11,14 @@ from collections import Counter
 from django.conf import settings
 from typing_extensions import override
 
-from controlplane.automation.actuators.actuator import Actuator, Answer, NewEngine, RejectedOrderError, Standing
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.actuators.actuator import (
+    ActionProgress,
+    Actuator,
+    ActuatorAnswer,
+    NewEngine,
+    RejectedActionError,
+)
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import ProcessSettings
 from controlplane.fleet.loopback_ports import (
     PORTS_PER_ENGINE,
@@ -33,39 +39,39 @@ class ProcessActuator(Actuator):
         self._limits = limits
 
     @override
-    def start(self, order: EngineOrder) -> Answer:
+    def start(self, order: EngineAction) -> ActuatorAnswer:
         """Return a new engine on free ports; its process starts once it is registered."""
         mine = {engine.name for engine in order.pool.engines.all()}
         if len(mine) >= self._limits.max_engines:
-            raise RejectedOrderError(
+            raise RejectedActionError(
                 f"The pool has {count(len(mine), 'engine')}; the actuator settings allow no more processes."
             )
         try:
             ports = free_ports(PORTS_PER_ENGINE, start=settings.DEMO_PORTS_FROM, taken=engine_ports_in_use())
         except NoFreePortError as error:
-            raise RejectedOrderError(str(error)) from error
+            raise RejectedActionError(str(error)) from error
         engine = NewEngine(
             name=_free_name(mine), **engine_addresses(ports), supervised=True, kv_node=_least_used_node(order)
         )
-        return Answer(Standing.UNDER_WAY, "process is starting", engine=engine)
+        return ActuatorAnswer(ActionProgress.UNDER_WAY, "process is starting", engine=engine)
 
     @override
-    def undo(self, order: EngineOrder) -> Answer:
+    def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Do nothing: the process ends when its engine is forgotten."""
-        return Answer(Standing.IN_EFFECT)
+        return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
-    def stop(self, order: EngineOrder) -> Answer:
+    def stop(self, order: EngineAction) -> ActuatorAnswer:
         """Say that the engine may be forgotten, which ends its process."""
-        return Answer(Standing.IN_EFFECT, "process stopped")
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, "process stopped")
 
     @override
-    def flip(self, order: EngineOrder) -> Answer:
+    def flip(self, order: EngineAction) -> ActuatorAnswer:
         """Say that the role may change, which restarts the process."""
-        return Answer(Standing.IN_EFFECT, f"process restarts as a {order.role} engine")
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"process restarts as a {order.role} engine")
 
 
-def _least_used_node(order: EngineOrder) -> str:
+def _least_used_node(order: EngineAction) -> str:
     """Return the node manager that the fewest of the pool's engines name; empty: they name none."""
     used = Counter(order.pool.engines.exclude(kv_node="").values_list("kv_node", flat=True))
     return min(sorted(used), key=lambda name: used[name], default="")

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from typing_extensions import override
 
-from controlplane.automation.actuators.actuator import Actuator, Answer, Standing
+from controlplane.automation.actuators.actuator import ActionProgress, Actuator, ActuatorAnswer
 from controlplane.automation.actuators.process import ProcessActuator
 from controlplane.automation.actuators.webhook import WebhookActuator
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import SETTINGS, KubernetesSettings
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from routing.values.prepared_struct import prepared
@@ -20,35 +20,37 @@ CONFIRMED = "confirmed_by"
 
 
 class ManualActuator(Actuator):
-    """Asks, and waits for the answer that controlplane.automation.engine_orders.confirm notes."""
+    """Asks, and waits for the answer that controlplane.automation.engine_actions.confirm notes."""
 
     can_flip = True
 
     @override
-    def start(self, order: EngineOrder) -> Answer:
+    def start(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for one engine more; it counts once it is registered."""
-        return Answer(Standing.UNDER_WAY, f"Start one {order.role} engine and register it in {order.pool.slug}.")
+        return ActuatorAnswer(
+            ActionProgress.UNDER_WAY, f"Start one {order.role} engine and register it in {order.pool.slug}."
+        )
 
     @override
-    def undo(self, order: EngineOrder) -> Answer:
+    def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Do nothing: the console says that the order has ended."""
-        return Answer(Standing.IN_EFFECT)
+        return ActuatorAnswer(ActionProgress.IN_EFFECT)
 
     @override
-    def stop(self, order: EngineOrder) -> Answer:
+    def stop(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for the engine's end."""
         return _asked(order, f"{order.engine_name} is drained. Stop it, then confirm.")
 
     @override
-    def flip(self, order: EngineOrder) -> Answer:
+    def flip(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for the engine's restart in another role."""
         return _asked(order, f"{order.engine_name} is drained. Restart it as a {order.role} engine, then confirm.")
 
 
-def _asked(order: EngineOrder, says: str) -> Answer:
+def _asked(order: EngineAction, says: str) -> ActuatorAnswer:
     if order.told.get(CONFIRMED):
-        return Answer(Standing.IN_EFFECT, f"done by {order.told[CONFIRMED]}")
-    return Answer(Standing.UNDER_WAY, says)
+        return ActuatorAnswer(ActionProgress.IN_EFFECT, f"done by {order.told[CONFIRMED]}")
+    return ActuatorAnswer(ActionProgress.UNDER_WAY, says)
 
 
 def _kubernetes(settings: KubernetesSettings) -> Actuator:

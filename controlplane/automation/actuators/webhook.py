@@ -27,14 +27,14 @@ from msgspec import Meta
 from typing_extensions import override
 
 from controlplane.automation.actuators.actuator import (
+    ActionProgress,
     Actuator,
+    ActuatorAnswer,
     ActuatorError,
-    Answer,
     NewEngine,
-    RejectedOrderError,
-    Standing,
+    RejectedActionError,
 )
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import WebhookSettings
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import RejectedUrlError, UnresolvedHostError, check_webhook_url
@@ -77,26 +77,26 @@ class WebhookActuator(Actuator):
         self._clock = clock
 
     @override
-    def start(self, order: EngineOrder) -> Answer:
+    def start(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for one engine more; without an address in the answer it is awaited until somebody registers it."""
         return self._call("start", order)
 
     @override
-    def undo(self, order: EngineOrder) -> Answer:
+    def undo(self, order: EngineAction) -> ActuatorAnswer:
         """Say that the start under this key is no longer wanted: what came of it may end."""
         return self._call("cancel", order)
 
     @override
-    def stop(self, order: EngineOrder) -> Answer:
+    def stop(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for the engine's end."""
         return self._call("stop", order)
 
     @override
-    def flip(self, order: EngineOrder) -> Answer:
+    def flip(self, order: EngineAction) -> ActuatorAnswer:
         """Ask for the engine's restart in another role."""
         return self._call("flip", order)
 
-    def _call(self, action: str, order: EngineOrder) -> Answer:
+    def _call(self, action: str, order: EngineAction) -> ActuatorAnswer:
         body = msgspec.json.encode(_said(action, order))
         # A service that repeats its answer to a key must not take the cancel for the start.
         headers = self._headers(f"{order.key}-cancel" if action == "cancel" else order.key, body)
@@ -105,13 +105,13 @@ class WebhookActuator(Actuator):
         except UnresolvedHostError as error:
             raise ActuatorError(f"The webhook's URL: {error}.") from error
         except RejectedUrlError as error:
-            raise RejectedOrderError(f"The webhook's URL: {error}.") from error
+            raise RejectedActionError(f"The webhook's URL: {error}.") from error
         except (OSError, http.client.HTTPException) as error:
             raise ActuatorError(f"The webhook did not answer ({type(error).__name__}).") from error
         if status in _TRY_AGAIN or status >= 500:
             raise ActuatorError(f"The webhook answered {status}.")
         if status not in (200, 201, 202):
-            raise RejectedOrderError(f"The webhook answered {status}: it rejects this action.")
+            raise RejectedActionError(f"The webhook answered {status}: it rejects this action.")
         return _read(action, status, answer)
 
     def _headers(self, key: str, body: bytes) -> dict[str, str]:
@@ -176,7 +176,7 @@ def _cut_off(connection: http.client.HTTPConnection, open_now: Sequence[socket.s
                 each.shutdown(socket.SHUT_RDWR)
 
 
-def _said(action: str, order: EngineOrder) -> dict[str, object]:
+def _said(action: str, order: EngineAction) -> dict[str, object]:
     engine = order.engine
     return {
         "action": action,
@@ -191,18 +191,18 @@ def _said(action: str, order: EngineOrder) -> dict[str, object]:
     }
 
 
-def _read(action: str, status: int, answer: bytes) -> Answer:
+def _read(action: str, status: int, answer: bytes) -> ActuatorAnswer:
     if len(answer) > MAX_ANSWER_BYTES:
-        raise RejectedOrderError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
+        raise RejectedActionError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
     try:
         told = msgspec.json.decode(answer, type=prepared(_Told)) if answer.strip() else _Told()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RejectedOrderError("The webhook's answer does not match its contract.") from error
+        raise RejectedActionError("The webhook's answer does not match its contract.") from error
     engine = None
     if told.engine is not None and action == "start":
         given = told.engine
         engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
     done = told.status == "done" or (not told.status and status != 202)
     # A start is in effect only once its engine answers, which nobody but the prober can say.
-    standing = Standing.IN_EFFECT if done and action != "start" else Standing.UNDER_WAY
-    return Answer(standing, told.says, engine=engine)
+    standing = ActionProgress.IN_EFFECT if done and action != "start" else ActionProgress.UNDER_WAY
+    return ActuatorAnswer(standing, told.says, engine=engine)

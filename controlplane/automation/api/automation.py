@@ -10,18 +10,24 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
-from controlplane.automation import engine_orders, switches
-from controlplane.automation.api.automation_shape import Following, OrderShape, Override, PlanShape, PoolAutomationShape
-from controlplane.automation.models.engine_order import EngineOrder, OrderKind, OrderState
+from controlplane.automation import engine_actions, switches
+from controlplane.automation.api.automation_shape import (
+    ActionShape,
+    Following,
+    Override,
+    PlanShape,
+    PoolAutomationShape,
+)
+from controlplane.automation.models.engine_action import ActionKind, ActionState, EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import fleet_observation
 from controlplane.automation.plan_advice import follow_advice
-from controlplane.automation.reading import DOCUMENTS, PoolStanding, pool_standing
+from controlplane.automation.reading import DOCUMENTS, PoolAutomationState, pool_standing
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.listing import Listing, exact, moment, one_of, truth
-from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.strict_fields import ChangeBody
 from controlplane.platform.api.views import ApiView, ObjectView, Verb, by_method
 
 
@@ -38,7 +44,7 @@ class OnePoolAutomation(ObjectView):
     says = by_method(GET="Return switches, automations with their reasons, engines and open orders.")
 
     @override
-    def thing(self, **names: Any) -> PoolStanding:
+    def thing(self, **names: Any) -> PoolAutomationState:
         """Return how the pool stands."""
         return pool_standing(super().thing(**names), fleet_observation(), timezone.now())
 
@@ -49,10 +55,10 @@ class _Switch(Verb):
     noun = "pools"
     shape = PoolAutomationShape
     rows = staticmethod(_pools)
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)
 
     @override
-    def carry_out(self, thing: Pool, **asked: Any) -> PoolStanding:
+    def carry_out(self, thing: Pool, **asked: Any) -> PoolAutomationState:
         """Turn it, and return how the pool then stands."""
         self.verb(thing, **asked)
         return pool_standing(self.thing(slug=thing.slug), fleet_observation(), timezone.now())
@@ -112,21 +118,21 @@ class PoolPlans(ApiView):
         return self.show_page(PlanRecord.objects.filter(pool=_pools(self.actor).get(slug=slug).slug))
 
 
-def _orders(actor: Actor) -> QuerySet[EngineOrder]:
-    return EngineOrder.objects.filter(pool__in=visible_pools(actor)).select_related("pool")
+def _orders(actor: Actor) -> QuerySet[EngineAction]:
+    return EngineAction.objects.filter(pool__in=visible_pools(actor)).select_related("pool")
 
 
-class PoolOrders(ApiView):
+class PoolActions(ApiView):
     """What actuators were asked for."""
 
     noun = "pools"
-    shape = OrderShape
+    shape = ActionShape
     listing = Listing(
         {"ordered_at": ("ordered_at", "pk")},
         "-ordered_at",
         {
-            "kind": one_of("kind", OrderKind.values, "Kind of action."),
-            "state": one_of("state", OrderState.values, "State of the action."),
+            "kind": one_of("kind", ActionKind.values, "Kind of action."),
+            "state": one_of("state", ActionState.values, "State of the action."),
         },
     )
 
@@ -135,20 +141,20 @@ class PoolOrders(ApiView):
         return self.show_page(_orders(self.actor).filter(pool=_pools(self.actor).get(slug=slug)))
 
 
-class _OrderAnswer(Verb):
+class _ActionAnswer(Verb):
     noun = "pools"
-    shape = OrderShape
+    shape = ActionShape
     rows = staticmethod(_orders)
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)
 
 
-class OrderConfirmation(_OrderAnswer):
+class ActionConfirmation(_ActionAnswer):
     """Say that it is done; only for pools whose actuator is a person."""
 
-    verb = staticmethod(engine_orders.confirm)
+    verb = staticmethod(engine_actions.confirm)
 
 
-class OrderWithdrawal(_OrderAnswer):
+class ActionWithdrawal(_ActionAnswer):
     """Take it back; an engine that drains for it takes work again."""
 
-    verb = staticmethod(engine_orders.withdraw)
+    verb = staticmethod(engine_actions.withdraw)

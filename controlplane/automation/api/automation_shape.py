@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.engine_health import EngineHealth
-from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_advice import ADVISING
 from controlplane.automation.switches import MAX_ENGINES
-from controlplane.platform.api.strict_fields import Change, ModelShape, Text, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text, WholeNumber
 
 
 class EngineHealthShape(ModelShape):
@@ -47,11 +47,11 @@ class PlanShape(ModelShape):
         )
 
 
-class OrderShape(ModelShape):
+class ActionShape(ModelShape):
     """One order to an actuator."""
 
     class Meta:
-        model = EngineOrder
+        model = EngineAction
         fields = (
             "key",
             "pool",
@@ -94,10 +94,10 @@ class PoolAutomationShape(serializers.Serializer):
     why = serializers.CharField()
     engines = serializers.DictField(child=serializers.IntegerField(), help_text="Desired, running, failed, ordered.")
     automations = AutomationState(many=True)
-    orders = OrderShape(many=True)
+    orders = ActionShape(many=True)
 
 
-class Override(Change):
+class Override(ChangeBody):
     """How many engines the pool is to have, and until when."""
 
     until = serializers.DateTimeField(help_text="At most seven days ahead.")
@@ -112,7 +112,7 @@ class Override(Change):
     )
 
 
-class Following(Change):
+class Following(ChangeBody):
     """Which advice is to be carried out."""
 
     job = serializers.ChoiceField(choices=ADVISING, help_text="Automation whose advice to follow.")

@@ -15,7 +15,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_engines
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import Change
+from controlplane.platform.api.strict_fields import ChangeBody
 from controlplane.platform.api.views import ObjectView, Verb, by_method
 
 
@@ -49,7 +49,7 @@ class _Judgement(Verb):
     noun = "engines"
     shape = EngineHealthShape
     rows = staticmethod(_engines)
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)
     rejection: ClassVar[str] = ""
     """The answer, 409, where the verb changes nothing; empty: that is fine."""
 

@@ -23,7 +23,7 @@ from planning.documents.automation_mode import ACT, OFF
 from planning.documents.health_document import HealthDocument
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
-from planning.engine_health.health_verdict import HealthPlan, Verdict
+from planning.engine_health.health_verdict import HealthPlan, HealthVerdict
 from routing.values.prepared_struct import prepared
 
 JOB = "engine_health"
@@ -68,7 +68,7 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
     return result
 
 
-def _put(turn: Round, verdicts: tuple[Verdict, ...], settings: HealthDocument) -> None:
+def _put(turn: Round, verdicts: tuple[HealthVerdict, ...], settings: HealthDocument) -> None:
     """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
     free = [each for each in verdicts if not held_by_hand(stored.get(each.engine_id), turn.at)]
@@ -80,7 +80,7 @@ def _put(turn: Round, verdicts: tuple[Verdict, ...], settings: HealthDocument) -
             _put_one(engine, verdict, settings)
 
 
-def _put_one(engine: Engine, verdict: Verdict, settings: HealthDocument) -> None:
+def _put_one(engine: Engine, verdict: HealthVerdict, settings: HealthDocument) -> None:
     returns = verdict.state == HealthState.PROBATION.value
     put_verdict(
         engine,
@@ -95,7 +95,7 @@ def _put_one(engine: Engine, verdict: Verdict, settings: HealthDocument) -> None
     )
 
 
-def _is_news(verdict: Verdict, stored: EngineHealth | None) -> bool:
+def _is_news(verdict: HealthVerdict, stored: EngineHealth | None) -> bool:
     if stored is None:
         return verdict.state != HealthState.HEALTHY.value
     return (stored.state, stored.code) != (verdict.state, verdict.code)

@@ -10,8 +10,8 @@ from celery import shared_task
 
 from controlplane.automation.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_actions import order_flips
 from controlplane.automation.plan_history import planned
-from controlplane.automation.plan_orders import order_flips
 from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_prefill, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds

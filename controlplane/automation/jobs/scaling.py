@@ -10,8 +10,8 @@ import msgspec
 from celery import shared_task
 
 from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_actions import order_scaling
 from controlplane.automation.plan_history import planned
-from controlplane.automation.plan_orders import order_scaling
 from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads
 from controlplane.automation.pool_policy import OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds

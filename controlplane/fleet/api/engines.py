@@ -12,7 +12,7 @@ from controlplane.fleet.engine_registration import change_engine, register_engin
 from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
 from controlplane.fleet.visibility import named_pool, visible_engines
 from controlplane.platform.api.listing import Listing, contains, exact, one_of, truth
-from controlplane.platform.api.strict_fields import Change, ModelShape, Number, Text, Truth
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Number, Text, Truth
 from controlplane.platform.api.views import ApiView, Changeable, Deletable, Listed, Objects, Verb, by_method, taken_why
 
 
@@ -40,7 +40,7 @@ class EngineShape(ModelShape):
         )
 
 
-class EngineChange(Change):
+class EngineChangeBody(ChangeBody):
     """What of an engine can change; its state has an address of its own."""
 
     name = Text(max_length=64)
@@ -69,13 +69,13 @@ class EngineChange(Change):
     )
 
 
-class NewEngine(EngineChange):
+class NewEngineBody(EngineChangeBody):
     """An engine to be."""
 
     pool = Text(max_length=64, help_text="Slug of its pool.")
 
 
-class StateChange(Change):
+class StateChange(ChangeBody):
     """What is wanted of an engine."""
 
     state = serializers.ChoiceField(choices=DesiredState.choices)
@@ -98,7 +98,7 @@ class BulkOperation(serializers.Serializer):
     kv_node = Text(max_length=64, allow_blank=True, required=False, help_text="For register.")
 
 
-class BulkChange(Change):
+class BulkChange(ChangeBody):
     """Operations on several engines: all of them, or none."""
 
     dry_run = Truth(default=False, help_text="Dry run: only say what would happen.")
@@ -130,7 +130,7 @@ class _Engines(Objects):
 class Engines(_Engines, Listed):
     """List engines."""
 
-    bodies = by_method(POST=NewEngine)
+    bodies = by_method(POST=NewEngineBody)
     listing = Listing(
         {
             "name": ("pool__slug", "name"),
@@ -161,7 +161,7 @@ class OneEngine(_Engines, Changeable, Deletable):
 
     changed = staticmethod(change_engine)
     deleted = staticmethod(delete_idle_engine)
-    bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
+    bodies = by_method(PUT=EngineChangeBody, PATCH=EngineChangeBody)
 
 
 class EngineState(_Engines, Verb):

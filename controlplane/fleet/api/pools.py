@@ -18,7 +18,7 @@ from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.api.listing import Listing, contains, exact, one_of
-from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Named, Text, Truth, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Document, ModelShape, Named, Text, Truth, WholeNumber
 from controlplane.platform.api.views import ApiView, Changeable, Deletable, by_method
 from controlplane.platform.field_problems import problem
 from controlplane.platform.role import Role
@@ -99,7 +99,7 @@ class PoolShape(ModelShape):
         )
 
 
-class PoolChange(Change):
+class PoolChange(ChangeBody):
     """What of a pool can change."""
 
     name = Text(max_length=120)

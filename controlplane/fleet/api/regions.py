@@ -6,7 +6,7 @@ from controlplane.fleet import topology
 from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_regions
 from controlplane.platform.api.listing import Listing, contains
-from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
 from controlplane.platform.api.views import Changeable, Creatable, Deletable, by_method
 from controlplane.platform.role import Role
 
@@ -19,7 +19,7 @@ class RegionShape(ModelShape):
         fields = ("slug", "name", "revision")
 
 
-class RegionChange(Change):
+class RegionChange(ChangeBody):
     """What of a region can change."""
 
     name = Text(max_length=120)
@@ -31,7 +31,7 @@ class NewRegion(RegionChange):
     slug = Text(max_length=64, help_text="Its id; never changes.")
 
 
-class Regions(Creatable):
+class RegionsView(Creatable):
     """All regions, and new ones."""
 
     noun = "regions"

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from controlplane.fleet.models.sovereignty import Sovereignty
 from controlplane.fleet.sovereignty.rules import replace_sovereignty, stored_sovereignty
-from controlplane.platform.api.strict_fields import Change, Input, Text, Truth
+from controlplane.platform.api.strict_fields import ChangeBody, Input, Text, Truth
 from controlplane.platform.api.views import Changeable, by_method
 from controlplane.platform.role import Role
 from routing.regions.sovereignty import MAX_NAMES, MAX_RULES
@@ -40,7 +40,7 @@ class SovereigntyShape(serializers.Serializer):
     revision = serializers.IntegerField()
 
 
-class SovereigntyChange(Change):
+class SovereigntyChange(ChangeBody):
     """The whole document."""
 
     default = serializers.ChoiceField(DEFAULTS, default="allow", help_text="Where no rule matches.")

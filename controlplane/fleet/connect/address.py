@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts, ask_engine
+from controlplane.fleet.connect.engine_facts import ConnectedEngineFacts, ConnectRejectedError, ask_engine
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, check_engine_url
 from controlplane.fleet.models.pool import Pool
@@ -42,7 +42,7 @@ def may_be_asked(address: CheckedUrl) -> bool:
     return any(is_allowed(address, pool) for pool in (None, *Pool.objects.exclude(engine_networks="")))
 
 
-def facts_at(address: CheckedUrl, *, pool: str = "", key_variable: str = "") -> EngineFacts:
+def facts_at(address: CheckedUrl, *, pool: str = "", key_variable: str = "") -> ConnectedEngineFacts:
     """Ask the engine there, with the key that the pool's engines get; raises ConnectRejectedError."""
     own = Pool.objects.filter(slug=pool).values_list("engine_api_key_env", flat=True).first()
     variable = key_variable or own or FLEET_KEY

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from django.db import transaction
 
 from controlplane.fleet.connect.address import is_allowed
-from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, ConnectRejectedError, EngineFacts
+from controlplane.fleet.connect.engine_facts import SGLANG, VLLM, ConnectedEngineFacts, ConnectRejectedError
 from controlplane.fleet.engine_addressing import engine_url_rules
 from controlplane.fleet.engine_paste import name_of_url
 from controlplane.fleet.engine_registration import change_engine
@@ -48,10 +48,10 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class EngineConnection:
     """The objects to create. Nothing is stored yet."""
 
-    facts: EngineFacts
+    facts: ConnectedEngineFacts
     address: CheckedUrl
     model: str
     pool: Pool | None
@@ -68,7 +68,7 @@ class Connection:
     key_variable: str = ""
 
 
-def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, CheckedUrl]]:
+def targets(facts: ConnectedEngineFacts, address: CheckedUrl) -> list[tuple[ConnectedEngineFacts, CheckedUrl]]:
     """Return what can be routed to behind an address: the engine, or each of vLLM's data-parallel ranks there.
 
     Raises ConnectRejectedError for a rank that it does not have.
@@ -85,7 +85,7 @@ def targets(facts: EngineFacts, address: CheckedUrl) -> list[tuple[EngineFacts, 
     ]
 
 
-def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> Connection:
+def plan_connection(facts: ConnectedEngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> EngineConnection:
     """Return what connecting the engine makes; raises ConnectRejectedError."""
     engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
     pool = engine.pool if engine else _pool_for(facts, wishes)
@@ -97,7 +97,7 @@ def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wi
         if pool is not None:
             _reject_other_blocks(facts, pool, engine)
         _reject_inexact(facts)
-    return Connection(
+    return EngineConnection(
         facts=facts,
         address=address,
         model=pool.served_model if pool else facts.names[0],
@@ -113,7 +113,7 @@ def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wi
     )
 
 
-def make_connection(wanted: Connection, *, actor: Actor) -> Engine:
+def make_connection(wanted: EngineConnection, *, actor: Actor) -> Engine:
     """Store what is missing and start the engine's preflight, after which it serves; admins only.
 
     Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
@@ -127,20 +127,20 @@ def make_connection(wanted: Connection, *, actor: Actor) -> Engine:
         return register_for_preflight(pool, wanted.engine_name, wanted.address.url, actor=actor, why=WHY, **fields)
 
 
-def _checked_again(engine: Engine, wanted: Connection, actor: Actor) -> Engine:
+def _checked_again(engine: Engine, wanted: EngineConnection, actor: Actor) -> Engine:
     if not engine.kv_events_endpoint and (sockets := _sockets(wanted)):
         change_engine(engine, sockets, actor=actor, why=WHY)
     start_preflight(engine, actor=actor, then_ready=True)
     return engine
 
 
-def _sockets(wanted: Connection) -> dict[str, str]:
+def _sockets(wanted: EngineConnection) -> dict[str, str]:
     if not wanted.exact:
         return {}
     return {"kv_events_endpoint": wanted.facts.events, "kv_replay_endpoint": wanted.facts.replay}
 
 
-def _pool_for(facts: EngineFacts, wishes: Wishes) -> Pool | None:
+def _pool_for(facts: ConnectedEngineFacts, wishes: Wishes) -> Pool | None:
     """Return the pool that serves the model, None for a new one; requests name a model, so it has one pool."""
     named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
     if named is not None and named.served_model not in facts.names:
@@ -177,7 +177,7 @@ def _reject_known_process(url: str) -> None:
         )
 
 
-def _reject_inexact(facts: EngineFacts) -> None:
+def _reject_inexact(facts: ConnectedEngineFacts) -> None:
     """Reject an engine whose cache cannot be known exactly, with the one thing to do."""
     if facts.ranks > 1:
         raise ConnectRejectedError(
@@ -201,12 +201,12 @@ def _reject_inexact(facts: EngineFacts) -> None:
         )
 
 
-def _missing_events(facts: EngineFacts) -> str:
+def _missing_events(facts: ConnectedEngineFacts) -> str:
     """Return the flag that its events need; empty where it publishes them."""
     return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
 
 
-def _reject_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) -> None:
+def _reject_other_blocks(facts: ConnectedEngineFacts, pool: Pool, engine: Engine | None) -> None:
     told, wanted = facts.block_tokens, pool.block_tokens
     if told is None or told == wanted or not others_in_use(pool, engine):
         return
@@ -218,7 +218,7 @@ def _reject_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) 
     )
 
 
-def _new_pool(wanted: Connection, actor: Actor) -> Pool:
+def _new_pool(wanted: EngineConnection, actor: Actor) -> Pool:
     region = Region.objects.filter(slug=wanted.region_slug).first()
     region = region or create_region(wanted.region_slug, wanted.region_slug.capitalize(), actor=actor, why=WHY)
     facts = wanted.facts
@@ -241,14 +241,14 @@ def _new_pool(wanted: Connection, actor: Actor) -> Pool:
     )
 
 
-def _allowed(pool: Pool, wanted: Connection, actor: Actor) -> Pool:
+def _allowed(pool: Pool, wanted: EngineConnection, actor: Actor) -> Pool:
     changes = {"engine_networks": wanted.networks} if wanted.networks else {}
     if wanted.key_variable:
         changes["engine_api_key_env"] = wanted.key_variable
     return change_pool(pool, changes, actor=actor, why=_why(wanted)) if changes else pool
 
 
-def _why(wanted: Connection) -> str:
+def _why(wanted: EngineConnection) -> str:
     return f"Allowed {', '.join(wanted.address.addresses)} for {wanted.address.url}" if wanted.networks else WHY
 
 
@@ -285,7 +285,7 @@ def _listed(names: Any) -> str:
     return some_names(list(names), 5)
 
 
-def start_line(facts: EngineFacts, flag: str) -> str:
+def start_line(facts: ConnectedEngineFacts, flag: str) -> str:
     """Return a command that ends with the flag, of what the engine told of itself; what it did not tell is missing."""
     sglang = facts.product == SGLANG
     program = "python -m sglang.launch_server --model-path" if sglang else "vllm serve"

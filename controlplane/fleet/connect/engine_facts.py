@@ -39,7 +39,7 @@ VLLM, SGLANG = "vLLM", "SGLang"
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFacts:
+class ConnectedEngineFacts:
     """What an engine reports about itself; None if it does not."""
 
     url: str
@@ -67,7 +67,7 @@ class EngineFacts:
     reports_sockets: bool = True
     """False: vLLM before 0.31, whose sockets are looked for at the usual ports."""
 
-    def of_rank(self, rank: int) -> EngineFacts:
+    def of_rank(self, rank: int) -> ConnectedEngineFacts:
         """Return the facts about one of its data-parallel ranks, which has a cache and event sockets of its own."""
         own = next((each for each in self.sockets if each.data_parallel_rank == rank), None)
         events, replay = (own.endpoint, own.replay_endpoint) if own else ("", "")
@@ -85,7 +85,7 @@ class _EventsConfig(msgspec.Struct):
     replay_endpoint: str | None = None
 
 
-async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> EngineFacts:
+async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> ConnectedEngineFacts:
     """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRejectedError."""
     async with engine_session(keepalive_s=ANSWER_S, limit=2) as session:
         engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
@@ -118,7 +118,7 @@ def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, st
 class _Engine(EngineUnderTest):
     """An engine that nobody knows yet."""
 
-    async def facts(self, url: str) -> EngineFacts:
+    async def facts(self, url: str) -> ConnectedEngineFacts:
         cards = await self.models()
         own = next((card for card in cards if card.parent is None), None)
         if own is None:
@@ -129,7 +129,7 @@ class _Engine(EngineUnderTest):
         told_ranks = info.dp_size if info else metrics.ranks if metrics else 1
         sources, reported = ((), True) if info else await self.event_sources(told_ranks)
         events, replay = _endpoints(sources, info, self.url)
-        return EngineFacts(
+        return ConnectedEngineFacts(
             url=url,
             product=SGLANG if info else VLLM if version else "",
             version=(info.version if info else version)[:40],

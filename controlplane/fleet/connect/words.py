@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.fleet.connect.connection import Connection
-from controlplane.fleet.connect.engine_facts import SGLANG, EngineFacts
+from controlplane.fleet.connect.connection import EngineConnection
+from controlplane.fleet.connect.engine_facts import SGLANG, ConnectedEngineFacts
 from controlplane.fleet.models.engine import EngineRole
 from controlplane.platform.format import some_names
 from routing.values.counted import count
@@ -12,7 +12,7 @@ _LISTED = 5
 NOT_ROUTED = ", which are not routed: SGLang takes an adapter in a field of its own"
 
 
-def fact_lines(facts: EngineFacts) -> list[str]:
+def fact_lines(facts: ConnectedEngineFacts) -> list[str]:
     """Return what the engine told, a line per matter."""
     product = " ".join(filter(None, (facts.product or "An engine", facts.version)))
     lines = [f"{product} serves {facts.names[0]}{_also(facts.names[1:])}."]
@@ -34,7 +34,7 @@ def fact_lines(facts: EngineFacts) -> list[str]:
     return lines
 
 
-def made_words(plan: Connection, others: int = 0) -> str:
+def made_words(plan: EngineConnection, others: int = 0) -> str:
     """Return which of region, pool and engine are new; `others` ranks of its process come along."""
     region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
     pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"

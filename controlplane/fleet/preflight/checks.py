@@ -18,7 +18,7 @@ import aiohttp
 from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.fleet.preflight.engine import EngineUnderTest
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
-from controlplane.fleet.preflight.events import HANDSHAKE_S, EventEar, ExpectedBlocks
+from controlplane.fleet.preflight.events import HANDSHAKE_S, AnnouncedBlocks, EventEar
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
 from controlplane.platform.format import some_names
 from gateway.engines.health_probe import EngineAnswerError, EngineUnreachableError
@@ -275,7 +275,7 @@ class EnginePreflight:
         if not self._subject.exact:
             return await self._answers()
         seed = key_seed(secrets.token_bytes(16), self._subject.served_model)
-        heard: ExpectedBlocks | None = None
+        heard: AnnouncedBlocks | None = None
         async with EventEar(self._checked_endpoint(self.source.endpoint)) as ear:
             if not await ear.connect(HANDSHAKE_S):
                 raise PreflightFailedError(f"{self.source.endpoint} stopped answering.", _AGAIN)
@@ -283,7 +283,7 @@ class EnginePreflight:
             for _ in range(PROBES):
                 text, tokens = await self._probe_text()
                 wanted = token_block_keys(seed, tokens, self.block_tokens)
-                heard = ExpectedBlocks(seed, wanted, self.block_tokens)
+                heard = AnnouncedBlocks(seed, wanted, self.block_tokens)
                 await self._engine.complete(text)
                 await ear.hear(heard, HEAR_S)
                 if heard.complete:
@@ -316,7 +316,7 @@ class EnginePreflight:
                     "Check the engine's tokenizer; this text should have many more tokens.",
                 )
 
-    def _disagreement(self, heard: ExpectedBlocks | None) -> PreflightFailedError:
+    def _disagreement(self, heard: AnnouncedBlocks | None) -> PreflightFailedError:
         wanted = self.block_tokens
         if heard is None or (not heard.events and not heard.unreadable):
             return PreflightFailedError(

@@ -41,7 +41,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class Completion(msgspec.Struct, frozen=True):
+class TestCompletion(msgspec.Struct, frozen=True):
     """What a completion tells about the prompt; its text is not read."""
 
     usage: _Usage | None = None
@@ -87,10 +87,10 @@ class EngineUnderTest(VllmAdapter):
         except EngineAnswerError:
             return None
 
-    async def complete(self, prompt: str) -> Completion:
+    async def complete(self, prompt: str) -> TestCompletion:
         """Have the engine prefill the prompt: answer one token, or embed it where it generates nothing."""
         answer = await self._prefill(prompt, "completions", timeout_s=COMPLETION_S, limit=MAX_COMPLETION_BYTES)
-        return _decode(answer, Completion, "completions")
+        return _decode(answer, TestCompletion, "completions")
 
 
 def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:

@@ -25,7 +25,7 @@ MAX_BLOCKS = 100_000
 _FRAMES = 3
 
 
-class ExpectedBlocks:
+class AnnouncedBlocks:
     """Which of the wanted block keys were seen in events. Mutable state: everything that was heard."""
 
     def __init__(self, seed: int, wanted: Sequence[int], block_tokens: int) -> None:
@@ -99,7 +99,7 @@ class EventEar:
         """Give the subscription time to reach the publisher."""
         await asyncio.sleep(seconds)
 
-    async def hear(self, blocks: ExpectedBlocks, timeout_s: float) -> None:
+    async def hear(self, blocks: AnnouncedBlocks, timeout_s: float) -> None:
         """Take in events until all wanted blocks were seen or the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

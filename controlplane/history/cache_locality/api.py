@@ -51,7 +51,7 @@ class PoolRingsShape(serializers.Serializer):
     engines = RingEngineShape(many=True)
 
 
-class SharedPrefixShape(serializers.Serializer):
+class SharedPrefixBody(serializers.Serializer):
     """A run of blocks along which prompts stay together; keys are keyed digests, never text."""
 
     key = serializers.CharField(help_text="Key of its last block, 16 hex digits.")
@@ -119,7 +119,7 @@ class PoolCacheLocalityShape(serializers.Serializer):
     block_tokens = serializers.IntegerField()
     requests = serializers.IntegerField()
     span_s = serializers.FloatField(help_text="Window of the observed requests.")
-    prefixes = SharedPrefixShape(many=True)
+    prefixes = SharedPrefixBody(many=True)
     engines = EngineCacheLocalityShape(many=True)
 
 
@@ -151,7 +151,7 @@ class PoolRings(_OfPool):
             raise ProblemError(400, f"{error}. Name an engine that is listed without this parameter.") from error
 
 
-class PoolCacheLocality(_OfPool):
+class PoolCacheLocalityView(_OfPool):
     """Prefixes, engines, and where time goes."""
 
     shape = PoolCacheLocalityShape

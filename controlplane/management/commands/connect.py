@@ -22,7 +22,7 @@ from controlplane.access.api_keys import create_api_key
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of, rejecting_key
 from controlplane.fleet.connect.address import engine_address, facts_at, may_be_asked
-from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
+from controlplane.fleet.connect.connection import EngineConnection, Wishes, make_connection, plan_connection, targets
 from controlplane.fleet.connect.engine_facts import ConnectRejectedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_addressing import key_variable
@@ -68,7 +68,7 @@ class Connecting:
         facts = facts_at(address, pool=self._wishes.pool, key_variable=self._wishes.key_variable)
         for line in fact_lines(facts):
             self.say(line)
-        made: list[tuple[Engine, Connection]] = []
+        made: list[tuple[Engine, EngineConnection]] = []
         for told, place in targets(facts, address):
             plan = plan_connection(told, place, self._wishes)
             if plan.networks and not consented:
@@ -97,7 +97,7 @@ class Connecting:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise ConnectRejectedError("The address is not allowed.", "Nothing was asked or stored.")
 
-    def _serves(self, engine: Engine, plan: Connection) -> bool:
+    def _serves(self, engine: Engine, plan: EngineConnection) -> bool:
         seen = self._followed(engine)
         if seen.state != "passed":
             failure = seen.failure
@@ -132,7 +132,7 @@ class Connecting:
             time.sleep(LOOK_S)
 
 
-def _made(plan: Connection) -> Engine:
+def _made(plan: EngineConnection) -> Engine:
     try:
         return make_connection(plan, actor=ACTOR)
     except RejectedUrlError as error:

@@ -116,7 +116,7 @@ _CONTROLS = ("limit", "cursor", "ordering")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Some rows, and how to ask for those after them (empty: there are none)."""
 
     rows: list[Any]
@@ -132,7 +132,7 @@ class Listing:
     default: str
     filters: Mapping[str, Filter] = field(default_factory=dict)
 
-    def page(self, request: Request, rows: QuerySet[Any]) -> Page:
+    def page(self, request: Request, rows: QuerySet[Any]) -> ListPage:
         """Return the page that the query asks for; raises ProblemError naming every wrong parameter."""
         query = request.query_params
         problems = [
@@ -152,7 +152,7 @@ class Listing:
         if problems:
             raise ProblemError(400, "Some parameters are invalid; see errors.", problems)
         found = list(rows.filter(after).order_by(*order)[: limit + 1])
-        return Page(found[:limit], _cursor(found[limit - 1], order) if len(found) > limit else "")
+        return ListPage(found[:limit], _cursor(found[limit - 1], order) if len(found) > limit else "")
 
     def names(self) -> list[str]:
         """Return the orders a client may ask for."""

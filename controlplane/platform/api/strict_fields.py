@@ -109,7 +109,7 @@ class Input(serializers.Serializer):
         return values
 
 
-class Change(Input):
+class ChangeBody(Input):
     """The body of a change: why it is made, for the audit, beside the new values."""
 
     why = Text(required=False, allow_blank=True, default="", help_text="Why, for the audit; at most 200 characters.")

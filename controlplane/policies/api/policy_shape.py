@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from controlplane.platform.api.error_answers import answer_with
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import Change, Document, Input, ModelShape, Text, Truth, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Document, Input, ModelShape, Text, Truth, WholeNumber
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.models.scheduled_publish import ScheduledPublish
@@ -118,7 +118,7 @@ class ScheduledPublishShape(ModelShape):
         )
 
 
-class PolicyChange(Change):
+class PolicyChange(ChangeBody):
     """What of a policy can change; its settings change by new versions."""
 
     name = Text(max_length=120)
@@ -163,7 +163,7 @@ class CheckedDocument(serializers.Serializer):
     document = serializers.DictField(allow_null=True)
 
 
-class Publication(Change):
+class Publication(ChangeBody):
     """Which version the caller believes to be live; null: none is."""
 
     instead_of = WholeNumber(allow_null=True, min_value=1, max_value=_LARGEST)
@@ -175,7 +175,7 @@ class Schedule(Publication):
     at = serializers.DateTimeField(help_text="With UTC offset; in the future, within 30 days.")
 
 
-class Approval(Change):
+class Approval(ChangeBody):
     """Somebody's word on a version."""
 
 

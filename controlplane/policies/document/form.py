@@ -44,7 +44,7 @@ _HIDDEN = frozenset({"schema_version"})
 
 
 @dataclass(frozen=True, slots=True)
-class FormField:
+class PolicyFormField:
     """One control. `path` names it in the posted form; `key` is unique on the page, so it serves as an id."""
 
     path: str
@@ -82,7 +82,7 @@ class FormRule:
     name: str
     sentence: str
     chosen: bool
-    fields: tuple[FormField, ...]
+    fields: tuple[PolicyFormField, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class FormGroup:
 
     title: str
     sentence: str
-    fields: tuple[FormField, ...]
+    fields: tuple[PolicyFormField, ...]
     rules: tuple[FormRule, ...] = ()
     path: str = ""
     """The stage that the rules belong to; empty for other groups."""
@@ -184,7 +184,7 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     # A stage that is left out runs as the policy's default has it, which need not be the rule's own.
     meant = with_value(document, stage.path, stage.default) if absent else document
     names = tuple(stage.rules)
-    name = FormField(
+    name = PolicyFormField(
         path=path_text(stage.name_path),
         key="-".join(stage.name_path),
         kind=CHOICE,
@@ -208,7 +208,7 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     return FormGroup(stage.title, stage.sentence, (name,), tuple(rules), path_text(stage.path))
 
 
-def _fields(schema: ObjectSchema, document: Any, live: Any, *, key: str = "") -> Iterator[FormField]:
+def _fields(schema: ObjectSchema, document: Any, live: Any, *, key: str = "") -> Iterator[PolicyFormField]:
     """Yield the settings of an object and of the objects in it; without a document (ABSENT) with their defaults."""
     for member in schema.members.values():
         if isinstance(member, ObjectSchema):
@@ -217,9 +217,9 @@ def _fields(schema: ObjectSchema, document: Any, live: Any, *, key: str = "") ->
             yield _field(member, document, live, key=key)
 
 
-def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -> FormField:
+def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -> PolicyFormField:
     value = setting.default if isinstance(document, Absent) else value_at(document, setting.path)
-    return FormField(
+    return PolicyFormField(
         path=path_text(setting.path),
         key="-".join((key, *setting.path) if key else setting.path),
         kind=setting.kind,
@@ -242,7 +242,7 @@ def _with_shown(choices: tuple[str, ...], shown: str) -> tuple[str, ...]:
 
 def _with_typed(
     document: Any,
-    fields: tuple[FormField, ...],
+    fields: tuple[PolicyFormField, ...],
     said: Mapping[str, str],
     posted: Mapping[str, str],
     *,

@@ -102,7 +102,7 @@ def _moment(lookup: str, sentence: str) -> Filter:
     return Filter(lookup, sentence, read=_ms, repeats=False, schema=schema)
 
 
-class Decisions(Listed):
+class DecisionsView(Listed):
     """List decisions, the newest first."""
 
     noun = "decisions"

@@ -18,7 +18,7 @@ from typing_extensions import override
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, exact, one_of
 from controlplane.platform.api.problem import ProblemError
-from controlplane.platform.api.strict_fields import Change, ModelShape, Text
+from controlplane.platform.api.strict_fields import ChangeBody, ModelShape, Text
 from controlplane.platform.api.views import ApiView, Deletable, Listed, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.platform.one_line import one_line
@@ -88,7 +88,7 @@ class RecordingShape(ModelShape):
         )
 
 
-class NewRecording(Change):
+class NewRecording(ChangeBody):
     """A window of the traffic that is always recorded."""
 
     pool = Text(max_length=64, help_text="Slug of the pool.")

@@ -49,7 +49,7 @@ class RecordGoneError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCounts:
     """What was new."""
 
     requests: int = 0
@@ -63,7 +63,7 @@ class _Packed(NamedTuple):
     decisions: Sequence[StoredDecision] = ()
 
 
-def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored:
+def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> StoredCounts:
     """Store those encoded request batches that are not stored yet; others are logged and left out.
 
     `hindsight` judges the decisions, and has seen those before. Raises DatabaseError, and then nothing is stored.
@@ -76,7 +76,7 @@ def store(values: Sequence[bytes], hindsight: Hindsight | None = None) -> Stored
         fresh = [each for (name, _), each in packed.items() if name not in known]
         Segment.objects.bulk_create([each.segment for each in fresh])
         insert_rows([row_of(one, each.segment.pk, n) for each in fresh for n, one in enumerate(each.decisions)])
-    return Stored(sum(each.requests for each in fresh), sum(len(each.decisions) for each in fresh))
+    return StoredCounts(sum(each.requests for each in fresh), sum(len(each.decisions) for each in fresh))
 
 
 def read_decision(row: DecisionIndex) -> StoredDecision:

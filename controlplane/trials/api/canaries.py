@@ -15,7 +15,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.etags import etag_of
 from controlplane.platform.api.listing import Listing, exact, one_of
-from controlplane.platform.api.strict_fields import Change, Document, ModelShape, Number, Text, Truth, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Document, ModelShape, Number, Text, Truth, WholeNumber
 from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -88,7 +88,7 @@ class CanaryShape(ModelShape):
         return found
 
 
-class GoOn(Change):
+class GoOn(ChangeBody):
     """A step or the promotion of a trial."""
 
     force = Truth(
@@ -98,7 +98,7 @@ class GoOn(Change):
     )
 
 
-class NewCanary(Change):
+class NewCanary(ChangeBody):
     """A trial."""
 
     policy = Text(required=False, help_text="Slug of the policy; with version.")
@@ -218,4 +218,4 @@ class CanaryAbort(_CanaryVerb):
     """Give all sessions back to the live version or the other pools; If-Match is heeded where it is sent."""
 
     verb = staticmethod(abort)
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)

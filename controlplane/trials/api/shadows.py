@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controlplane.fleet.visibility import named_pool
 from controlplane.platform.api.listing import Listing, exact, one_of
-from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Text, WholeNumber
 from controlplane.platform.api.views import Listed, Objects, ObjectView, Verb, by_method, taken_why
 from controlplane.trials.api.named_version import version_of
 from controlplane.trials.models.shadow import ShadowState
@@ -56,7 +56,7 @@ class ShadowShape(serializers.Serializer):
         return super().to_representation(instance)
 
 
-class NewShadow(Change):
+class NewShadow(ChangeBody):
     """A draft to let choose."""
 
     pool = Text(max_length=64, help_text="Slug of the pool.")
@@ -129,4 +129,4 @@ class ShadowStop(_Shadows, Verb):
     """End the shadow; 409 where it is over already."""
 
     verb = staticmethod(stop_shadow)
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=ChangeBody)

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from typing_extensions import override
 
 from controlplane.platform.api.listing import Listing, exact
-from controlplane.platform.api.strict_fields import Change, Document, WholeNumber
+from controlplane.platform.api.strict_fields import ChangeBody, Document, WholeNumber
 from controlplane.platform.api.views import Listed, ObjectView, by_method, taken_why
 from controlplane.platform.field_problems import problem
 from controlplane.request_log.recordings.lifecycle import visible_recordings
@@ -43,7 +43,7 @@ class WhatIfShape(serializers.Serializer):
         return super().to_representation(standing_of(instance))
 
 
-class NewWhatIf(Change):
+class NewWhatIf(ChangeBody):
     """A question."""
 
     recording = WholeNumber(min_value=0, max_value=10**18 - 1, help_text="Id of the recording.")

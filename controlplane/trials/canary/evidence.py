@@ -42,7 +42,7 @@ class EvidenceMissingError(CanaryOverError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StepEvidence:
     """How far the evidence of a canary's step has come."""
 
     dwell_s: float
@@ -57,7 +57,7 @@ class Standing:
     """About how many seconds until it can be known whether all guardrails hold; None: there is no estimate."""
 
 
-def standing(canary: Canary, now: datetime) -> Standing:
+def standing(canary: Canary, now: datetime) -> StepEvidence:
     """Return how far the evidence of the canary's step has come."""
     limits = msgspec.convert(canary.guardrails, prepared(GuardrailDocument))
     look = look_at_step(canary)
@@ -79,7 +79,7 @@ def standing(canary: Canary, now: datetime) -> Standing:
         ]
     if look and now.timestamp() - look.at > FRESH_S:
         missing.append(f"The last evaluation is {now.timestamp() - look.at:.0f} s old.")
-    return Standing(dwell_s, requests, guardrails, tuple(missing), _wait_s(dwell_s, guardrails))
+    return StepEvidence(dwell_s, requests, guardrails, tuple(missing), _wait_s(dwell_s, guardrails))
 
 
 def _wait_s(dwell_s: float, guardrails: Sequence[GuardrailCertainty]) -> float | None:

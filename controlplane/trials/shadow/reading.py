@@ -10,7 +10,7 @@ import msgspec
 from controlplane.policies.upgrade import routing_of
 from controlplane.trials.models.shadow import Shadow
 from controlplane.trials.shadow.reports import total_of
-from gateway.contracts.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, Disagreement, ShadowEngineShare, ShadowTally
 from routing.policy.schema_versions import SchemaError
 from routing.trials.shadow import uncompared_parts
 
@@ -66,7 +66,7 @@ class ShadowFigures:
         return range_quantile(self.tally.gains, share)
 
     @property
-    def engines(self) -> list[tuple[str, EngineShare]]:
+    def engines(self) -> list[tuple[str, ShadowEngineShare]]:
         """The engines by name."""
         return sorted(self.tally.engines.items())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controlplane.request_log.recordings.recorded_row import RecordedRow
 from controlplane.trials.whatif.conditions import Conditions
-from controlplane.trials.whatif.stand_in import StandIn
+from controlplane.trials.whatif.engine_candidate import EngineCandidate
 from routing.policy.policy_document import RoutingPolicy
 from routing.registry import build_placement
 from simulator.baselines.registry import PLACEMENTS
@@ -37,7 +37,7 @@ class WhatIfPlan:
     checked_version: int
     """Number of the version on `checked_side`."""
     engines: int
-    stand_ins: tuple[StandIn, ...]
+    engine_candidates: tuple[EngineCandidate, ...]
     """Engines to simulate; of several that which comes closest to what happened is taken."""
     block_tokens: int = BLOCK_TOKENS
     """The pool's."""
@@ -45,13 +45,13 @@ class WhatIfPlan:
     """Node managers to simulate; None: the pool's engines have none."""
 
     @property
-    def engine(self) -> StandIn:
+    def engine(self) -> EngineCandidate:
         """The stand-in that is simulated."""
-        return self.stand_ins[0]
+        return self.engine_candidates[0]
 
     def with_engine(self, number: int) -> WhatIfPlan:
         """Return the plan with one of its stand-ins alone."""
-        return replace(self, stand_ins=(self.stand_ins[number],))
+        return replace(self, engine_candidates=(self.engine_candidates[number],))
 
     @property
     def checked_side(self) -> str:

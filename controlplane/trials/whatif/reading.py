@@ -16,8 +16,13 @@ from controlplane.request_log.recordings.kept_traces import recording_store
 from controlplane.request_log.recordings.recorded_row import RecordedRow, read_recorded
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import Conditions, conditions_of, models_of
+from controlplane.trials.whatif.engine_candidate import (
+    as_it_would_route,
+    engine_candidates,
+    reported_kv_tokens,
+    stand_in_nodes,
+)
 from controlplane.trials.whatif.plan import WhatIfPlan
-from controlplane.trials.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_in_nodes, stand_ins
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.policy.schema_versions import SchemaError
 
@@ -47,7 +52,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         draft=as_it_would_route(routing_of(whatif.draft), learned),
         checked_version=(whatif.draft if conditions.base_placement else whatif.base).number,
         engines=_engines(conditions, rows, engines),
-        stand_ins=stand_ins(base, learned, kv_tokens, models_of(conditions)),
+        engine_candidates=engine_candidates(base, learned, kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,
         kv_nodes=stand_in_nodes(engines, whatif.pool.block_tokens) if whatif.pool.key_source == "exact" else None,
     )

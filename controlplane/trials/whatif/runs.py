@@ -66,7 +66,9 @@ def carry_out(
     """
     trial = plan.trial
     actual_s = own_ttft_s(trial.counted, plan.checked_version)
-    trials = range(len(plan.stand_ins)) if actual_s is not None and len(plan.stand_ins) > 1 else range(0)
+    trials = (
+        range(len(plan.engine_candidates)) if actual_s is not None and len(plan.engine_candidates) > 1 else range(0)
+    )
     wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
     reused = bool(wanted) and len(trial.rows) == len(plan.rows)
     work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)

@@ -16,7 +16,7 @@ from threading import Event, Lock
 import msgspec
 
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import Lookup
 from kvstore.transfer.transfer_client import Fetched, TransferClient, Wanted
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
@@ -26,7 +26,7 @@ _PIECE_BLOCKS = 8
 """Between two pieces the deadline is looked at."""
 
 
-class Loading(msgspec.Struct, frozen=True, kw_only=True):
+class BlockLoading(msgspec.Struct, frozen=True, kw_only=True):
     """What one request wants: its blocks `held` … `end`, within so many seconds."""
 
     tokens: array[int]
@@ -59,7 +59,7 @@ class LoadCounts(msgspec.Struct):
     """Blocks whose bytes are not those that their tokens say, although their checksum agreed: a fault of the store."""
 
 
-class BlockLoader:
+class SimulatedBlockLoader:
     """For any number of threads; `load` blocks."""
 
     def __init__(self, client: TransferClient, node: str, payloads: Payloads, link: ScaledLink) -> None:
@@ -69,7 +69,7 @@ class BlockLoader:
         self._lock = Lock()
         self._closed = Event()
 
-    def load(self, wanted: Loading, clock: Callable[[], float] = time.monotonic) -> Loaded:
+    def load(self, wanted: BlockLoading, clock: Callable[[], float] = time.monotonic) -> Loaded:
         """Fetch blocks piece by piece until some are missing or time runs out."""
         began = clock()
         hashes = chain_hashes(wanted.tokens, self._payloads.block_tokens, wanted.end)[wanted.held :]
@@ -94,13 +94,13 @@ class BlockLoader:
         """Let loads end after the piece that is under way."""
         self._closed.set()
 
-    def _piece(self, piece: Sequence[bytes], wanted: Loading) -> tuple[str, int, str]:
+    def _piece(self, piece: Sequence[bytes], wanted: BlockLoading) -> tuple[str, int, str]:
         """Return who gave the first block, how many leading blocks came, and why not all."""
         named = self._payloads.keys(wanted.salt)
         keys = [named.key(each) for each in piece]
         giver, whole, answered = "", 0, False
         for holder in wanted.holders:
-            found = self._client.get([holder], [Wanted(key) for key in keys[whole:]], Priority.REQUEST)
+            found = self._client.get([holder], [Wanted(key) for key in keys[whole:]], FlowPriority.REQUEST)
             came = self._right(found, piece[whole:])
             if came:
                 giver = giver or holder

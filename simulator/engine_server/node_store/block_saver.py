@@ -8,10 +8,10 @@ from collections import deque
 
 import msgspec
 
-from kvstore.connector.engine_params import KvOrder
+from kvstore.connector.engine_params import LoadInstruction
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import Done
 from kvstore.transfer.transfer_client import TransferClient
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
@@ -20,14 +20,14 @@ MAX_WAITING = 256
 _PIECE_BYTES = 8 << 20
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class ComputedBlocks(msgspec.Struct, frozen=True, gc=False):
     """Blocks `first` … `end` of a prompt, which the engine has computed."""
 
     tokens: array[int]
     first: int
     end: int
     salt: str
-    order: KvOrder
+    order: LoadInstruction
 
 
 class SaveCounts(msgspec.Struct):
@@ -39,7 +39,7 @@ class SaveCounts(msgspec.Struct):
     dropped: int = 0
 
 
-class BlockSaver:
+class SimulatedBlockSaver:
     """One thread and a bounded queue; where it is full the oldest prefill's blocks are not kept.
 
     Mutable state: `_waiting` and `counts`, guarded by `_changed`.
@@ -48,13 +48,13 @@ class BlockSaver:
     def __init__(self, client: TransferClient, node: str, payloads: Payloads) -> None:
         self._client, self._node, self._payloads = client, node, payloads
         self.counts = SaveCounts()
-        self._waiting: deque[Stored] = deque()
+        self._waiting: deque[ComputedBlocks] = deque()
         self._changed = threading.Condition()
         self._busy = self._closed = False
         self._thread = threading.Thread(target=self._run, name="kv-save", daemon=True)
         self._thread.start()
 
-    def add(self, stored: Stored) -> None:
+    def add(self, stored: ComputedBlocks) -> None:
         """Queue blocks; an ephemeral prompt's are not kept below engine memory (Mooncake §5.2)."""
         if stored.order.hint == "ephemeral":
             return
@@ -90,7 +90,7 @@ class BlockSaver:
                 self._busy = True
             self._save(stored)
 
-    def _save(self, stored: Stored) -> None:
+    def _save(self, stored: ComputedBlocks) -> None:
         blocks = self._blocks(stored)
         per_piece = max(1, _PIECE_BYTES // self._payloads.block_bytes)
         for begin in range(0, len(blocks), per_piece):
@@ -101,7 +101,7 @@ class BlockSaver:
             ]
             hint, pin_s = stored.order.hint, stored.order.pin_s
             try:
-                done = isinstance(self._client.put(self._node, whole, hint, pin_s, Priority.REPLICATION), Done)
+                done = isinstance(self._client.put(self._node, whole, hint, pin_s, FlowPriority.REPLICATION), Done)
             except (PeerError, TimeoutError):
                 # A node that is away for a while costs hits, no answers.
                 with self._changed:
@@ -111,7 +111,7 @@ class BlockSaver:
                 self.counts.saved += len(piece) if done else 0
                 self.counts.rejected += 0 if done else len(piece)
 
-    def _blocks(self, stored: Stored) -> list[BlockFacts]:
+    def _blocks(self, stored: ComputedBlocks) -> list[BlockFacts]:
         payloads, order = self._payloads, stored.order
         hashes = chain_hashes(stored.tokens, payloads.block_tokens, stored.end)
         named = payloads.keys(stored.salt)

@@ -10,13 +10,13 @@ from ipaddress import ip_address
 
 import msgspec
 
-from kvstore.connector.engine_params import KvOrder, KvOutcome
+from kvstore.connector.engine_params import KvOutcome, LoadInstruction
 from kvstore.keys.keyring import Keyring
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.connection_pool import split_address
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
-from simulator.engine_server.node_store.block_loader import BlockLoader, LoadCounts, Loading
-from simulator.engine_server.node_store.block_saver import BlockSaver, SaveCounts, Stored
+from simulator.engine_server.node_store.block_loader import BlockLoading, LoadCounts, SimulatedBlockLoader
+from simulator.engine_server.node_store.block_saver import ComputedBlocks, SaveCounts, SimulatedBlockSaver
 from simulator.engine_server.node_store.payloads import Payloads
 from simulator.engine_server.node_store.scaled_link import ScaledLink
 
@@ -50,8 +50,10 @@ class NodeStore:
         limits = TransferSettings(timeout_s=_SILENCE_S)
         self._client = TransferClient(settings.keyring, time.monotonic, None, limits, settings.name)
         payloads = Payloads(model, block_tokens, settings.bytes_per_token)
-        self._saver = BlockSaver(self._client, settings.node, payloads)
-        self._loader = BlockLoader(self._client, settings.node, payloads, ScaledLink(settings.link_bytes_per_s))
+        self._saver = SimulatedBlockSaver(self._client, settings.node, payloads)
+        self._loader = SimulatedBlockLoader(
+            self._client, settings.node, payloads, ScaledLink(settings.link_bytes_per_s)
+        )
         self._threads = ThreadPoolExecutor(_THREADS, "kv-load")
 
     @property
@@ -64,18 +66,22 @@ class NodeStore:
         """Blocks by what became of them."""
         return self._loader.counts
 
-    def save(self, tokens: array[int], first: int, end: int, salt: str, order: KvOrder | None) -> None:
+    def save(self, tokens: array[int], first: int, end: int, salt: str, order: LoadInstruction | None) -> None:
         """Have blocks `first` … `end` of a prompt kept; returns at once."""
-        self._saver.add(Stored(tokens, first, end, salt, order or KvOrder()))
+        self._saver.add(ComputedBlocks(tokens, first, end, salt, order or LoadInstruction()))
 
-    async def load(self, tokens: array[int], held: int, salt: str, order: KvOrder, budget_s: float) -> KvOutcome:
+    async def load(
+        self, tokens: array[int], held: int, salt: str, order: LoadInstruction, budget_s: float
+    ) -> KvOutcome:
         """Load what the order allows behind the blocks that are held, or give up after `budget_s` seconds."""
         holders = [each for each in order.holders if self._may_reach(each)]
         if order.load_blocks <= held:
             return KvOutcome()
         if not holders:
             return KvOutcome(reason="missing")
-        wanted = Loading(tokens=tokens, held=held, end=order.load_blocks, salt=salt, holders=holders, budget_s=budget_s)
+        wanted = BlockLoading(
+            tokens=tokens, held=held, end=order.load_blocks, salt=salt, holders=holders, budget_s=budget_s
+        )
         began = time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._loader.load, wanted)
         try:

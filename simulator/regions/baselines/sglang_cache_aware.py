@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from routing.regions.region_view import WAIT, EngineLoad, RegionChoice, RegionView
+from routing.regions.region_view import WAIT, RegionChoice, RegionEngineLoad, RegionView
 
 
-class SglangCacheAware(msgspec.Struct, frozen=True):
+class SglangCacheAwareRegions(msgspec.Struct, frozen=True):
     """The longest match above `cache_threshold`, else the smallest tree; the fewest requests where loads lie apart."""
 
     cache_threshold: float = 0.5
@@ -32,5 +32,5 @@ class SglangCacheAware(msgspec.Struct, frozen=True):
         return most - least > self.balance_abs_threshold and most > self.balance_rel_threshold * least
 
 
-def _tree_size(each: tuple[int, EngineLoad]) -> tuple[int, int]:
+def _tree_size(each: tuple[int, RegionEngineLoad]) -> tuple[int, int]:
     return each[1].indexed_tokens, each[0]

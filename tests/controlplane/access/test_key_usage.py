@@ -14,7 +14,7 @@ from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from gateway.bus.bus import Bus
-from gateway.reports.key_usage import TOPIC, KeyUses
+from gateway.reports.key_usage import TOPIC, KeyLastUses
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ def key(tenant: Tenant) -> ApiKey:
 
 
 def used(bus: Bus, **at: datetime) -> None:
-    bus.append(TOPIC, msgspec.msgpack.encode(KeyUses({name: when.timestamp() for name, when in at.items()})))
+    bus.append(TOPIC, msgspec.msgpack.encode(KeyLastUses({name: when.timestamp() for name, when in at.items()})))
 
 
 def last_use(key: ApiKey) -> datetime | None:

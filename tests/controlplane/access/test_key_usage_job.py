@@ -14,7 +14,7 @@ from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from gateway.bus.bus import Bus
-from gateway.reports.key_usage import TOPIC, KeyUses
+from gateway.reports.key_usage import TOPIC, KeyLastUses
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +28,6 @@ def test_a_use_told_between_two_runs_is_stored_by_the_second(bus: Bus, tenant: T
     key, _ = create_api_key(tenant, "k", actor=program("test"))
     store_key_usage()
     now = timezone.now()
-    bus.append(TOPIC, msgspec.msgpack.encode(KeyUses({key.key_id: now.timestamp()})))
+    bus.append(TOPIC, msgspec.msgpack.encode(KeyLastUses({key.key_id: now.timestamp()})))
     store_key_usage()
     assert abs((ApiKey.objects.get().last_used_at - now).total_seconds()) < 0.001

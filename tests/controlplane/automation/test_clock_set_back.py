@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
-from controlplane.automation.actuators.actuator import Answer, Standing
-from controlplane.automation.jobs import engine_health, engine_orders
+from controlplane.automation.actuators.actuator import ActionProgress, ActuatorAnswer
+from controlplane.automation.jobs import engine_actions, engine_health
+from controlplane.automation.models.engine_action import OPEN_STATES, EngineAction
 from controlplane.automation.models.engine_health import EngineHealth
-from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
-from controlplane.automation.plan_orders import order_stop
+from controlplane.automation.plan_actions import order_stop
 from controlplane.automation.rounds import Round, RoundResult, moved_back, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
@@ -129,20 +129,20 @@ def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: t
     class Stops:
         can_flip = False
 
-        def stop(self, _order: EngineOrder) -> Answer:
-            return Answer(Standing.IN_EFFECT, "stopped")
+        def stop(self, _order: EngineAction) -> ActuatorAnswer:
+            return ActuatorAnswer(ActionProgress.IN_EFFECT, "stopped")
 
-    monkeypatch.setattr(engine_orders, "actuator_of", lambda _pool: Stops())
+    monkeypatch.setattr(engine_actions, "actuator_of", lambda _pool: Stops())
     order_stop(world.pool.engines.get(name="e-02"), actor=ACTOR, why="test", at=world.now)
-    carry_out = partial(engine_orders.carry_out, observed=world.observed, clock=world.clock)
+    carry_out = partial(engine_actions.carry_out, observed=world.observed, clock=world.clock)
 
     def step() -> None:
-        run_rounds(engine_orders.JOB, engine_orders.EVERY, carry_out, pools=[world.pool], clock=world.clock)
+        run_rounds(engine_actions.JOB, engine_actions.EVERY, carry_out, pools=[world.pool], clock=world.clock)
 
     world.pass_time(1, each=step)
     world.now -= jump
     world.pass_time(15, each=step)
-    assert not EngineOrder.objects.filter(state__in=OPEN_STATES).exists()
+    assert not EngineAction.objects.filter(state__in=OPEN_STATES).exists()
 
 
 def _watch(made: Told, count: int, *, slower: float) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from controlplane.automation import switches
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.plan_advice import AdviceError, advice_key, follow_advice
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -34,7 +34,7 @@ def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: st
     return advice_key(job, made)
 
 
-def follow(world: World, key: str, job: str = "scaling") -> list[EngineOrder]:
+def follow(world: World, key: str, job: str = "scaling") -> list[EngineAction]:
     pool = Pool.objects.select_related("policy__live_version", "automation").get(pk=world.pool.pk)
     return follow_advice(pool, job, key, actor=ACTOR, at=world.now, why="agreed")
 
@@ -68,7 +68,7 @@ def test_nothing_is_followed_twice(world: World) -> None:
     follow(world, key)
     with pytest.raises(AdviceError, match="started since"):
         follow(world, key)
-    assert EngineOrder.objects.count() == 2
+    assert EngineAction.objects.count() == 2
 
 
 def test_advice_that_changed_meanwhile_is_not_followed(world: World) -> None:
@@ -96,7 +96,7 @@ def test_a_frozen_pool_follows_nothing(world: World) -> None:
     switches.freeze(world.pool, actor=ACTOR)
     with pytest.raises(AdviceError, match="Unfreeze it first"):
         follow(world, key)
-    assert not EngineOrder.objects.exists()
+    assert not EngineAction.objects.exists()
 
 
 def test_health_and_rebalancing_give_no_advice_that_becomes_orders(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.automation.actuators.process import ProcessActuator
 from controlplane.automation.actuators.registry import ACTUATORS, actuator_of
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import SETTINGS, ProcessSettings, checked_settings
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
@@ -83,7 +83,7 @@ def test_a_process_gets_a_free_name_and_ports_of_its_own(pool: Pool) -> None:
         Engine.objects.create(
             pool=pool, name=name, url=f"http://127.0.0.1:{port}", connect_url=f"http://127.0.0.1:{port}"
         )
-    answer = ProcessActuator(ProcessSettings()).start(EngineOrder(key="k", pool=pool, role="mixed"))
+    answer = ProcessActuator(ProcessSettings()).start(EngineAction(key="k", pool=pool, role="mixed"))
     assert answer.engine is not None
     assert (answer.engine.name, answer.engine.supervised) == ("e-02", True)
     addresses = (answer.engine.url, answer.engine.kv_events_endpoint, answer.engine.kv_replay_endpoint)
@@ -93,7 +93,7 @@ def test_a_process_gets_a_free_name_and_ports_of_its_own(pool: Pool) -> None:
 @pytest.mark.django_db
 def test_a_new_process_keeps_its_blocks_on_the_node_that_the_fewest_use(pool: Pool) -> None:
     def started() -> str:
-        answer = ProcessActuator(ProcessSettings()).start(EngineOrder(key="k", pool=pool, role="mixed"))
+        answer = ProcessActuator(ProcessSettings()).start(EngineAction(key="k", pool=pool, role="mixed"))
         assert answer.engine is not None
         return answer.engine.kv_node
 

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.history.bucket import ENGINE_FLOATS, LOST, POOL_FLOATS, UNKNOWN_BYTE
 from controlplane.history.merge import merge, merged_by
-from controlplane.history.roster import NOBODY, Roster, union
+from controlplane.history.roster import NOBODY, HistoryRoster, union
 from tests.controlplane.history.buckets import columns_of, samples_of
 from tests.web.fake_fleet import LOST_AT, LOST_UNTIL
 
@@ -90,8 +90,8 @@ def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
 
 
 def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() -> None:
-    old = Roster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
-    new = Roster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
+    old = HistoryRoster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
+    new = HistoryRoster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
     assert union([old], last=new).names == ("b", "renamed", "gone", "z")
     assert union([], last=NOBODY) == NOBODY
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.kv_nodes.orders import keep_orders
+from controlplane.kv_nodes.moves import keep_orders
 from controlplane.platform.stream_intake import StreamIntake
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.kv_order import TOPIC, KvOrderRow, encode_orders
+from gateway.contracts.kv_move import TOPIC, KvMoveRow, encode_orders
 
 
-def row(order_id: str = "o-1", **fields: Any) -> KvOrderRow:
+def row(order_id: str = "o-1", **fields: Any) -> KvMoveRow:
     """Return a row with changes."""
-    return KvOrderRow(
+    return KvMoveRow(
         **{
             "order_id": order_id,
             "asked_at": 1_800_000_000.0,
@@ -30,7 +30,7 @@ def row(order_id: str = "o-1", **fields: Any) -> KvOrderRow:
     )
 
 
-def told(*rows: KvOrderRow) -> int:
+def told(*rows: KvMoveRow) -> int:
     """Have a gateway tell of orders, and store them."""
     bus = InProcessBus()
     heard = StreamIntake(bus, TOPIC)

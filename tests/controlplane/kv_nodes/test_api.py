@@ -65,7 +65,7 @@ def test_an_engines_node_is_set_and_published(world: World) -> None:
 
 def test_orders_are_listed_and_narrowed(world: World) -> None:
     told(row(), row("o-2", planner="replicate", worth="useless"), row("o-3", target="kv-9", outcome="late"))
-    shown = Api(world, "viewer").get("kv_orders").json()["results"]
+    shown = Api(world, "viewer").get("kv_moves").json()["results"]
     assert [each["order_id"] for each in shown] == ["o-3", "o-2", "o-1"]
     assert (shown[2]["planner"], shown[2]["blocks"], shown[2]["outcome"]) == ("prefetch", 64, "moved")
     for query, found in (
@@ -74,6 +74,6 @@ def test_orders_are_listed_and_narrowed(world: World) -> None:
         ("outcome=moved&ordering=asked_at", ["o-1", "o-2"]),
         ("after=2030-01-01T00:00:00Z", []),
     ):
-        narrowed = Api(world, "viewer").get(f"kv_orders?{query}").json()["results"]
+        narrowed = Api(world, "viewer").get(f"kv_moves?{query}").json()["results"]
         assert [each["order_id"] for each in narrowed] == found, query
-    assert Api(world, "viewer").get("kv_orders?planner=nobody").status_code == 400
+    assert Api(world, "viewer").get("kv_moves?planner=nobody").status_code == 400

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.db import DatabaseError
 
-from controlplane.kv_nodes import orders
-from controlplane.kv_nodes.models.kv_order import KvOrder
+from controlplane.kv_nodes import moves as orders
+from controlplane.kv_nodes.models.kv_move import KvMoveRecord
 from controlplane.platform.stream_intake import StreamIntake
 from gateway.bus.bus import InProcessBus
-from gateway.contracts.kv_order import MAX_ROWS, TOPIC, decode_orders, encode_orders
+from gateway.contracts.kv_move import MAX_ROWS, TOPIC, decode_orders, encode_orders
 from gateway.contracts.wire import UnreadableMessageError
 from tests.controlplane.kv_nodes.some_orders import row, told
 
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.django_db
 def test_a_later_row_of_an_order_replaces_an_earlier_one() -> None:
     assert told(row(), row("o-2", planner="replicate")) == 2
     assert told(row(loads=2, saved_tokens=2048, worth="useful")) == 1
-    order = KvOrder.objects.get(order_id="o-1")
+    order = KvMoveRecord.objects.get(order_id="o-1")
     assert (order.loads, order.saved_tokens, order.worth, order.bytes) == (2, 2048, "useful", 64 << 10)
-    assert KvOrder.objects.count() == 2
+    assert KvMoveRecord.objects.count() == 2
 
 
 def test_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "MAX_KEPT", 3)
     for number in range(5):
         told(row(f"o-{number}", asked_at=1_800_000_000.0 + number))
-    assert sorted(KvOrder.objects.values_list("order_id", flat=True)) == ["o-2", "o-3", "o-4"]
+    assert sorted(KvMoveRecord.objects.values_list("order_id", flat=True)) == ["o-2", "o-3", "o-4"]
 
 
 def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_what_cannot_be_stored_now_is_stored_later(monkeypatch: pytest.MonkeyPat
         with pytest.raises(DatabaseError):
             orders.keep_orders(heard)
     assert orders.keep_orders(heard) == 1
-    assert KvOrder.objects.count() == 1
+    assert KvMoveRecord.objects.count() == 1
     assert orders.keep_orders(heard) == 0
 
 

@@ -309,7 +309,7 @@ def ask_for(state_dir: Path, *, engines: int) -> None:
 
 def states_of_orders(state_dir: Path) -> list[str]:
     with sqlite3.connect(state_dir / "headway.sqlite3", timeout=10) as database:
-        rows = database.execute("SELECT state FROM controlplane_engineorder ORDER BY id").fetchall()
+        rows = database.execute("SELECT state FROM controlplane_engineaction ORDER BY id").fetchall()
     database.close()
     return [state for (state,) in rows]
 

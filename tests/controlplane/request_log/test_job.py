@@ -15,7 +15,7 @@ from controlplane.request_log import job
 from controlplane.request_log.job import RequestIntake, keep
 from controlplane.request_log.models.decision_index import DecisionIndex
 from controlplane.request_log.models.segment import Retention, Segment
-from controlplane.request_log.store.segments import Stored
+from controlplane.request_log.store.segments import StoredCounts
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.request_batch import TOPIC, encode_batch, pack_row, request_batch
 from tests.controlplane.request_log.recordings.traffic import rows
@@ -48,15 +48,15 @@ def test_the_job_stores_what_the_bus_brought(bus: InProcessBus) -> None:
     ours = intake(bus)
     tell(bus)
     bus.append(TOPIC, b"rubbish")
-    assert keep(ours) == Stored(4, 3)
-    assert keep(ours) == Stored()
+    assert keep(ours) == StoredCounts(4, 3)
+    assert keep(ours) == StoredCounts()
     assert JobRun.objects.get(job="requests").progress == {"stored": 3, "recorded": 4, "dropped_batches": 0}
 
 
 def test_two_processes_that_heard_the_same_store_it_once(bus: InProcessBus) -> None:
     one, other = intake(bus), intake(bus)
     tell(bus)
-    assert (keep(one), keep(other)) == (Stored(4, 3), Stored())
+    assert (keep(one), keep(other)) == (StoredCounts(4, 3), StoredCounts())
     assert DecisionIndex.objects.count() == 3
     assert Segment.objects.count() == 2
 
@@ -65,14 +65,14 @@ def test_what_cannot_be_stored_waits(bus: InProcessBus, monkeypatch: pytest.Monk
     ours = intake(bus)
     tell(bus)
 
-    def full(*_: object) -> Stored:
+    def full(*_: object) -> StoredCounts:
         raise OperationalError("database or disk is full")
 
     with monkeypatch.context() as broken:
         broken.setattr(job, "store", full)
-        assert keep(ours) == Stored()
+        assert keep(ours) == StoredCounts()
     JobRun.objects.update(lease_until=None)
-    assert keep(ours) == Stored(4, 3)
+    assert keep(ours) == StoredCounts(4, 3)
 
 
 def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_bounds_hold_also_where_nothing_can_be_stored(bus: InProcessBus, monkeyp
     tell(bus)
     keep(ours)
 
-    def full(*_: object) -> Stored:
+    def full(*_: object) -> StoredCounts:
         raise OperationalError("database or disk is full")
 
     monkeypatch.setattr(job, "store", full)

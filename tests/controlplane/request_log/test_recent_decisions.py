@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.request_log.recent_decisions import RecentDecisions
+from controlplane.request_log.recent_decisions import GatewayRecords
 from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.questions import MAX_WAITING
 from gateway.bus.redis_bus import RedisBus
@@ -49,7 +49,7 @@ def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus
 def test_two_webs_hear_both_gateways_newest_first(make_bus: MakeBus) -> None:
     FakeGateway(make_bus(), [EARLIER])
     FakeGateway(make_bus(), [LATER])
-    for web in (RecentDecisions(make_bus(), LONG_S), RecentDecisions(make_bus(), LONG_S)):
+    for web in (GatewayRecords(make_bus(), LONG_S), GatewayRecords(make_bus(), LONG_S)):
         assert web.of_engine(ENGINE) == [LATER, EARLIER]
         assert web.of_engine("another") == []
         assert [web.get("earlier"), web.get("later"), web.get("none")] == [EARLIER, LATER, None]
@@ -57,7 +57,7 @@ def test_two_webs_hear_both_gateways_newest_first(make_bus: MakeBus) -> None:
 
 def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> None:
     FakeGateway(make_bus(), [EARLIER, LATER])
-    web = RecentDecisions(make_bus(), LONG_S)
+    web = GatewayRecords(make_bus(), LONG_S)
     got: list[object] = []
 
     def ask(name: str) -> None:
@@ -73,30 +73,30 @@ def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> Non
 
 
 def test_where_no_gateway_runs_nobody_waits(make_bus: MakeBus) -> None:
-    web = RecentDecisions(make_bus(), LONG_S)
+    web = GatewayRecords(make_bus(), LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
 
 
 def test_a_gateway_that_is_silent_keeps_no_other_answer_back(make_bus: MakeBus) -> None:
     make_bus().subscribe(ASKED, lambda *_: None)
-    web = RecentDecisions(make_bus(), 0.1)
+    web = GatewayRecords(make_bus(), 0.1)
     assert web.of_engine(ENGINE) is None
     FakeGateway(make_bus(), [EARLIER])
-    patient = RecentDecisions(make_bus(), 3.0)
+    patient = GatewayRecords(make_bus(), 3.0)
     assert patient.get("earlier") == EARLIER
     assert patient.of_engine(ENGINE) == [EARLIER]
 
 
 def test_a_bus_that_is_away_is_an_empty_answer_at_once() -> None:
     bus = RedisBus("redis://127.0.0.1:1/0", Keyring.of(b"t"))
-    web = RecentDecisions(bus, LONG_S)
+    web = GatewayRecords(bus, LONG_S)
     assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
     bus.close()
 
 
 def test_questions_beyond_the_limit_are_not_asked() -> None:
     bus, asked = InProcessBus(), 0
-    web = RecentDecisions(bus, LONG_S)
+    web = GatewayRecords(bus, LONG_S)
 
     def ask_again(*_: object) -> None:
         nonlocal asked

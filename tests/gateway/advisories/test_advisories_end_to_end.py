@@ -12,8 +12,8 @@ import msgspec
 from gateway.contracts.stored_decision import StoredDecision
 from routing.policy.policy_document import AdvisoryRule, RoutingPolicy, Stage
 from routing.values import reasons
+from tests.gateway.kv_moves.test_orders_end_to_end import Told
 from tests.gateway.kv_nodes.test_loads_end_to_end import BLOCKS, DEAR, PROMPT, Fleet, a_node, serving
-from tests.gateway.kv_orders.test_orders_end_to_end import Told
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY
 from tests.patience import until
 

@@ -23,18 +23,18 @@ from gateway.advisories.advisories import Advisories
 from gateway.advisories.advisory_tally import AdvisoryTally
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.advisory import Advisory
-from gateway.contracts.kv_order import FAILED, FREED, KEPT, MISSING, MOVED
+from gateway.contracts.kv_move import FAILED, FREED, KEPT, MISSING, MOVED
 from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_moves.block_mover import Mover, Part
+from gateway.kv_moves.kv_moves import MoveScheduler
 from gateway.kv_nodes.kv_nodes import KvNodes
-from gateway.kv_orders.block_mover import Mover, Part
-from gateway.kv_orders.kv_orders import KvOrders
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts
 from kvstore.transactions.cold_copies import drop_cold
 from kvstore.transactions.expected_blocks import Expected, ExpectedBlocks
-from kvstore.transactions.transactions import Rejection, Transactions
-from kvstore.transfer.flow_control import Priority
+from kvstore.transactions.transactions import TransactionRejection, Transactions
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.shared_secret import NodeAccess
-from planning.kv_orders.replica_count import UNREAD_S
+from planning.kv_moves.replica_count import UNREAD_S
 from routing.ledger.node_loads import NodeLoads
 from routing.policy.policy_document import AdvisoryRule, RoutingPolicy
 from routing.router import Router
@@ -78,7 +78,7 @@ class Node:
         """Take blocks in; returns whether all are there. `ends` partway: nobody commits."""
         tx_id = f"{names} {now} {random.random()}"
         new = [facts(name) for name in names if self.held.find(key(name)) is None]
-        if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), Rejection):
+        if isinstance(self.transactions.allocate(tx_id, [], new, LEASE_S, now, expected), TransactionRejection):
             return False
         records = self.transactions.begin_write(tx_id, [each.key for each in new])
         assert records is not None
@@ -111,7 +111,7 @@ class World(Mover):
         self.router = Router("pool", self.policy, 1)
         self.router.set_engines(engines(2), self.now)
         self.router.follow_nodes(loads)
-        self.orders = KvOrders(kv_nodes, NodeAccess(), metrics, mover=self, clock=lambda: self.now)
+        self.orders = MoveScheduler(kv_nodes, NodeAccess(), metrics, mover=self, clock=lambda: self.now)
         entry = SimpleNamespace(policy=self.policy, served_model="m", pool_id="pool", block_tokens=16)
         pools: Any = {"pool": SimpleNamespace(entry=entry, router=self.router, serves=lambda model: model in ("", "m"))}
         lag: Any = SimpleNamespace(behind=False)
@@ -135,7 +135,9 @@ class World(Mover):
     # -- what a node's thread does for an order
 
     @override
-    def move(self, source: str, target: str, keys: Sequence[int], priority: Priority, expected_s: float = 0.0) -> Part:
+    def move(
+        self, source: str, target: str, keys: Sequence[int], priority: FlowPriority, expected_s: float = 0.0
+    ) -> Part:
         source, target = source[0], target[0]
         with self.lock:
             self.moves += 1
@@ -159,7 +161,7 @@ class World(Mover):
             self.shrinks += 1
             before, names, tx_id = self.all_blocks(), [key(each) for each in keys], f"shrink {self.shrinks}"
             kept = self.nodes[keeper[0]].transactions
-            if isinstance(kept.allocate(tx_id, names, [], LEASE_S, self.now), Rejection):
+            if isinstance(kept.allocate(tx_id, names, [], LEASE_S, self.now), TransactionRejection):
                 return Part((), 0, KEPT)
             drop_cold(self.nodes[target[0]].held, names, self.now - UNREAD_S)
             if self.rng.random() < 0.8:

@@ -11,7 +11,7 @@ from gateway.advisories.source_limits import (
     SourceLimits,
     TokenLimits,
 )
-from planning.kv_orders.planner_trust import TRIAL_S
+from planning.kv_moves.planner_trust import TRIAL_S
 
 
 def test_a_burst_is_taken_and_then_so_many_per_second() -> None:

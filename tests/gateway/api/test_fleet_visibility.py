@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.sync_fast_path import Admission
+from gateway.http.sync_fast_path import KnownHead
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served
@@ -59,7 +59,7 @@ def _asked(gateway: ServedGateway, key: str, first_block: int, **fields: Any) ->
     hashes = [first_block + block for block in range(8)]
     body = json.dumps({"model": MODEL, "block_hashes": hashes, "wait": False, **fields}).encode()
     began = time.thread_time()
-    lane = gateway.app.answer_at_once(Admission(caller, gateway.gateway.snapshot), body)
+    lane = gateway.app.answer_at_once(KnownHead(caller, gateway.gateway.snapshot), body)
     took = time.thread_time() - began
     assert lane is not None
     answer = json.loads(lane.body)

@@ -17,18 +17,18 @@ from gateway.contracts.regret import (
     TRADE,
     WRONG_INDEX,
     Course,
-    Option,
+    RegretOption,
     regret,
     rejection_regret,
 )
 
-CHOSEN = Option("e-17", 9216, 2.86, 0.30)
-OTHER = Option("e-04", 4608, 0.41, 0.72, 0.11)
+CHOSEN = RegretOption("e-17", 9216, 2.86, 0.30)
+OTHER = RegretOption("e-04", 4608, 0.41, 0.72, 0.11)
 
 seconds = st.floats(0, 1000, allow_nan=False)
 options = st.lists(
     st.builds(
-        Option,
+        RegretOption,
         st.sampled_from(["e-1", "e-2", "e-3"]),
         st.integers(0, 100_000),
         seconds,
@@ -58,7 +58,7 @@ def courses(draw: st.DrawFn) -> Course:
 
 
 @given(options, courses())
-def test_parts_are_never_negative_and_sum_to_the_whole(options: list[Option], course: Course) -> None:
+def test_parts_are_never_negative_and_sum_to_the_whole(options: list[RegretOption], course: Course) -> None:
     found = regret(options, course)
     assert found is not None
     assert found.seconds >= 0
@@ -68,7 +68,9 @@ def test_parts_are_never_negative_and_sum_to_the_whole(options: list[Option], co
 
 
 @given(options, courses())
-def test_the_whole_is_what_the_best_other_candidate_would_have_spared(options: list[Option], course: Course) -> None:
+def test_the_whole_is_what_the_best_other_candidate_would_have_spared(
+    options: list[RegretOption], course: Course
+) -> None:
     found = regret(options, course)
     assert found is not None
     base_s = found.gateway_s if course.deferred else course.before_s
@@ -91,7 +93,7 @@ def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
 
 
 def cause_of(course: Course) -> str:
-    found = regret([Option("a", 512, 0.1, 0.2), Option("b", 512, 0.1, 0.2)], course)
+    found = regret([RegretOption("a", 512, 0.1, 0.2), RegretOption("b", 512, 0.1, 0.2)], course)
     assert found is not None
     assert sum(found.parts[cause] > 1e-9 for cause in CAUSES) == 1
     return found.cause
@@ -131,7 +133,7 @@ def test_time_unbound_is_nobody_s_fault_where_admission_kept_nothing_back() -> N
 def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
     prompt = Course(2.65, 0.0, 2.03, 4608)
     slow = Course(2.5 + 2.65, 0.0, 2.03, 4608, before_s=2.5, gateway_s=2.5)
-    options = [Option("e-03", 4608, 0.0, 2.03), Option("e-04", 0, 0.3, 2.03)]
+    options = [RegretOption("e-03", 4608, 0.0, 2.03), RegretOption("e-04", 0, 0.3, 2.03)]
     without, found = regret(options, prompt), regret(options, slow)
     assert without is not None
     assert found is not None

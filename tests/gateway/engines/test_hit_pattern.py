@@ -28,7 +28,7 @@ from gateway.engines.hit_pattern import (
     hit_verdict,
 )
 from gateway.engines.hit_words import verdict_words
-from gateway.engines.index_trust import MAX_SAMPLES, MAX_SOURCES, HitWatch
+from gateway.engines.index_trust import MAX_SAMPLES, MAX_SOURCES, IndexTrust
 
 BLOCK = 512
 EVENTS = PoolKeys()
@@ -219,7 +219,7 @@ def test_an_operators_requests_count_alone() -> None:
 
 
 def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
-    watch = HitWatch()
+    watch = IndexTrust()
     for sample in [*requests(5, tenant="a"), *requests(3 * MAX_SAMPLES, tenant="b")]:
         watch.take(sample)
     held = [each.tenant for each in watch._all()]
@@ -228,7 +228,7 @@ def test_a_busy_tenant_pushes_out_no_other_tenants_samples() -> None:
 
 
 def test_the_samples_are_bounded_and_the_tenant_that_was_silent_longest_leaves() -> None:
-    watch = HitWatch()
+    watch = IndexTrust()
     for number, sample in enumerate(requests(MAX_SOURCES + 3)):
         watch.take(msgspec.structs.replace(sample, tenant=f"t{number}" if number else "steady"))
         watch.take(msgspec.structs.replace(sample, tenant="steady"))

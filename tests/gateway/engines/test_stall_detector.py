@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.engines.engine_progress import PREFILL_SHARE, STARTS, Watched
+from gateway.engines.engine_progress import PREFILL_SHARE, STARTS, WatchedEngine
 from gateway.engines.stall_detector import (
     DISPROVED,
     HUNG,
@@ -25,8 +25,8 @@ ALL = ("a", "b", "c", "d")
 
 def busy(
     signs: int, *, streams: int = 2, standing: int | None = None, longest_s: float = 0.0, start_s: float = 0.0
-) -> Watched:
-    return Watched(streams if standing is None else standing, streams, signs, longest_s, start_s)
+) -> WatchedEngine:
+    return WatchedEngine(streams if standing is None else standing, streams, signs, longest_s, start_s)
 
 
 class Pool:
@@ -42,7 +42,7 @@ class Pool:
         self.roles: dict[str, str] = {}
         self.holds: dict[str, int] = {}
         self.counted: Callable[[str, int], float | None] = lambda _name, _tick: None
-        self.others: Callable[[int], Watched] = busy
+        self.others: Callable[[int], WatchedEngine] = busy
         self.trial_s: float | None = None
         """A suspected engine answers a trial so soon; None: never."""
         self.suspected: dict[str, float] = {}

@@ -42,8 +42,8 @@ def test_each_kind_of_media_becomes_a_digest(part: dict[str, Any]) -> None:
     text = {"type": "text", "text": "look"}
     (message,), (medium,) = without_media([_message(text, part)])
     assert message["content"][0] is text
-    assert message["content"][1] == {"type": "text", "text": medium.stand_in}
-    assert medium.stand_in.startswith("[media ")
+    assert message["content"][1] == {"type": "text", "text": medium.engine_candidate}
+    assert medium.engine_candidate.startswith("[media ")
     assert medium.tokens == LINKED_TOKENS
 
 

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.http.http_protocol import MAX_HELD_BODY_BYTES, GuardedHttpProtocol
 from gateway.http.request_head import RequestHead
-from gateway.http.sync_fast_path import MAX_BODY_BYTES, Admission
+from gateway.http.sync_fast_path import MAX_BODY_BYTES, KnownHead
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -389,7 +389,7 @@ async def test_fields_that_were_admitted_are_read_once_and_end_with_their_key(
 ) -> None:
     admit, admitted = gateway.app.admit, []
 
-    def noted(target: bytes, head: RequestHead) -> Admission | None:
+    def noted(target: bytes, head: RequestHead) -> KnownHead | None:
         admitted.append(target)
         return admit(target, head)
 

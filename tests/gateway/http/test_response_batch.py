@@ -14,9 +14,9 @@ from uvicorn.server import ServerState
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_protocol import GuardedHttpProtocol
 from gateway.http.response_batch import MOST, AnswerBatch, batch_of
-from gateway.http.sync_fast_path import TARGETS, Admission, Headers, LaneAnswer
+from gateway.http.sync_fast_path import TARGETS, Headers, KnownHead, LaneAnswer
 
-ADMISSION = Admission(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
+ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
 HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
 
 
@@ -49,11 +49,11 @@ class _App:
     def lane(self) -> _App:
         return self
 
-    def admit(self, target: bytes, headers: Headers) -> Admission:
+    def admit(self, target: bytes, headers: Headers) -> KnownHead:
         assert target in TARGETS and headers
         return ADMISSION
 
-    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer | None:
         assert admission is ADMISSION
         return None if body == b"!" else LaneAnswer(200, b"", body)
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.edge import Edge
 from gateway.http.request_head import RequestHead, new_id
-from gateway.http.sync_fast_path import PATH, Admission, LaneAnswer, lane_of
+from gateway.http.sync_fast_path import PATH, KnownHead, LaneAnswer, lane_of
 
 HEADERS = [(b"host", b"localhost")]
-ADMISSION = Admission(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
+ADMISSION = KnownHead(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
 
 
 async def _app(*_: object) -> None:
@@ -20,12 +20,12 @@ async def _app(*_: object) -> None:
 class _Inner:
     new_id = staticmethod(new_id)
 
-    def admit(self, target: bytes, head: RequestHead) -> Admission:
+    def admit(self, target: bytes, head: RequestHead) -> KnownHead:
         assert target == PATH
         assert head.headers[b"host"] == b"localhost"
         return ADMISSION
 
-    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer:
+    def answer_at_once(self, admission: KnownHead, body: bytes) -> LaneAnswer:
         return LaneAnswer(200, b"", admission.caller.key_id.encode() + body)
 
 

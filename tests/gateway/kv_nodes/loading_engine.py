@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from typing_extensions import override
 
-from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, order_in
+from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
 from kvstore.transfer.connection import PeerError
 from kvstore.transfer.frames import Done
@@ -42,7 +42,7 @@ class LoadingEngine(ScriptedEngine):
         super().__init__()
         self.node = node
         """Address of its own node manager."""
-        self.orders: list[KvOrder] = []
+        self.orders: list[LoadInstruction] = []
         self.outcomes: list[KvOutcome] = []
         self.silent = False
         """Whether it keeps what came of an order to itself."""
@@ -84,7 +84,7 @@ class LoadingEngine(ScriptedEngine):
     def _usage(self) -> dict[str, Any]:
         return {**super()._usage(), "prompt_tokens": 10_000}
 
-    def _loaded(self, order: KvOrder) -> KvOutcome:
+    def _loaded(self, order: LoadInstruction) -> KvOutcome:
         if not order.load_blocks:
             return KvOutcome()
         keys = order.routing_keys()[: order.load_blocks]
@@ -104,7 +104,7 @@ class LoadingEngine(ScriptedEngine):
             reason=reason,
         )
 
-    def _kept(self, order: KvOrder) -> None:
+    def _kept(self, order: LoadInstruction) -> None:
         blocks = [block_of(key, order.tenant) for key in order.routing_keys()]
         if blocks and self.node:
             with suppress(PeerError):

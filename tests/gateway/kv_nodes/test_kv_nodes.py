@@ -13,12 +13,12 @@ import pytest
 from bench.live.loopback_ports import free_ports
 from gateway.base.metrics import GatewayMetrics
 from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_moves.block_mover import BlockMover
 from gateway.kv_nodes import kv_nodes
 from gateway.kv_nodes.kv_nodes import KvNodes
 from gateway.kv_nodes.node_follower import NodeFollower, NodeSink
-from gateway.kv_orders.block_mover import BlockMover
 from kvstore.keys.keyring import Keyring
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.shared_secret import NodeAccess
 from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, node
 from tests.kvstore.transfer.test_transfer import certificates
@@ -208,7 +208,7 @@ def test_blocks_move_between_nodes_behind_tls(tmp_path: Path) -> None:
         for tls, outcome in ((files, "moved"), (None, "failed")):
             mover = BlockMover(NodeAccess(KEYRING, tls))
             try:
-                assert mover.move(address(source), address(target), [7], Priority.PREFETCH).outcome == outcome
+                assert mover.move(address(source), address(target), [7], FlowPriority.PREFETCH).outcome == outcome
             finally:
                 mover.close()
         assert target.store.catalog.find(facts.key) is not None

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from gateway.kv_nodes.node_contents import Change, NodeContents
+from gateway.kv_nodes.node_contents import ContentsChange, NodeContents
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent
 from kvstore.events.node_blocks import extra_key
 from kvstore.tiers.block_facts import BlockFacts, Medium
@@ -22,7 +22,7 @@ def removed(*keys: int, medium: str | None = "CPU", payload: object = "") -> Blo
     return BlockRemoved(list(keys), medium, extra_keys=[extra_key(each, key(payload or each)) for each in keys])
 
 
-def applied(contents: NodeContents, *events: KvEvent) -> list[Change]:
+def applied(contents: NodeContents, *events: KvEvent) -> list[ContentsChange]:
     changes = contents.apply(EventBatch(0.0, list(events), 0))
     contents.check()
     return changes
@@ -31,16 +31,16 @@ def applied(contents: NodeContents, *events: KvEvent) -> list[Change]:
 def test_a_page_tells_of_blocks_whose_key_is_known() -> None:
     contents = NodeContents(100)
     told = [(facts(1), ["CPU"]), (facts(0), ["CPU"]), (facts(2), ["CPU", "STORAGE"]), (facts(3), [])]
-    assert contents.page(told) == [Change(True, [1, 2])]  # type: ignore[arg-type]
+    assert contents.page(told) == [ContentsChange(True, [1, 2])]  # type: ignore[arg-type]
     assert len(contents) == 2
 
 
 def test_a_block_is_held_while_one_of_its_copies_is() -> None:
     contents = NodeContents(100)
-    assert applied(contents, stored(1, 2)) == [Change(True, [1, 2])]
+    assert applied(contents, stored(1, 2)) == [ContentsChange(True, [1, 2])]
     assert applied(contents, stored(1, medium="STORAGE")) == []
-    assert applied(contents, removed(1, 2)) == [Change(False, [2]), Change(True, [1], dram=False)]
-    assert applied(contents, removed(1, medium="STORAGE")) == [Change(False, [1])]
+    assert applied(contents, removed(1, 2)) == [ContentsChange(False, [2]), ContentsChange(True, [1], dram=False)]
+    assert applied(contents, removed(1, medium="STORAGE")) == [ContentsChange(False, [1])]
     assert len(contents) == 0
 
 
@@ -48,33 +48,33 @@ def test_payloads_of_two_ranks_are_two_copies() -> None:
     contents = NodeContents(100)
     applied(contents, stored(1, payload="rank 0"), stored(1, payload="rank 1"))
     assert applied(contents, removed(1, payload="rank 0")) == []
-    assert applied(contents, removed(1, payload="rank 1")) == [Change(False, [1])]
+    assert applied(contents, removed(1, payload="rank 1")) == [ContentsChange(False, [1])]
 
 
 def test_events_that_repeat_what_a_page_showed_change_nothing() -> None:
     contents = NodeContents(100)
     contents.page([(facts(1), ["CPU", "STORAGE"])])
     assert applied(contents, stored(1), stored(1, medium="STORAGE")) == []
-    assert applied(contents, removed(1)) == [Change(True, [1], dram=False)]
-    assert applied(contents, stored(1)) == [Change(True, [1])]
+    assert applied(contents, removed(1)) == [ContentsChange(True, [1], dram=False)]
+    assert applied(contents, stored(1)) == [ContentsChange(True, [1])]
     assert applied(contents, removed(1), removed(1, medium="STORAGE")) == [
-        Change(True, [1], dram=False),
-        Change(False, [1]),
+        ContentsChange(True, [1], dram=False),
+        ContentsChange(False, [1]),
     ]
 
 
 def test_a_page_tells_of_blocks_on_ssd_alone() -> None:
     contents = NodeContents(100)
     assert contents.page([(facts(1), ["STORAGE"]), (facts(2), ["CPU"])]) == [
-        Change(True, [2]),
-        Change(True, [1], dram=False),
+        ContentsChange(True, [2]),
+        ContentsChange(True, [1], dram=False),
     ]
 
 
 def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
     contents = NodeContents(100)
     applied(contents, stored(1, 2))
-    assert applied(contents, AllBlocksCleared(), stored(2)) == [Change(False, None), Change(True, [2])]
+    assert applied(contents, AllBlocksCleared(), stored(2)) == [ContentsChange(False, None), ContentsChange(True, [2])]
     assert len(contents) == 1
 
 
@@ -82,15 +82,15 @@ def test_a_clearing_drops_everything_and_what_follows_it_counts() -> None:
 def test_other_media_are_no_node_s(medium: str | None) -> None:
     contents = NodeContents(100)
     assert applied(contents, stored(1, medium=medium)) == []
-    assert applied(contents, stored(1), removed(1, medium=medium)) == [Change(True, [1])]
+    assert applied(contents, stored(1), removed(1, medium=medium)) == [ContentsChange(True, [1])]
 
 
 def test_blocks_beyond_the_limit_are_counted_and_not_known() -> None:
     contents = NodeContents(2)
-    assert applied(contents, stored(1, 2, 3)) == [Change(True, [1, 2])]
+    assert applied(contents, stored(1, 2, 3)) == [ContentsChange(True, [1, 2])]
     assert contents.dropped == 1
     assert applied(contents, removed(3)) == []
-    assert applied(contents, removed(1), stored(4)) == [Change(False, [1]), Change(True, [4])]
+    assert applied(contents, removed(1), stored(4)) == [ContentsChange(False, [1]), ContentsChange(True, [4])]
 
 
 def test_changes_lead_to_what_the_copies_say() -> None:

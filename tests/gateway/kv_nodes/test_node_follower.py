@@ -23,7 +23,7 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import Connection, PeerError
 from kvstore.transfer.connection_pool import ConnectionPool
-from kvstore.transfer.frames import Page, PageOf, Purge
+from kvstore.transfer.frames import ContentsPage, PageOf, Purge
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import TransferClient
 from tests.gateway.kv_nodes.loading_engine import block_of
@@ -214,14 +214,14 @@ class ScriptedNode:
             connection.accept_client(KEYRING.keys(CONNECTIONS), "n1", 1)
             while True:
                 message, _ = connection.receive()
-                assert isinstance(message, Page)
+                assert isinstance(message, ContentsPage)
                 while self.silent:
                     time.sleep(0.01)
                 connection.send(self._page(message))
         except PeerError:
             connection.close()
 
-    def _page(self, message: Page) -> PageOf:
+    def _page(self, message: ContentsPage) -> PageOf:
         blocks = self.blocks[message.after : message.after + message.limit]
         with self._lock:
             published = len(self.batches)

@@ -17,7 +17,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.redis_bus import RedisBus
 from gateway.contracts.fleet_sample import PoolRole
 from gateway.gateway import Gateway
-from gateway.owners.owner_messages import BATCH, Ask, Batch, Epoch, sent
+from gateway.owners.owner_messages import BATCH, Ask, Batch, OwnerEpoch, sent
 from gateway.owners.ownership import ALONE as ALONE_ROLE
 from gateway.owners.ownership import ASKS, ONLY, OWNER, UNREACHED, Ownership
 from gateway.owners.pool_owners import BATCHES, BEATS, TICK_S
@@ -49,7 +49,7 @@ class History:
     """What happened: who began to own the pool under which epoch, and each dispatch that a gateway took up."""
 
     def __init__(self) -> None:
-        self.elected: list[Epoch] = []
+        self.elected: list[OwnerEpoch] = []
         self.dispatched: Counter[str] = Counter()
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ def history(monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     recorded = History()
     elected = Ownership.elected
 
-    def record(self: Ownership, epoch: Epoch, asked_s: float) -> None:
+    def record(self: Ownership, epoch: OwnerEpoch, asked_s: float) -> None:
         recorded.elected.append(epoch)
         elected(self, epoch, asked_s)
 
@@ -118,7 +118,7 @@ async def test_a_dead_owner_is_replaced_and_the_new_one_knows_what_runs(
     took_s = await clock.until(lambda: owned_by(others, 1))
     assert took_s <= 2.0
     new, (other,) = split(others)
-    assert ownership(new).seen == Epoch(2, new.new_id.tag)
+    assert ownership(new).seen == OwnerEpoch(2, new.new_id.tag)
     names = {asked.request_id for asked in running}
     await clock.until(lambda: set(pool(new).router.reservations.by_id) == names)
     assert len(shared(new).answers) == 2
@@ -173,7 +173,7 @@ async def test_an_owner_that_hangs_costs_a_bounded_wait_and_its_late_answers_cou
 
 async def test_an_owner_with_a_stale_epoch_steps_down(three: list[Gateway], clock: Clock) -> None:
     owner, (other, _) = split(three)
-    newer = Epoch(7, other.new_id.tag)
+    newer = OwnerEpoch(7, other.new_id.tag)
     ownership(other).elected(newer, clock())
     await clock.until(lambda: ownership(owner).seen >= newer)
     await clock.until(lambda: settled(three))
@@ -184,11 +184,11 @@ async def test_what_is_asked_under_another_epoch_is_rejected_and_decided_alone(
 ) -> None:
     owner, (other, _) = split(three)
     peer, asked = PeerIdentity(other.new_id.tag, ""), made(other)
-    stale = Ask(1, "pool", Epoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
+    stale = Ask(1, "pool", OwnerEpoch(1, other.new_id.tag), sent(asked, 0.0), True, (), False)
     owners(owner)._on_batch(peer, BATCH.encode(Batch(owner.new_id.tag, [stale])))
     assert (len(shared(owner).answers), len(pool(owner).router.reservations)) == (0, 0)
     # An asker that is behind hears of the epoch with the rejection.
-    shared(other).asks.epoch = Epoch(0, owner.new_id.tag)
+    shared(other).asks.epoch = OwnerEpoch(0, owner.new_id.tag)
     outcome = await history.place(other, asked)
     assert outcome.decision.decided_by in (ALONE, f"{owner.settings.peers.name}, epoch 1")  # type: ignore[union-attr]
     assert other.metrics.owner_asks.value("pool", "rejected") == 1
@@ -239,7 +239,7 @@ async def test_flushall_changes_no_owner_and_epochs_go_on_from_what_peers_have_s
         server.flushall()
         await clock.passes(2.0)
         assert settled(over_redis)
-        assert ownership(owner).seen == Epoch(1, owner.new_id.tag)
+        assert ownership(owner).seen == OwnerEpoch(1, owner.new_id.tag)
         await kill(owner)
         server.flushall()
     await clock.until(lambda: owned_by(others, 1))
@@ -255,11 +255,11 @@ async def test_a_gateway_that_has_seen_no_owner_is_elected_above_what_its_peers_
     newcomer.peering.links.on_notice(BEATS, lambda _peer, _body: None)
     monkeypatch.setattr(ownership(witness), "claims", lambda *_: (False, ""))
     await kill(owner)
-    ownership(newcomer).seen = ownership(newcomer).promised = Epoch()
+    ownership(newcomer).seen = ownership(newcomer).promised = OwnerEpoch()
     with redis_client.Redis.from_url(redis.url) as server:
         server.flushall()
     await clock.until(lambda: len(history.elected) > 1)
-    assert history.elected[-1] == Epoch(2, newcomer.new_id.tag)
+    assert history.elected[-1] == OwnerEpoch(2, newcomer.new_id.tag)
     await clock.until(lambda: owned_by([newcomer, witness], 1))
 
 

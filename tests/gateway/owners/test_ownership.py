@@ -6,31 +6,31 @@ import random
 
 import pytest
 
-from gateway.owners.owner_messages import Epoch
+from gateway.owners.owner_messages import OwnerEpoch
 from gateway.owners.ownership import ONLY, UNREACHED, Around, Ownership
 
 
 @pytest.mark.parametrize("claimant", ["a", "z"])
 def test_a_number_that_an_owner_had_is_nobody_elses(claimant: str) -> None:
     witness = Ownership("w", 0.0)
-    witness.hear(Epoch(1, "m"), "m", 0.0)
-    assert witness.promise(Epoch(1, claimant)) == Epoch(1, "m")
-    assert witness.promise(Epoch(2, claimant)) == Epoch(2, claimant)
+    witness.hear(OwnerEpoch(1, "m"), "m", 0.0)
+    assert witness.promise(OwnerEpoch(1, claimant)) == OwnerEpoch(1, "m")
+    assert witness.promise(OwnerEpoch(2, claimant)) == OwnerEpoch(2, claimant)
 
 
 def test_a_number_is_promised_once_and_to_its_gateway_again() -> None:
     witness = Ownership("w", 0.0)
-    assert witness.promise(Epoch(3, "a")) == Epoch(3, "a")
-    assert witness.promise(Epoch(3, "z")) == Epoch(3, "a")
-    assert witness.promise(Epoch(3, "a")) == Epoch(3, "a")
-    assert witness.promise(Epoch(2, "z")) == Epoch(3, "a")
+    assert witness.promise(OwnerEpoch(3, "a")) == OwnerEpoch(3, "a")
+    assert witness.promise(OwnerEpoch(3, "z")) == OwnerEpoch(3, "a")
+    assert witness.promise(OwnerEpoch(3, "a")) == OwnerEpoch(3, "a")
+    assert witness.promise(OwnerEpoch(2, "z")) == OwnerEpoch(3, "a")
 
 
 def test_a_stale_epoch_is_not_heard() -> None:
     ownership = Ownership("w", 0.0)
-    assert ownership.hear(Epoch(4, "a"), "a", 0.0)
-    assert not ownership.hear(Epoch(3, "z"), "z", 1.0)
-    assert ownership.seen == Epoch(4, "a")
+    assert ownership.hear(OwnerEpoch(4, "a"), "a", 0.0)
+    assert not ownership.hear(OwnerEpoch(3, "z"), "z", 1.0)
+    assert ownership.seen == OwnerEpoch(4, "a")
 
 
 def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -> None:
@@ -38,7 +38,7 @@ def test_of_gateways_that_all_reach_a_witness_no_two_are_promised_one_number() -
         rng = random.Random(seed)
         witness, holders = Ownership("w", 0.0), dict[int, str]()
         for _ in range(50):
-            proposed = Epoch(rng.randrange(1, 12), rng.choice("abc"))
+            proposed = OwnerEpoch(rng.randrange(1, 12), rng.choice("abc"))
             if witness.promise(proposed) == proposed:
                 assert holders.setdefault(proposed.number, proposed.owner) == proposed.owner
 

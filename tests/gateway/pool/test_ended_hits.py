@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.engines.index_trust import HitWatch
+from gateway.engines.index_trust import IndexTrust
 from gateway.pool.ended_hits import hit_sample
 from gateway.pool.recent_decisions import DecisionRecord
 from routing.values.decision import OTHER_KEYS, Candidate, Decision, Fetch
 
 
 def _ended(decision: Decision, key_source: str) -> DecisionRecord:
-    engines = {"e-1": SimpleNamespace(hits=HitWatch())}
+    engines = {"e-1": SimpleNamespace(hits=IndexTrust())}
     pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16), engines=engines)
     record = DecisionRecord(decision, cast("Any", pool), "t", key_source, 50.0, 1.0, 0.0, ("e-1",))
     record.finished_s, record.cached_tokens = 51.0, 32

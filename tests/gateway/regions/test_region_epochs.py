@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from gateway.regions.region_epochs import RegionEpochs, is_granted
-from gateway.regions.region_facts import Epoch
+from gateway.regions.region_facts import RegionEpoch
 
 REGIONS = ("us", "eu", "asia")
 
@@ -37,7 +37,7 @@ def test_a_region_that_is_back_takes_the_next_epoch_and_the_other_yields() -> No
     assert us.serves("eu")
     assert us.adopted == ("eu",)
     eu.hear(us.known)
-    assert eu.known["eu"] == Epoch(3, "eu", "eu")
+    assert eu.known["eu"] == RegionEpoch(3, "eu", "eu")
     us.hear(eu.known)
     assert not us.serves("eu")
     assert us.known["eu"].number == 3
@@ -73,7 +73,7 @@ def test_the_higher_epoch_wins_on_contact() -> None:
 def test_an_old_epoch_changes_nothing() -> None:
     us = epochs("us")
     us.take("eu", 4)
-    us.hear({"eu": Epoch(3, "asia", "asia")})
+    us.hear({"eu": RegionEpoch(3, "asia", "asia")})
     assert us.serves("eu")
 
 
@@ -86,7 +86,7 @@ def test_most_votes_are_needed() -> None:
 def test_what_is_unreadable_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "epochs.json"
     path.write_bytes(b"{no json")
-    assert RegionEpochs("us", "us", ("eu",), lambda: None, path).known == {"us": Epoch(1, "us", "us")}
+    assert RegionEpochs("us", "us", ("eu",), lambda: None, path).known == {"us": RegionEpoch(1, "us", "us")}
 
 
 def test_in_random_histories_no_number_has_two_holders(tmp_path: Path) -> None:

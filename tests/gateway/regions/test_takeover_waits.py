@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.peers.peer_link import PeerIdentity, PeerLinks
-from gateway.regions.region_facts import Epoch, Heartbeat, HeartbeatCall, heartbeat_calls
+from gateway.regions.region_facts import Heartbeat, HeartbeatCall, RegionEpoch, heartbeat_calls
 from gateway.regions.region_peers import SPOKE_S, RegionPeers
 from gateway.regions.region_takeover import _VOTES, DEAD_S, KIND, STARTING_S, STEP_S, RegionTakeover, Vote
 from kvstore.keys.keyring import Keyring
@@ -117,11 +117,11 @@ async def test_a_region_that_asks_and_rejects_is_not_taken_over(tmp_path: Path) 
 
 async def test_who_hears_of_its_region_elsewhere_takes_it_back_in_that_moment(tmp_path: Path) -> None:
     us = Watched(tmp_path)
-    told: Any = {"us": Epoch(2, "cccccccc", "asia")}
+    told: Any = {"us": RegionEpoch(2, "cccccccc", "asia")}
     assert us.peers.epochs.serves("us")
     us.peers.epochs.hear(told)
     assert us.peers.epochs.serves("us")
-    assert us.peers.epochs.known["us"] == Epoch(3, "aaaaaaaa", "us")
+    assert us.peers.epochs.known["us"] == RegionEpoch(3, "aaaaaaaa", "us")
 
 
 @pytest.mark.parametrize("claims", [True, False])

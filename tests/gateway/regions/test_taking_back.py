@@ -19,7 +19,7 @@ from gateway.regions.forward_head import ForwardHead
 from gateway.regions.peer_gateway import PeerGateway
 from gateway.regions.regions import Regions
 from gateway.regions.work_lease import SILENCE_S, WorkLease
-from simulator.fault_proxy import Link
+from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.three_regions import ThreeRegions, three_regions
 from tests.gateway.served_gateway import MODEL
 from tests.patience import PATIENCE_S, until
@@ -76,7 +76,7 @@ async def forwarded(regions: ThreeRegions) -> tuple[asyncio.Task[Any], asyncio.T
     return first, second, where, decision_id
 
 
-def break_our_end(link: Link) -> None:
+def break_our_end(link: FaultyLink) -> None:
     """Reset the connections of whoever connected, and let the other end hear nothing of it."""
     link.there.stall(True)
     for writer in list(link._open):

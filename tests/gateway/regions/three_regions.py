@@ -19,12 +19,12 @@ from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.regions.region_facts import Epoch, ServiceFacts
+from gateway.regions.region_facts import RegionEpoch, ServiceFacts
 from gateway.regions.region_peers import RegionPeers
 from kvstore.transfer.tls import TlsFiles
 from routing.policy.dispatch_limit_document import DispatchLimitDocument
 from routing.policy.policy_document import RoutingPolicy
-from simulator.fault_proxy import Link
+from simulator.fault_proxy import FaultyLink
 from tests.gateway.regions.region_events import RegionEvents, recorded
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
@@ -42,7 +42,7 @@ class ThreeRegions:
     def __init__(self, state_dir: Path, document: Snapshot, ports: dict[str, int]) -> None:
         self._state_dir, self._document = state_dir, document
         self.ports = ports
-        self.links: dict[tuple[str, str], Link] = {}
+        self.links: dict[tuple[str, str], FaultyLink] = {}
         """From a region to another, where a proxy stands between them."""
         self.gateways: dict[str, ServedGateway] = {}
         self.buses: dict[str, InProcessBus] = {}
@@ -97,7 +97,7 @@ class ThreeRegions:
         peers = self.peers(at)
         return peers.serving(MODEL, peers.clock())[region][0][1]
 
-    def epoch(self, at: str, region: str) -> Epoch:
+    def epoch(self, at: str, region: str) -> RegionEpoch:
         """Return the epoch of a region as the gateway of another one knows it."""
         return self.peers(at).epochs.known[region]
 
@@ -178,7 +178,7 @@ async def three_regions(
         regions.events, regions.engines, regions.settings, regions.tls = events, engines, settings, tls
         if behind_proxy:
             for one, other in permutations(REGIONS, 2):
-                link = regions.links[one, other] = Link(free_port(), f"127.0.0.1:{ports[other]}")
+                link = regions.links[one, other] = FaultyLink(free_port(), f"127.0.0.1:{ports[other]}")
                 link.start()
                 stack.push_async_callback(link.stop)
         await asyncio.gather(*(regions.start(name) for name in REGIONS))

@@ -11,20 +11,20 @@ import pytest
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.reports.key_usage import MAX_KEYS, TOPIC, KeyUsage, KeyUses, decode_uses
+from gateway.reports.key_usage import MAX_KEYS, TOPIC, KeyLastUses, KeyUsage, decode_uses
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import served
 from tests.patience import until
 
 
 @pytest.fixture
-def heard() -> tuple[InProcessBus, list[KeyUses]]:
+def heard() -> tuple[InProcessBus, list[KeyLastUses]]:
     bus, heard = InProcessBus(), []
     bus.subscribe(TOPIC, lambda _topic, value: heard.append(decode_uses(value)))
     return bus, heard
 
 
-def test_the_last_use_of_each_key_is_told_for_a_minute(heard: tuple[InProcessBus, list[KeyUses]]) -> None:
+def test_the_last_use_of_each_key_is_told_for_a_minute(heard: tuple[InProcessBus, list[KeyLastUses]]) -> None:
     bus, messages = heard
     now = [1000.0]
     usage = KeyUsage(bus, lambda: now[0])
@@ -42,7 +42,7 @@ def test_the_last_use_of_each_key_is_told_for_a_minute(heard: tuple[InProcessBus
 
 async def test_a_gateway_tells_every_interval_and_what_is_left_at_the_end(tmp_path: Path) -> None:
     settings = GatewaySettings(key_usage_interval_s=0.01)
-    messages: list[KeyUses] = []
+    messages: list[KeyLastUses] = []
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=settings) as gateway:
         gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: messages.append(decode_uses(value)))
         usage = gateway.gateway.key_usage

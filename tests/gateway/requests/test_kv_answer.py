@@ -5,9 +5,9 @@ import msgspec
 import pytest
 
 from gateway.requests.kv_answer import take_from_params, take_outcome, with_order
-from kvstore.connector.engine_params import KvOrder, KvOutcome, order_in, packed_keys
+from kvstore.connector.engine_params import KvOutcome, LoadInstruction, order_in, packed_keys
 
-ORDER = KvOrder(keys=packed_keys([1, 2]), load_blocks=2, holders=["127.0.0.1:1"], tenant="a", hint="ephemeral")
+ORDER = LoadInstruction(keys=packed_keys([1, 2]), load_blocks=2, holders=["127.0.0.1:1"], tenant="a", hint="ephemeral")
 SAID = {"loaded_blocks": 2, "loaded_bytes": 10, "seconds": 0.5, "holder": "127.0.0.1:1"}
 OUTCOME = KvOutcome(loaded_blocks=2, loaded_bytes=10, seconds=0.5, holder="127.0.0.1:1")
 

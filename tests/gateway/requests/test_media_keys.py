@@ -128,8 +128,8 @@ async def test_many_media_have_no_more_keys_than_the_longest_prompt() -> None:
 
 
 async def test_a_stand_in_that_a_client_writes_is_text() -> None:
-    stand_in = chat_prompt({"messages": [user(image("a"))]}).media[0].stand_in
-    made = await keyed(user(f"{stand_in} {stand_in}", image("a"), "what is it?"))
+    engine_candidate = chat_prompt({"messages": [user(image("a"))]}).media[0].engine_candidate
+    made = await keyed(user(f"{engine_candidate} {engine_candidate}", image("a"), "what is it?"))
     plain = await keyed(user("look", image("a"), "what is it?"))
     assert set(plain.keys) & set(made.keys)
 

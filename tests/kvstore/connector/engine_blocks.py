@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from kvstore.connector.connector_settings import ConnectorSettings
-from kvstore.connector.engine_params import FIELD, KvOrder, packed_keys
-from kvstore.connector.scheduler_side import Progress, SchedulerSide
+from kvstore.connector.engine_params import FIELD, LoadInstruction, packed_keys
+from kvstore.connector.scheduler_side import SchedulerSide, StepProgress
 from kvstore.keys.payload_key import PayloadFormat
 
 PAYLOAD = 1000
@@ -72,7 +72,7 @@ def request(name: str, blocks: int = 4, more_tokens: int = 5, prompt: object = "
     told = None
     if order:
         order = {"keys": packed_keys(range(1, blocks + 1)), "holders": ["127.0.0.1:1"], **order}
-        told = {FIELD: msgspec.to_builtins(KvOrder(**order))}
+        told = {FIELD: msgspec.to_builtins(LoadInstruction(**order))}
     return Request(name, blocks * TOKENS + more_tokens, told, block_hashes=chain(prompt, blocks))
 
 
@@ -86,5 +86,5 @@ def side(**changes: Any) -> SchedulerSide:
     return made
 
 
-def progress(name: str, tokens: int, blocks: Sequence[int], *, anew: bool = True) -> Progress:
-    return Progress(name, tokens, blocks, anew)
+def progress(name: str, tokens: int, blocks: Sequence[int], *, anew: bool = True) -> StepProgress:
+    return StepProgress(name, tokens, blocks, anew)

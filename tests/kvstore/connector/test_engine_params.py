@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvstore.connector.engine_params import FIELD, KvOrder, KvOutcome, order_in, outcome_in, packed_keys
+from kvstore.connector.engine_params import FIELD, KvOutcome, LoadInstruction, order_in, outcome_in, packed_keys
 
 KEYS = (0, 1, (1 << 64) - 1)
 
 
 def test_an_order_crosses_a_body_of_json() -> None:
-    order = KvOrder(keys=packed_keys(KEYS), load_blocks=2, holders=["127.0.0.1:8470"], tenant="acme")
+    order = LoadInstruction(keys=packed_keys(KEYS), load_blocks=2, holders=["127.0.0.1:8470"], tenant="acme")
     came = msgspec.json.decode(msgspec.json.encode({FIELD: order, "do_remote_decode": True}))
     assert order_in(came) == order
     assert order_in(came).routing_keys() == KEYS  # type: ignore[union-attr]
@@ -39,4 +39,4 @@ def test_wrong_orders_are_rejected(wrong: object) -> None:
 @pytest.mark.parametrize("keys", ["AAAA", "not base64!"])
 def test_keys_that_are_no_keys_are_rejected(keys: str) -> None:
     with pytest.raises(ValueError, match=r"bytes|base64|padding|Only"):
-        KvOrder(keys=keys).routing_keys()
+        LoadInstruction(keys=keys).routing_keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kvstore.connector.scheduler_side import Progress
+from kvstore.connector.scheduler_side import StepProgress
 from kvstore.connector.step_progress import progress_of
 
 
@@ -20,8 +20,8 @@ def test_new_continued_and_resumed_requests_are_told() -> None:
         ),
     )
     assert list(progress_of(step)) == [
-        Progress("new", 72, [1, 2, 3], True),
-        Progress("goes on", 71, (), False),
-        Progress("grows", 97, [9], False),
-        Progress("back", 64, [4, 5], True),
+        StepProgress("new", 72, [1, 2, 3], True),
+        StepProgress("goes on", 71, (), False),
+        StepProgress("grows", 97, [9], False),
+        StepProgress("back", 64, [4, 5], True),
     ]

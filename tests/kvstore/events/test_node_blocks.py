@@ -9,7 +9,7 @@ from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEv
 from kvstore.events.node_blocks import NodeBlock, extra_key, node_blocks, payload_id
 from kvstore.node.node_events import kv_events
 from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
-from kvstore.transactions.block_changes import Change
+from kvstore.transactions.block_changes import BlockChange
 from tests.kvstore.kv_blocks import key
 
 
@@ -22,7 +22,7 @@ def read(events: list[KvEvent]) -> list[KvEvent]:
 
 
 def test_both_ends_of_a_blocks_stay_name_it_alike() -> None:
-    changes = [Change("stored", facts("a", 7), DRAM), Change("removed", facts("a", 7), DRAM)]
+    changes = [BlockChange("stored", facts("a", 7), DRAM), BlockChange("removed", facts("a", 7), DRAM)]
     stored, removed = read(kv_events(changes))
     assert isinstance(stored, BlockStored)
     assert isinstance(removed, BlockRemoved)
@@ -31,7 +31,7 @@ def test_both_ends_of_a_blocks_stay_name_it_alike() -> None:
 
 
 def test_neighbours_of_one_kind_and_medium_share_an_event() -> None:
-    changes = [Change("stored", facts(name, name + 1), medium) for medium in (DRAM, SSD) for name in range(3)]
+    changes = [BlockChange("stored", facts(name, name + 1), medium) for medium in (DRAM, SSD) for name in range(3)]
     events = read(kv_events(changes))
     assert [(len(event.block_hashes), event.medium) for event in events if isinstance(event, BlockStored)] == [
         (3, DRAM),
@@ -40,8 +40,8 @@ def test_neighbours_of_one_kind_and_medium_share_an_event() -> None:
 
 
 def test_a_block_without_a_routing_key_is_named_by_its_hash_alone() -> None:
-    [event] = read(kv_events([Change("stored", facts(name, name), DRAM) for name in (0, 1)]))
-    [unnamed] = read(kv_events([Change("stored", facts(0, 0), DRAM)]))
+    [event] = read(kv_events([BlockChange("stored", facts(name, name), DRAM) for name in (0, 1)]))
+    [unnamed] = read(kv_events([BlockChange("stored", facts(0, 0), DRAM)]))
     assert isinstance(event, BlockStored)
     assert len(event.block_hashes) == 2
     assert [each.routing_key for each in node_blocks(event)] == [1]
@@ -73,7 +73,7 @@ def test_a_listener_that_sets_and_unsets_ends_with_what_the_node_holds() -> None
     for _ in range(500):
         name, medium = rng.randrange(20), rng.choice((DRAM, SSD))
         there = (name, medium) in held
-        change = Change("removed" if there else "stored", facts(name, name + 1), medium)
+        change = BlockChange("removed" if there else "stored", facts(name, name + 1), medium)
         held ^= {(name, medium)}
         for event in read(kv_events([change] * rng.randint(1, 3))):
             assert isinstance(event, BlockStored | BlockRemoved)

@@ -21,7 +21,19 @@ from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvstore.events.node_blocks import NodeBlock, node_blocks, payload_id
 from kvstore.node.node_report import NodeReport
 from kvstore.transfer.connection import Connection
-from kvstore.transfer.frames import Describe, Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Rejected
+from kvstore.transfer.frames import (
+    ContentsPage,
+    Describe,
+    Done,
+    Get,
+    Held,
+    Lookup,
+    PageOf,
+    Pin,
+    Pull,
+    Purge,
+    TransferRejected,
+)
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import Wanted
 from tests.kvstore.kv_blocks import KEYRING, a_client, address, block, facts, key, node, on_ssd, payload
@@ -90,7 +102,7 @@ def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monke
 
 def test_an_ephemeral_prompt_is_not_kept() -> None:
     with node() as manager, a_client() as client:
-        assert client.put(address(manager), [block("a")], "ephemeral") == Rejected("ephemeral")
+        assert client.put(address(manager), [block("a")], "ephemeral") == TransferRejected("ephemeral")
         assert contents(client, [address(manager)], ["a"]) == [None]
 
 
@@ -156,8 +168,10 @@ def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
     with node() as source, node() as destination, a_client() as client:
         put(client, source, "a")
         answer = client.call(address(destination), Pull(address(source), [facts("a"), facts("x")]))
-        assert answer == Rejected("holder", [key("a"), key("x")])
-        assert client.call(address(destination), Pull("127.0.0.1:1", [facts("a")])) == Rejected("holder", [key("a")])
+        assert answer == TransferRejected("holder", [key("a"), key("x")])
+        assert client.call(address(destination), Pull("127.0.0.1:1", [facts("a")])) == TransferRejected(
+            "holder", [key("a")]
+        )
         assert (len(destination.store.catalog), destination.store.catalog.used_slots("CPU")) == (0, 0)
 
 
@@ -181,7 +195,7 @@ def test_a_block_that_was_kept_without_a_routing_key_learns_it_and_keeps_it(tmp_
             ("stored", 6, "STORAGE"),
         ]
     with node(tmp_path) as manager, a_client() as client:
-        page = client.call(address(manager), Page(0, 10))
+        page = client.call(address(manager), ContentsPage(0, 10))
         assert isinstance(page, PageOf)
         assert [each.routing_key for each, _ in page.blocks] == [6]
         assert contents(client, [address(manager)], ["a"]) == [bytes(data)]
@@ -191,9 +205,9 @@ def test_pages_and_lookups_tell_what_is_held(tmp_path: Path) -> None:
     with node(tmp_path) as manager, a_client() as client:
         put(client, manager, "a", "b", "c")
         wait_until(lambda: on_ssd(manager, "a", "b", "c"))
-        page = client.call(address(manager), Page(0, 2))
+        page = client.call(address(manager), ContentsPage(0, 2))
         assert isinstance(page, PageOf)
-        rest = client.call(address(manager), Page(page.next_after, 2))
+        rest = client.call(address(manager), ContentsPage(page.next_after, 2))
         assert isinstance(rest, PageOf)
         held = [(each.key, media) for each, media in [*page.blocks, *rest.blocks]]
         assert held == [(key(name), ["CPU", "STORAGE"]) for name in "abc"]
@@ -249,7 +263,7 @@ def test_a_node_that_starts_anew_tells_what_it_holds_by_routing_keys(tmp_path: P
     dealer.rcvtimeo = 5000
     try:
         with node(tmp_path, events_port=events_port, replay_port=replay_port) as manager, a_client() as client:
-            page = client.call(address(manager), Page(0, 10))
+            page = client.call(address(manager), ContentsPage(0, 10))
             assert isinstance(page, PageOf)
             assert [(each.routing_key, media) for each, media in page.blocks] == [(77, ["STORAGE"])]
             dealer.connect(f"tcp://127.0.0.1:{replay_port}")

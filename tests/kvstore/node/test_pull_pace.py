@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvstore.node.pull_pace import PullPace
-from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.flow_control import FlowPriority
 from kvstore.transfer.frames import Done, Pull
 from tests.kvstore.kv_blocks import a_client, address, facts, node
 from tests.kvstore.transfer.test_transfer import put
@@ -46,7 +46,7 @@ def test_a_pull_that_somebody_waits_for_has_no_limit() -> None:
     """A limit of a byte per second would keep each block for minutes."""
     with node() as source, node(pull_bytes_per_s=1.0, drain_s=0.1) as target, a_client() as client:
         put(client, source, "a")
-        answer = client.call(address(target), Pull(address(source), [facts("a")], int(Priority.REQUEST)))
+        answer = client.call(address(target), Pull(address(source), [facts("a")], int(FlowPriority.REQUEST)))
         assert answer == Done(1, [])
 
 
@@ -55,5 +55,5 @@ def test_nodes_keep_the_limit_of_their_settings() -> None:
         put(client, source, "a", "b")
         before = target.store.clock()
         blocks = [facts("a"), facts("b", "a")]
-        assert client.call(address(target), Pull(address(source), blocks, int(Priority.PREFETCH))) == Done(2, [])
+        assert client.call(address(target), Pull(address(source), blocks, int(FlowPriority.PREFETCH))) == Done(2, [])
         assert target.store.clock() - before >= 0.9 * 2000 / 20_000, "the pull did not wait"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvstore.tiers.block_facts import SSD
-from kvstore.transfer.frames import Done, Purge, Rejected
+from kvstore.transfer.frames import Done, Purge, TransferRejected
 from tests.kvstore.kv_blocks import a_client, address, block, failing, key, node, on_ssd, payload
 from tests.kvstore.transfer.test_transfer import contents, put
 from tests.patience import wait_until
@@ -41,8 +41,8 @@ def test_a_purge_says_when_the_disk_does_not_take_it_and_repeating_it_helps(
         wait_until(lambda: on_ssd(manager, "a"))
         with monkeypatch.context() as ill:
             ill.setattr(manager.store.slot_file, "scrub", failing)
-            assert client.call(address(manager), Purge("acme")) == Rejected("disk")
-            assert client.call(address(manager), Purge("acme")) == Rejected("disk")
+            assert client.call(address(manager), Purge("acme")) == TransferRejected("disk")
+            assert client.call(address(manager), Purge("acme")) == TransferRejected("disk")
         assert bytes(payload("a")) in (tmp_path / "blocks.kv").read_bytes()
         assert client.call(address(manager), Purge("acme")) == Done(0)
         assert bytes(payload("a")) not in (tmp_path / "blocks.kv").read_bytes()
@@ -73,7 +73,7 @@ def test_a_put_whose_tenant_is_purged_meanwhile_keeps_no_lease(monkeypatch: pyte
             return begin_write(tx_id, keys)
 
         monkeypatch.setattr(manager.store, "begin_write", purged_before)
-        assert client.put(address(manager), [block("a")]) == Rejected("missing")
+        assert client.put(address(manager), [block("a")]) == TransferRejected("missing")
         assert len(manager.store.transactions) == 0
 
 

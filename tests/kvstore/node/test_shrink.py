@@ -11,8 +11,8 @@ from kvstore.node.block_store import BlockStore
 from kvstore.node.node_service import NodeService
 from kvstore.tiers.block_facts import BlockFacts
 from kvstore.transfer.connection import PeerError
-from kvstore.transfer.flow_control import Priority
-from kvstore.transfer.frames import Allocate, Commit, Done, Message, Pin, Pull, Put, Rejected, Reply, Shrink
+from kvstore.transfer.flow_control import FlowPriority
+from kvstore.transfer.frames import Allocate, Commit, Done, Message, Pin, Pull, Put, Reply, Shrink, TransferRejected
 from kvstore.transfer.transfer_client import Fetched, Wanted
 from tests.kvstore.kv_blocks import a_client, address, block, catalog_settings, key, node
 from tests.kvstore.transfer.test_transfer import contents, put
@@ -61,7 +61,7 @@ class Network:
     def put(self, name: str, blocks: Sequence[BlockFacts]) -> None:
         """Have a node keep blocks."""
         coming = self.services[name].begin_put(Put(list(blocks)))
-        if not isinstance(coming, Rejected):
+        if not isinstance(coming, TransferRejected):
             for (_, view), each in zip(coming.views, blocks, strict=True):
                 if view is not None:
                     view[:] = block_bytes(each)
@@ -96,7 +96,7 @@ class _Client:
             raise PeerError("lost behind it")
         return answer
 
-    def get(self, holders: list[str], wanted: list[Wanted], _: Priority) -> list[Fetched | None]:
+    def get(self, holders: list[str], wanted: list[Wanted], _: FlowPriority) -> list[Fetched | None]:
         found: list[Fetched | None] = []
         with self._network.services[holders[0]].reading([each.key for each in wanted], 1 << 20) as blocks:
             for got, each in zip(blocks, wanted, strict=True):
@@ -214,10 +214,10 @@ def test_a_holder_that_lacks_a_block_or_is_the_node_itself_or_dead_ends_nothing(
     keys = [key(each) for each in names]
     network.put("a", [FACTS[each] for each in names])
     network.put("b", [FACTS[each] for each in names[:2]])
-    assert network.call("a", Shrink("b", keys, 0.0)) == Rejected("holder", keys[2:])
+    assert network.call("a", Shrink("b", keys, 0.0)) == TransferRejected("holder", keys[2:])
     assert network.call("a", Shrink("a", keys, 0.0)) == Done(0, keys)
     network.loses = 1.0
-    assert network.call("a", Shrink("b", keys[:2], 0.0)) == Rejected("holder")
+    assert network.call("a", Shrink("b", keys[:2], 0.0)) == TransferRejected("holder")
     assert len(network.stores["a"].catalog) == 3
 
 
@@ -229,7 +229,7 @@ def test_over_the_wire_a_corrupt_copy_of_the_holder_counts_for_none() -> None:
         assert record is not None
         holder.store.arena.view(record.slots["CPU"], 1)[0] ^= 1
         shrink = Shrink(address(holder), [key("x")], 0.0)
-        assert client.call(address(target), shrink) == Rejected("holder", [key("x")])
+        assert client.call(address(target), shrink) == TransferRejected("holder", [key("x")])
         assert holder.store.counts.corrupt["CPU"] == 1
         put(client, holder, "x")
         assert client.call(address(target), shrink) == Done(1)

@@ -8,7 +8,7 @@ from kvstore.tiers.block_facts import DRAM, SSD
 from kvstore.transactions.block_catalog import BlockCatalog
 from kvstore.transactions.block_record import BlockRecord
 from kvstore.transactions.expected_blocks import Expected
-from kvstore.transactions.transactions import Rejection, Transactions
+from kvstore.transactions.transactions import TransactionRejection, Transactions
 from tests.kvstore.kv_blocks import catalog, facts, key
 from tests.kvstore.transactions.test_block_catalog import write_through
 from tests.kvstore.transactions.test_transactions import store
@@ -19,7 +19,7 @@ def advise(transactions: Transactions, now: float, at_s: float, *names: object, 
     expected = Expected(now + at_s, now + keep_s)
     tx_id = f"advised {names} {now}"
     got = transactions.allocate(tx_id, [], [facts(name) for name in names], 10.0, now, expected)
-    if isinstance(got, Rejection):
+    if isinstance(got, TransactionRejection):
         return False
     records = transactions.begin_write(tx_id, [record.facts.key for record in got.new])
     assert records is not None

@@ -6,7 +6,7 @@ import pytest
 
 from kvstore.tiers.block_facts import DRAM
 from kvstore.transactions.block_catalog import BlockCatalog
-from kvstore.transactions.transactions import MAX_OPEN, Allocation, Rejection, Transactions
+from kvstore.transactions.transactions import MAX_OPEN, Allocation, TransactionRejection, Transactions
 from tests.kvstore.kv_blocks import SLOT, catalog, facts, key
 
 
@@ -17,7 +17,7 @@ def begin(
     reused: list[object] | None = None,
     now: float = 0.0,
     **of: str,
-) -> Allocation | Rejection:
+) -> Allocation | TransactionRejection:
     blocks = [facts(name, **of) for name in new]
     return transactions.allocate(tx_id, [key(name) for name in reused or []], blocks, 10.0, now)
 
@@ -86,7 +86,7 @@ def test_commit_and_abort_are_harmless_twice_but_not_one_after_the_other(transac
 
 def test_two_gateways_never_write_the_same_block(transactions: Transactions) -> None:
     begin(transactions, "one", ["a"])
-    assert begin(transactions, "two", ["b", "a"]) == Rejection("locked", (key("a"),))
+    assert begin(transactions, "two", ["b", "a"]) == TransactionRejection("locked", (key("a"),))
     assert transactions.begin_write("two", [key("a")]) is None
     write(transactions, "one", ["a"])
     assert transactions.begin_write("one", [key("a")]) is None, "a written block is not written again"
@@ -110,7 +110,7 @@ def test_what_is_reused_stays_until_the_end(held: BlockCatalog, transactions: Tr
 
 def test_a_lease_that_ends_frees_locks_and_room(held: BlockCatalog, transactions: Transactions) -> None:
     assert isinstance(begin(transactions, "t", list(range(8))), Allocation)
-    assert begin(transactions, "u", ["x"], now=9.0) == Rejection("no_room")
+    assert begin(transactions, "u", ["x"], now=9.0) == TransactionRejection("no_room")
     assert transactions.expire(10.0) == 1
     assert transactions.ended("t") == "expired"
     assert not transactions.commit("t", 10.0)
@@ -141,7 +141,7 @@ def test_what_cannot_be_had_changes_nothing(
     held: BlockCatalog, transactions: Transactions, new: list[object], reused: list[object], reason: str
 ) -> None:
     answer = begin(transactions, "t", new, reused)
-    assert isinstance(answer, Rejection)
+    assert isinstance(answer, TransactionRejection)
     assert answer.reason == reason
     clear(held)
     assert (len(held), held.used_slots(DRAM), len(transactions)) == (0, 0, 0)
@@ -150,13 +150,13 @@ def test_what_cannot_be_had_changes_nothing(
 
 def test_a_block_larger_than_a_slot_is_rejected(transactions: Transactions) -> None:
     answer = transactions.allocate("t", [], [facts("a", length=SLOT + 1)], 1.0, 0.0)
-    assert answer == Rejection("too_large", (key("a"),))
+    assert answer == TransactionRejection("too_large", (key("a"),))
 
 
 def test_there_is_a_limit_of_open_transactions(transactions: Transactions) -> None:
     for number in range(MAX_OPEN):
         assert isinstance(begin(transactions, f"t{number}", []), Allocation)
-    assert begin(transactions, "one more", []) == Rejection("too_many")
+    assert begin(transactions, "one more", []) == TransactionRejection("too_many")
 
 
 def test_over_its_quota_a_tenants_own_blocks_leave() -> None:
@@ -169,5 +169,5 @@ def test_over_its_quota_a_tenants_own_blocks_leave() -> None:
     assert held.usage.used("acme") == 3000
     assert [held.find(key(number)) is not None for number in range(5)] == [False, False, True, True, True]
     assert held.find(key("other")) is not None
-    assert begin(transactions, "t", list(range(10, 14))) == Rejection("over_quota")
+    assert begin(transactions, "t", list(range(10, 14))) == TransactionRejection("over_quota")
     held.check()

@@ -5,15 +5,15 @@ import threading
 
 import pytest
 
-from kvstore.transfer.flow_control import FlowControl, Priority, TransferQueue
+from kvstore.transfer.flow_control import FlowControl, FlowPriority, TransferQueue
 from tests.patience import wait_until
 
 
 def test_the_more_urgent_goes_first_and_equals_in_their_order() -> None:
     queue = TransferQueue(100)
-    replication = queue.join(Priority.REPLICATION, 60)
-    prefetch = queue.join(Priority.PREFETCH, 60)
-    first, second = queue.join(Priority.REQUEST, 60), queue.join(Priority.REQUEST, 60)
+    replication = queue.join(FlowPriority.REPLICATION, 60)
+    prefetch = queue.join(FlowPriority.PREFETCH, 60)
+    first, second = queue.join(FlowPriority.REQUEST, 60), queue.join(FlowPriority.REQUEST, 60)
     for number in (first, second, prefetch, replication):
         others = {first, second, prefetch, replication} - {number}
         assert not any(queue.admit(other) for other in others)

@@ -25,7 +25,7 @@ from kvstore.transfer.frames import (
     Message,
     PageOf,
     Put,
-    Rejected,
+    TransferRejected,
     Welcome,
     Write,
     decode,
@@ -47,7 +47,7 @@ MESSAGES: list[tuple[Message, int]] = [
     (Held([(1000, ["CPU", "STORAGE"]), (-1, [])]), 0),
     (PageOf([(facts("a"), ["CPU"])], 4, 9), 0),
     (Done(2, [key("a")]), 0),
-    (Rejected("locked", [key("a")]), 0),
+    (TransferRejected("locked", [key("a")]), 0),
 ]
 BODIES = [msgspec.msgpack.encode(message) for message, _ in MESSAGES]
 

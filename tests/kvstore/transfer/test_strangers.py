@@ -16,7 +16,7 @@ import pytest
 from kvstore.tiers.block_facts import checksum_of
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
-from kvstore.transfer.frames import Done, Get, Held, Hello, Lookup, Message, Page, Put, encode
+from kvstore.transfer.frames import ContentsPage, Done, Get, Held, Hello, Lookup, Message, Put, encode
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.tls import TlsFiles
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings
@@ -233,7 +233,7 @@ def test_the_nodes_own_work_is_no_clients_slowness(clock: Clock) -> None:
     server.start()
     try:
         with proved(server) as (connection, _):
-            connection.send(Page(0, 1))
+            connection.send(ContentsPage(0, 1))
             service.begun.wait()
             clock.now += 3600.0
             server.close_late()

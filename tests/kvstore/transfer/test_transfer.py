@@ -14,7 +14,19 @@ from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import DRAM, BlockFacts
 from kvstore.transfer import transfer_server
 from kvstore.transfer.connection import Connection, PeerError
-from kvstore.transfer.frames import Allocate, Commit, Done, FrameError, Get, Held, Lookup, Purge, Put, Rejected, Write
+from kvstore.transfer.frames import (
+    Allocate,
+    Commit,
+    Done,
+    FrameError,
+    Get,
+    Held,
+    Lookup,
+    Purge,
+    Put,
+    TransferRejected,
+    Write,
+)
 from kvstore.transfer.handshake import CONNECTIONS
 from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
 from tests.certificates import certificates
@@ -81,7 +93,7 @@ def test_repeating_a_put_is_harmless() -> None:
 def test_a_put_whose_bytes_are_not_what_was_announced_leaves_nothing() -> None:
     with node() as manager, a_client() as client:
         facts, _ = block("a")
-        assert client.put(address(manager), [(facts, payload("b"))]) == Rejected("checksum")
+        assert client.put(address(manager), [(facts, payload("b"))]) == TransferRejected("checksum")
         assert contents(client, [address(manager)], ["a"]) == [None]
         put(client, manager, "a")
 
@@ -89,7 +101,7 @@ def test_a_put_whose_bytes_are_not_what_was_announced_leaves_nothing() -> None:
 def test_a_rejected_put_leaves_the_connection_usable() -> None:
     with node() as manager, a_client() as client:
         answer = client.put(address(manager), [block("a", length=SLOT + 1)])
-        assert answer == Rejected("too_large", [key("a")])
+        assert answer == TransferRejected("too_large", [key("a")])
         put(client, manager, "b")
         assert len(manager.server) == 1
 
@@ -99,9 +111,9 @@ def test_a_transaction_goes_step_by_step() -> None:
         put(client, manager, "a")
         there, (facts, data) = address(manager), block("b", "a")
         assert client.call(there, Allocate("t", [key("a")], [facts], 10.0)) == Done(1, [])
-        assert client.call(there, Put([facts]), [data]) == Rejected("locked", [key("b")])
-        assert client.call(there, Commit("t")) == Rejected("not_open")
-        assert client.call(there, Write("t", [key("b")], [facts.checksum]), [data[:-1]]) == Rejected("length")
+        assert client.call(there, Put([facts]), [data]) == TransferRejected("locked", [key("b")])
+        assert client.call(there, Commit("t")) == TransferRejected("not_open")
+        assert client.call(there, Write("t", [key("b")], [facts.checksum]), [data[:-1]]) == TransferRejected("length")
         assert client.call(there, Write("t", [key("b")], [facts.checksum]), [data]) == Done(1)
         assert client.call(there, Commit("t")) == Done()
         assert contents(client, [there], ["b"]) == [bytes(data)]
@@ -365,4 +377,4 @@ def test_changed_certificate_files_are_used_for_new_connections_and_broken_ones_
 def test_facts_without_a_checksum_are_not_taken() -> None:
     with node() as manager, a_client() as client:
         bare = BlockFacts(key("a"), 1000)
-        assert client.put(address(manager), [(bare, payload("a"))]) == Rejected("checksum")
+        assert client.put(address(manager), [(bare, payload("a"))]) == TransferRejected("checksum")

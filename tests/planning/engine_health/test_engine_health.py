@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planning.engine_health.engine_health import plan_health
 from planning.engine_health.health_memory import HealthMemory
-from planning.facts.fleet_facts import EngineFacts
+from planning.facts.fleet_facts import EngineObservation
 from tests.planning.pools import engine, pool
 from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
 
@@ -101,7 +101,7 @@ def test_stale_reports_are_not_judged() -> None:
 
 
 def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), failures_in_row=5 if now_s < 30 else 10 if now_s > 100 else 5)
 
     plans = list(rounds([*others(3), story], 200.0))
@@ -118,7 +118,7 @@ def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
 
 
 def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
-    def restarted(now_s: float) -> EngineFacts:
+    def restarted(now_s: float) -> EngineObservation:
         failures = 9 if 5 <= now_s < 30 else 0
         return replace(well("sick")(now_s), incarnation=2 if now_s >= 30 else 1, failures_in_row=failures)
 
@@ -160,7 +160,7 @@ def test_half_of_the_pool_at_most_is_suspected() -> None:
 
 
 def test_a_paused_engine_comes_back_when_it_says_so() -> None:
-    def story(now_s: float) -> EngineFacts:
+    def story(now_s: float) -> EngineObservation:
         return replace(well("sick")(now_s), paused="paused" if 10 <= now_s < 15 else "")
 
     states = [plan.verdicts[-1].state for plan in rounds([*others(3), story], 20.0)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planning.documents.ratio_document import RatioDocument
-from planning.facts.fleet_facts import EngineFacts
+from planning.facts.fleet_facts import EngineObservation
 from planning.prefill_decode.imbalance import imbalance_of, trimmed_mean
 from planning.prefill_decode.prefill_decode import plan_ratio
 from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
@@ -18,7 +18,7 @@ NOTHING = RatioMemory()
 DOCUMENT = RatioDocument(hold_s=0.0)
 
 
-def members(prefill: int, decode: int) -> tuple[EngineFacts, ...]:
+def members(prefill: int, decode: int) -> tuple[EngineObservation, ...]:
     made = [engine(f"p-{at}", NOW, role="prefill", dispatched=9 - at) for at in range(prefill)]
     return (*made, *(engine(f"d-{at}", NOW, role="decode", dispatched=9 - at) for at in range(decode)))
 

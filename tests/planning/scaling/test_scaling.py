@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planning.documents.scaling_document import ScalingDocument
-from planning.facts.fleet_facts import EngineFacts, PoolFacts, PoolWindow
+from planning.facts.fleet_facts import EngineObservation, PoolFacts, PoolWindow
 from planning.scaling.scaling import plan_scaling
 from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
 from tests.planning.pools import engine, engines, history, pool, windows
@@ -180,7 +180,7 @@ def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -
         members = [each for each in members if each.engine_id not in found.drain]
         for _ in found.add:
             serial += 1
-            members.append(EngineFacts(engine_id=f"e-{serial:02}", since_s=now_s))
+            members.append(EngineObservation(engine_id=f"e-{serial:02}", since_s=now_s))
         plans.append(found)
     return plans
 

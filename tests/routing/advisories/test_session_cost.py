@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from routing.advisories.session_cost import EngineOffer, EngineSpeed, at_arrival, cheapest, cost_of
+from routing.advisories.session_cost import EngineOffer, SessionEngineSpeed, at_arrival, cheapest, cost_of
 
-SPEED = EngineSpeed(
+SPEED = SessionEngineSpeed(
     prefill_s_per_token=1e-4,
     attention_s_per_token_pair=0.0,
     read_s_per_token=1e-7,

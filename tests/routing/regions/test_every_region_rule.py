@@ -9,14 +9,21 @@ import pytest
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
 from routing.regions.region_view import RegionView
-from routing.regions.round_robin import RoundRobin
-from routing.regions.skywalker import SkyWalker
+from routing.regions.round_robin import RoundRobinRegions
+from routing.regions.skywalker import SkyWalkerRegions
 from routing.regions.skywalker_ch import SkyWalkerCh
 from simulator.regions.baselines.least_load import LeastLoad
-from simulator.regions.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.regions.baselines.sglang_cache_aware import SglangCacheAwareRegions
 from tests.routing.regions.views import engine, peer, view
 
-RULES = [LocalityOffload(), SkyWalker(), SkyWalkerCh(), RoundRobin(), LeastLoad(), SglangCacheAware()]
+RULES = [
+    LocalityOffload(),
+    SkyWalkerRegions(),
+    SkyWalkerCh(),
+    RoundRobinRegions(),
+    LeastLoad(),
+    SglangCacheAwareRegions(),
+]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 
 

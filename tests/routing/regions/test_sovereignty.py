@@ -11,7 +11,7 @@ from routing.regions.sovereignty import (
     SAME_REGION,
     SovereigntyDocument,
     SovereigntyRule,
-    Verdict,
+    SovereigntyVerdict,
     problems,
 )
 
@@ -28,20 +28,20 @@ def said(*rules: SovereigntyRule) -> list[tuple[str, str]]:
 
 
 def test_without_rules_everything_may_go_everywhere():
-    assert ALLOW_ALL.verdict("acme", "eu", "us") == Verdict(True, DEFAULT)
+    assert ALLOW_ALL.verdict("acme", "eu", "us") == SovereigntyVerdict(True, DEFAULT)
 
 
 def test_the_first_rule_that_matches_decides_and_is_named():
     document = SovereigntyDocument(default="deny", rules=(STAYS, TO_EU, LEAVES_EU))
-    assert document.verdict("clinic", "eu", "us") == Verdict(False, "clinic stays")
-    assert document.verdict("clinic", "us", "eu") == Verdict(True, "into the EU")
-    assert document.verdict("acme", "eu", "us") == Verdict(False, "out of the EU")
-    assert document.verdict("acme", "us", "asia") == Verdict(False, DEFAULT)
+    assert document.verdict("clinic", "eu", "us") == SovereigntyVerdict(False, "clinic stays")
+    assert document.verdict("clinic", "us", "eu") == SovereigntyVerdict(True, "into the EU")
+    assert document.verdict("acme", "eu", "us") == SovereigntyVerdict(False, "out of the EU")
+    assert document.verdict("acme", "us", "asia") == SovereigntyVerdict(False, DEFAULT)
 
 
 def test_a_request_that_stays_needs_no_rule():
     document = SovereigntyDocument(default="deny", rules=(LEAVES_EU,))
-    assert document.verdict("acme", "eu", "eu") == Verdict(True, SAME_REGION)
+    assert document.verdict("acme", "eu", "eu") == SovereigntyVerdict(True, SAME_REGION)
 
 
 def test_a_sound_document_has_no_problems():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from routing.regions.region_view import EngineLoad, PeerLoad, RegionView
+from routing.regions.region_view import PeerLoad, RegionEngineLoad, RegionView
 
 
-def engine(number: int, *, matched: int = 0, in_flight: int = 0, room: bool = True, indexed: int = 0) -> EngineLoad:
+def engine(
+    number: int, *, matched: int = 0, in_flight: int = 0, room: bool = True, indexed: int = 0
+) -> RegionEngineLoad:
     """Return one local engine."""
-    return EngineLoad(f"e-{number}", matched, in_flight, room, indexed)
+    return RegionEngineLoad(f"e-{number}", matched, in_flight, room, indexed)
 
 
 def peer(region: str, *, matched: int = 0, load: float = 0.0, room: bool = True, one_way: float = 0.05) -> PeerLoad:
@@ -16,7 +18,7 @@ def peer(region: str, *, matched: int = 0, load: float = 0.0, room: bool = True,
 
 
 def view(
-    *engines: EngineLoad,
+    *engines: RegionEngineLoad,
     peers: tuple[PeerLoad, ...] = (),
     prompt: int = 1000,
     waited: float = 0.0,

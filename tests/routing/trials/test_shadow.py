@@ -13,7 +13,7 @@ from routing.placements.cache_affinity import CacheAffinity
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS
 from routing.router import Router
-from routing.trials.shadow import Comparison, ShadowPolicy, shadow_problem, uncompared_parts
+from routing.trials.shadow import ShadowComparison, ShadowPolicy, shadow_problem, uncompared_parts
 from routing.values.decision import Choice, Outcome
 from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
@@ -28,7 +28,7 @@ class Watching:
 
     def __init__(self, policy: RoutingPolicy, router: Router) -> None:
         self.shadow = ShadowPolicy(policy, router.view)
-        self.compared: list[Comparison | None] = []
+        self.compared: list[ShadowComparison | None] = []
         self.lessons: list[FeedbackEvent] = []
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
@@ -102,7 +102,7 @@ def test_a_shadow_of_the_same_policy_always_agrees() -> None:
     assert any(isinstance(each, Released) for each in watching.lessons)
 
 
-def after_a_warm_up(live: str, draft: str) -> Comparison:
+def after_a_warm_up(live: str, draft: str) -> ShadowComparison:
     """Return the comparison of a request whose prompt is cached where much work waits."""
     router = pool(live)
     holder = chosen_by(router, CacheAffinity(), request(1, range(8)))

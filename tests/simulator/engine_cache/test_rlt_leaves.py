@@ -16,7 +16,7 @@ from bench.evidence.belady_leaves import BeladyLeaves
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves
 from simulator.engine_cache.prefix_cache import PrefixCache
-from simulator.engine_cache.rlt_leaves import RltLeaves
+from simulator.engine_cache.rlt_leaves import SimulatedRltLeaves
 from tests.simulator.engine_cache.token_paths import Path, harmonic, keys_of, loop, misses, random_paths
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
@@ -24,7 +24,7 @@ SEEDS = 20
 
 
 def rlt(seed: int) -> EvictionRule:
-    return partial(RltLeaves, rng=random.Random(seed))
+    return partial(SimulatedRltLeaves, rng=random.Random(seed))
 
 
 class PlainRlt:

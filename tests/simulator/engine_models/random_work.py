@@ -11,7 +11,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     Token,
 )
@@ -98,11 +98,11 @@ class Driver:
     def _check_stories(self) -> None:
         stories: dict[str, list[EngineEvent]] = {name: [] for name in self.submitted}
         for event in self.events:
-            if isinstance(event, PrefillStarted | FirstToken | Token | Finished):
+            if isinstance(event, PrefillStarted | FirstTokenEvent | Token | Finished):
                 stories[event.request_id].append(event)
         for name, story in stories.items():
             kinds = [type(event) for event in story if not isinstance(event, Token)]
-            complete = [PrefillStarted, FirstToken, Finished]
+            complete = [PrefillStarted, FirstTokenEvent, Finished]
             assert kinds == (complete[: len(kinds)] if name in self.aborted else complete), "no request is lost"
             indices = [event.index for event in story if isinstance(event, Token)]
             assert indices == list(range(1, len(indices) + 1)), "tokens come one by one after the first"

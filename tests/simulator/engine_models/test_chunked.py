@@ -12,7 +12,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     Token,
 )
@@ -50,7 +50,7 @@ def test_a_long_prompt_comes_in_chunks_of_the_budget() -> None:
         (pytest.approx(0.22), 10, 10, 9),
         (pytest.approx(0.28), 20, 5, 19),
     ]
-    assert _times(events, FirstToken, "a") == [pytest.approx(0.28)]
+    assert _times(events, FirstTokenEvent, "a") == [pytest.approx(0.28)]
 
 
 def test_chunks_together_cost_what_one_prefill_costs_but_for_the_bases() -> None:
@@ -59,7 +59,7 @@ def test_chunks_together_cost_what_one_prefill_costs_but_for_the_bases() -> None
     engine.submit(PromptSequence("a", (), 9585), 0.0)
     chunks = 10
     expected = profile.prefill_s(9585, 0) + (chunks - 1) * profile.prefill_base_s
-    assert _times(engine.advance(_LATE), FirstToken, "a") == [pytest.approx(expected)]
+    assert _times(engine.advance(_LATE), FirstTokenEvent, "a") == [pytest.approx(expected)]
 
 
 def test_running_sequences_go_on_beside_a_prompt_that_takes_what_is_left_of_the_budget() -> None:
@@ -71,7 +71,7 @@ def test_running_sequences_go_on_beside_a_prompt_that_takes_what_is_left_of_the_
     assert _times(events, Token, "a")[:3] == [pytest.approx(0.02 + 0.1199 * n) for n in (1, 2)] + [
         pytest.approx(0.02 + 0.2398 + 0.02)
     ]
-    assert _times(events, FirstToken, "b") == [pytest.approx(0.02 + 0.2398)]
+    assert _times(events, FirstTokenEvent, "b") == [pytest.approx(0.02 + 0.2398)]
 
 
 def test_a_block_is_there_for_others_as_soon_as_it_is_full() -> None:
@@ -112,7 +112,7 @@ def test_the_latest_arrival_gives_way_when_blocks_run_out_and_is_computed_again(
     events = engine.advance(0.06)
     assert (engine.running, engine.waiting, engine.preemptions) == (1, 1, 1), "both need a fifth block"
     events += engine.advance(_LATE)
-    assert len(_times(events, PrefillStarted, "new")) == len(_times(events, FirstToken, "new")) == 1
+    assert len(_times(events, PrefillStarted, "new")) == len(_times(events, FirstTokenEvent, "new")) == 1
     assert [e.index for e in events if isinstance(e, Token) and e.request_id == "new"] == list(range(1, 90))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from simulator.engine_models.colocated import DEVICE_TOKENS, colocated
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted, Token
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.simulated_engine import PromptSequence
@@ -25,7 +25,7 @@ def test_decode_steps_follow_the_studys_formula() -> None:
     engine.submit(PromptSequence("a", (), 1000, 11), 0.0)
     events = engine.advance(_LATE)
     first = 0.010 + 0.08 + 2e-9 * 1000 * 500
-    assert _at(events, FirstToken, "a") == pytest.approx(first)
+    assert _at(events, FirstTokenEvent, "a") == pytest.approx(first)
     steps = sum(0.015 + 0.0001 + 30e-9 * (1001 + step) for step in range(10))
     assert _at(events, Finished, "a") == pytest.approx(first + steps)
 
@@ -36,7 +36,7 @@ def test_a_prefill_that_does_not_fit_waits_for_a_running_request_to_end() -> Non
     engine.submit(PromptSequence("b", (), 1000, 100), 0.0)
     engine.submit(PromptSequence("c", (), 300, 1), 0.0)
     events = engine.advance(_LATE)
-    assert _at(events, PrefillStarted, "b") == _at(events, FirstToken, "a"), "2,300 of 2,500 tokens fit"
+    assert _at(events, PrefillStarted, "b") == _at(events, FirstTokenEvent, "a"), "2,300 of 2,500 tokens fit"
     assert _at(events, PrefillStarted, "c") == _at(events, Finished, "b")
     assert _at(events, Finished, "b") < _at(events, Finished, "a")
 

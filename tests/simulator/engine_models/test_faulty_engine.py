@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from simulator.engine_models.engine_events import Finished, FirstToken
+from simulator.engine_models.engine_events import Finished, FirstTokenEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.faulty_engine import CRAWL_FACTOR, FaultyEngine
 from simulator.engine_models.fifo_engine import EngineModel
@@ -22,7 +22,7 @@ def run(made: FaultyEngine, until_s: float) -> dict[str, float]:
     seen: dict[str, float] = {}
     while (due := made.next_event_time()) is not None and due <= until_s:
         for event in made.advance(due):
-            if isinstance(event, FirstToken):
+            if isinstance(event, FirstTokenEvent):
                 seen["first"] = event.at_s
             elif isinstance(event, Finished):
                 seen["last"] = event.at_s
@@ -41,7 +41,7 @@ def test_without_a_fault_it_is_the_engine_and_counts_what_comes() -> None:
     made, plain = engine(), EngineModel(EngineProfile(), emit_tokens=False)
     made.submit(sequence(), 0.0)
     plain.submit(sequence(), 0.0)
-    first = [each.at_s for each in plain.advance(100.0) if isinstance(each, FirstToken)]
+    first = [each.at_s for each in plain.advance(100.0) if isinstance(each, FirstTokenEvent)]
     assert run(made, 100.0)["first"] == first[0]
     assert (made.first_tokens_total, made.pieces_total) == (1, 10)
     assert made.metrics(100.0).prompt_tokens_total == 5120

@@ -9,7 +9,7 @@ from simulator.engine_models.engine_events import (
     BlocksStored,
     EngineEvent,
     Finished,
-    FirstToken,
+    FirstTokenEvent,
     PrefillStarted,
     TierChanged,
     Token,
@@ -30,7 +30,7 @@ def _of(events: list[EngineEvent], kind: type) -> list[EngineEvent]:
 def _until(engine: EngineModel, request_id: str) -> list[EngineEvent]:
     """Let time pass until a request has its first token, and return what happened."""
     events: list[EngineEvent] = []
-    while not any(isinstance(each, FirstToken) and each.request_id == request_id for each in events):
+    while not any(isinstance(each, FirstTokenEvent) and each.request_id == request_id for each in events):
         at_s = engine.next_event_time()
         assert at_s is not None
         events += engine.advance(at_s)
@@ -53,8 +53,8 @@ def test_a_cold_prompt_of_9585_tokens_answers_after_0_87_seconds() -> None:
     model = EngineModel(EngineProfile())
     model.submit(_sequence("a", prompt=9585), 1.0)
     assert model.next_event_time() == 1.0
-    first = _of(model.advance(_LATE), FirstToken)[0]
-    assert isinstance(first, FirstToken)
+    first = _of(model.advance(_LATE), FirstTokenEvent)[0]
+    assert isinstance(first, FirstTokenEvent)
     assert first.at_s == pytest.approx(1.87, abs=0.005)
 
 
@@ -63,8 +63,8 @@ def test_prefills_run_one_at_a_time_in_order_of_arrival() -> None:
     for name in "abc":
         model.submit(_sequence(name), 0.0)
     one = EngineProfile().prefill_s(1000, 0)
-    firsts = _of(model.advance(_LATE), FirstToken)
-    assert [(e.request_id, e.at_s) for e in firsts if isinstance(e, FirstToken)] == [
+    firsts = _of(model.advance(_LATE), FirstTokenEvent)
+    assert [(e.request_id, e.at_s) for e in firsts if isinstance(e, FirstTokenEvent)] == [
         ("a", pytest.approx(one)),
         ("b", pytest.approx(2 * one)),
         ("c", pytest.approx(3 * one)),
@@ -76,7 +76,7 @@ def test_lower_priority_numbers_go_first_but_only_once_they_have_arrived() -> No
     model.submit(_sequence("first", prompt=20_000), 0.0)
     model.submit(_sequence("second"), 0.1)
     model.submit(_sequence("urgent", priority=-5), 0.2)
-    order = [e.request_id for e in _of(model.advance(_LATE), FirstToken) if isinstance(e, FirstToken)]
+    order = [e.request_id for e in _of(model.advance(_LATE), FirstTokenEvent) if isinstance(e, FirstTokenEvent)]
     assert order == ["first", "urgent", "second"]
 
 
@@ -326,14 +326,14 @@ def test_copies_in_cpu_memory_are_loaded_where_the_cache_ends_and_take_their_tim
     engine.submit(PromptSequence("c", prompt, 1600), 20.0)
     events = _until(engine, "c")
     assert [each.cached_tokens for each in _of(events, PrefillStarted)] == [3 * 512]
-    took = next(each.at_s for each in _of(events, FirstToken)) - 20.0
+    took = next(each.at_s for each in _of(events, FirstTokenEvent)) - 20.0
     assert took == pytest.approx(profile.prefill_s(1600, 3 * 512) + 2 * 512 * 1e-5)
     assert [(each.first_block, each.keys, each.loaded) for each in _of(events, BlocksStored)] == [(1, (2, 3), True)]
     assert not _of(events, TierChanged), "what comes from there is there already"
     engine.submit(PromptSequence("d", (7, 8), 1024, setup_s=0.5), 30.0)
     events = _until(engine, "d")
     assert [(each.stored, each.removed) for each in _of(events, TierChanged)] == [((7, 8), (6, 5))]
-    assert next(each.at_s for each in _of(events, FirstToken)) == pytest.approx(30.5 + profile.prefill_s(1024, 0))
+    assert next(each.at_s for each in _of(events, FirstTokenEvent)) == pytest.approx(30.5 + profile.prefill_s(1024, 0))
     assert engine.reset_cache()
     engine.submit(PromptSequence("e", prompt, 1600), 40.0)
     assert [each.cached_tokens for each in _of(_until(engine, "e"), PrefillStarted)] == [0]

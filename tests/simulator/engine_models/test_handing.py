@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.handing import HandingEngine
 from simulator.engine_models.simulated_engine import PromptSequence
@@ -45,7 +45,7 @@ def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> Non
     for bytes_per_s in (1e9, 1e12):
         engine = HandingEngine(EngineProfile(block_tokens=16, kv_bytes_per_token=1 << 20, link_bytes_per_s=bytes_per_s))
         engine.submit_handing(sequence("a"), 0.0)
-        end = next(each.at_s for each in finish(engine) if isinstance(each, FirstToken))
+        end = next(each.at_s for each in finish(engine) if isinstance(each, FirstTokenEvent))
         held = engine.held("a")
         assert held is not None
         assert held.ready_s > end
@@ -60,7 +60,7 @@ def test_a_prompt_taken_over_takes_a_decode_step() -> None:
     events = finish(loaded)
     start = next(each for each in events if isinstance(each, PrefillStarted))
     assert start.cached_tokens == 159
-    first = [next(e.at_s for e in made if isinstance(e, FirstToken)) for made in (events, finish(computed))]
+    first = [next(e.at_s for e in made if isinstance(e, FirstTokenEvent)) for made in (events, finish(computed))]
     assert first[0] == PROFILE.step_s(1, 160) < first[1]
     assert loaded.cached_blocks == 10, "the blocks are there for the next request"
 

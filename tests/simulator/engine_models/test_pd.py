@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted, Token
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstTokenEvent, PrefillStarted, Token
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import DecodeRole, PrefillDecodeEngine, PrefillRole
 from simulator.engine_models.simulated_engine import PromptSequence
@@ -26,7 +26,7 @@ def test_decoding_starts_when_the_last_layer_has_come() -> None:
     engine.submit(PromptSequence("a", (), 2800, 3), 0.0)
     events = engine.advance(_LATE)
     first = _PROFILE.prefill_s(2800, 0)
-    assert _at(events, FirstToken, "a") == pytest.approx(first)
+    assert _at(events, FirstTokenEvent, "a") == pytest.approx(first)
     steps = _PROFILE.step_s(1, 2801) + _PROFILE.step_s(1, 2802)
     assert _at(events, Finished, "a") == pytest.approx(first + 1e-4 + steps)
 
@@ -36,7 +36,7 @@ def test_prefill_goes_on_while_others_decode() -> None:
     engine.submit(PromptSequence("a", (), 1000, 500), 0.0)
     engine.submit(PromptSequence("b", (), 20_000, 2), 0.0)
     events = engine.advance(_LATE)
-    assert _at(events, PrefillStarted, "b") == _at(events, FirstToken, "a")
+    assert _at(events, PrefillStarted, "b") == _at(events, FirstTokenEvent, "a")
     tokens = [e.at_s for e in events if isinstance(e, Token) and e.request_id == "a"]
     gaps = [later - sooner for sooner, later in pairwise(tokens)]
     assert max(gaps) < 0.017, "no decode step waits for a prefill"
@@ -46,7 +46,7 @@ def test_an_answer_of_one_token_needs_no_decode_device() -> None:
     engine = PrefillDecodeEngine(_PROFILE)
     engine.submit(PromptSequence("a", (), 1000, 1), 0.0)
     events = engine.advance(_LATE)
-    assert _at(events, Finished, "a") == _at(events, FirstToken, "a")
+    assert _at(events, Finished, "a") == _at(events, FirstTokenEvent, "a")
 
 
 def test_a_sequence_whose_kv_has_come_waits_until_it_fits() -> None:
@@ -81,7 +81,7 @@ def test_the_roles_work_alone_for_a_fleet_of_several() -> None:
     for number, sender in enumerate(senders):
         sender.submit(PromptSequence(str(number), (), 1000 * (number + 1), 5), 0.0)
         kinds = [type(event) for event in sender.advance(_LATE)]
-        assert kinds == [PrefillStarted, FirstToken]
+        assert kinds == [PrefillStarted, FirstTokenEvent]
         handovers += sender.take_handovers()
         assert sender.take_handovers() == []
     for handover in handovers:

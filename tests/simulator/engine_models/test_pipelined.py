@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from simulator.engine_models.engine_events import EngineEvent, FirstToken
+from simulator.engine_models.engine_events import EngineEvent, FirstTokenEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pipelined import PipelinedEngine, chunk_seconds
 from simulator.engine_models.reference import ReferenceEngine
@@ -18,7 +18,7 @@ def first_tokens(engine: ReferenceEngine) -> dict[str, float]:
     while (due_s := engine.next_event_time()) is not None:
         events += engine.advance(due_s)
         engine.check()
-    return {each.request_id: each.at_s for each in events if isinstance(each, FirstToken)}
+    return {each.request_id: each.at_s for each in events if isinstance(each, FirstTokenEvent)}
 
 
 def test_the_chunks_of_a_prompt_cost_what_its_prefill_costs_but_for_their_bases() -> None:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine_models.engine_events import BlocksRemoved, BlocksStored, EngineEvent, FirstToken, PrefillStarted
+from simulator.engine_models.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    FirstTokenEvent,
+    PrefillStarted,
+)
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_models.reference import ReferenceEngine
@@ -17,7 +23,7 @@ LATE = 1e9
 def test_a_cold_prompt_takes_what_the_study_says() -> None:
     engine = ReferenceEngine(EngineProfile())
     engine.submit(PromptSequence("a", (), 9585), 1.0)
-    first = next(event for event in engine.advance(LATE) if isinstance(event, FirstToken))
+    first = next(event for event in engine.advance(LATE) if isinstance(event, FirstTokenEvent))
     assert first.at_s == pytest.approx(1.0 + 0.010 + 0.08e-3 * 9585 + 2e-9 * 9585 * 9585 / 2)
 
 

@@ -12,7 +12,7 @@ from kvstore.events.engine_block_map import EngineBlockMap
 from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
 from kvstore.keys.block_keys import key_seed, token_block_keys
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
+from simulator.engine_server.event_publisher import EventPortTakenError, EventPublisher
 from simulator.engine_server.settings import EngineSettings
 from tests.patience import PATIENCE_S
 from tests.simulator.conftest import RunningEngine, StartEngine
@@ -170,6 +170,6 @@ async def test_only_the_newest_batches_are_kept(context: zmq.asyncio.Context) ->
 def test_a_taken_port_is_said_plainly() -> None:
     settings = EngineSettings(kv_events_port=free_port())
     first = EventPublisher(settings)
-    with pytest.raises(PortTakenError, match=f"{settings.kv_events_port}.*choose another"):
+    with pytest.raises(EventPortTakenError, match=f"{settings.kv_events_port}.*choose another"):
         EventPublisher(settings)
     first.close()

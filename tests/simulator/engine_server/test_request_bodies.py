@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.api_error import EngineApiError
 from simulator.engine_server.request_bodies import ChatBody, CompletionBody, chat_tokens, parse_body
 
 
@@ -17,7 +17,7 @@ def test_max_completion_tokens_wins() -> None:
 
 
 def test_an_error_names_the_field() -> None:
-    with pytest.raises(ApiError, match=r"\$\.messages\[0\]\.role") as caught:
+    with pytest.raises(EngineApiError, match=r"\$\.messages\[0\]\.role") as caught:
         parse_body(b'{"messages": [{"role": 3}]}', ChatBody)
     assert caught.value.status == 400
 

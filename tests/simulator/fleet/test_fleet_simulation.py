@@ -10,7 +10,7 @@ from routing.registry import stage_pairs
 from simulator.baselines.registry import PLACEMENTS
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.registry import ENGINE_MODELS
-from simulator.fleet.engine_slots import UnknownEngineError
+from simulator.fleet.engine_slots import UnknownSlotError
 from simulator.fleet.fleet_changes import EngineDies, EngineDrains, EngineJoins, PolicyChanges
 from simulator.fleet.fleet_simulation import Watch
 from simulator.fleet.request_record import FAILED, FINISHED, REJECTED
@@ -159,7 +159,7 @@ def test_a_policy_changes_in_the_middle() -> None:
 
 
 def test_a_change_of_an_unknown_engine_is_an_error() -> None:
-    with pytest.raises(UnknownEngineError, match="e-077"):
+    with pytest.raises(UnknownSlotError, match="e-077"):
         simulated([row(0, (1,)), row(5, (2,))], changes=[EngineDrains(1.0, "e-077")])
 
 

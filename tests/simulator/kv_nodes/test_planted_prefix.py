@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench.kv.live import hot_and_others, planted_prefix
-from planning.kv_orders.replica_count import COLD_S
+from planning.kv_moves.replica_count import COLD_S
 from routing.policy.policy_document import Stage
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.fleet.fleet_changes import EngineDies, EngineJoins

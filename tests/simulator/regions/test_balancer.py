@@ -4,18 +4,18 @@ import pytest
 
 from routing.regions.locality_offload import LocalityOffload
 from routing.regions.region_rule import RegionRule
-from routing.regions.skywalker import SkyWalker
+from routing.regions.skywalker import SkyWalkerRegions
 from simulator.regions.balancer import Balancer
-from simulator.regions.batch_engine import BatchEngine, EngineProfile, KvMemory
+from simulator.regions.batch_engine import BatchEngine, BatchEngineProfile, KvMemory
 from simulator.regions.network import Network, network
-from simulator.regions.prompt import EMPTY, Segment
+from simulator.regions.prompt import EMPTY, PromptSegment
 from simulator.regions.push_limits import BLIND, PENDING, PushLimit
 from simulator.regions.region_request import RegionRequest
 from simulator.virtual_clock import VirtualClock
 
 
 def request(number: int, tokens: int = 500) -> RegionRequest:
-    return RegionRequest(EMPTY.then(Segment(number, tokens)), Segment(1000 + number, 100), number, "us")
+    return RegionRequest(EMPTY.then(PromptSegment(number, tokens)), PromptSegment(1000 + number, 100), number, "us")
 
 
 class Regions:
@@ -26,7 +26,7 @@ class Regions:
         self.balancers = [Balancer(region, rule, PENDING, self.clock, self.ways) for region in ("us", "eu")]
         for balancer, other in (self.balancers, reversed(self.balancers)):
             memory = KvMemory(30_000)
-            balancer.join(BatchEngine("e", balancer.region, self.clock, memory, EngineProfile(), balancer.ended))
+            balancer.join(BatchEngine("e", balancer.region, self.clock, memory, BatchEngineProfile(), balancer.ended))
             balancer.meet(other)
 
     def say_pending(self, pending: int, *places: int) -> None:
@@ -36,10 +36,10 @@ class Regions:
 
 
 def test_the_head_blocks_the_queue_of_skywalker_and_others_pass_it_in_ours() -> None:
-    for rule, left in ((SkyWalker(), 2), (LocalityOffload(), 1)):
+    for rule, left in ((SkyWalkerRegions(), 2), (LocalityOffload(), 1)):
         regions = Regions(rule)
         us = regions.balancers[0]
-        us.join(BatchEngine("f", "us", regions.clock, KvMemory(30_000), EngineProfile(), us.ended))
+        us.join(BatchEngine("f", "us", regions.clock, KvMemory(30_000), BatchEngineProfile(), us.ended))
         held, fresh = request(1), request(2)
         us.engines[0].index.add(held.prompt)
         regions.say_pending(1, 0)
@@ -53,7 +53,7 @@ def test_the_head_blocks_the_queue_of_skywalker_and_others_pass_it_in_ours() -> 
 
 
 def test_a_full_region_forwards_once_it_has_heard_that_another_has_room() -> None:
-    regions = Regions(SkyWalker())
+    regions = Regions(SkyWalkerRegions())
     us, eu = regions.balancers
     regions.say_pending(1, 0)
     asked = request(1)
@@ -67,7 +67,7 @@ def test_a_full_region_forwards_once_it_has_heard_that_another_has_room() -> Non
 
 
 def test_a_forwarded_request_is_not_forwarded_again() -> None:
-    regions = Regions(SkyWalker())
+    regions = Regions(SkyWalkerRegions())
     us, eu = regions.balancers
     asked = request(1)
     asked.hops = 1
@@ -79,7 +79,7 @@ def test_a_forwarded_request_is_not_forwarded_again() -> None:
 
 
 def test_a_region_with_a_longer_queue_than_the_buffer_takes_nothing() -> None:
-    regions = Regions(SkyWalker())
+    regions = Regions(SkyWalkerRegions())
     us, eu = regions.balancers
     regions.say_pending(1, 0)
     eu.queue.extend(request(number) for number in range(5))
@@ -91,7 +91,7 @@ def test_a_region_with_a_longer_queue_than_the_buffer_takes_nothing() -> None:
 
 def test_heartbeats_take_the_senders_way_which_may_be_longer_than_the_way_back() -> None:
     ways = network().one_way_s | {("eu", "us"): 0.3}
-    regions = Regions(SkyWalker(), Network(ways))
+    regions = Regions(SkyWalkerRegions(), Network(ways))
     us, eu = regions.balancers
     us._beat()
     eu._beat()

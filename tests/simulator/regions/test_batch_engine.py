@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.regions.batch_engine import BatchEngine, EngineProfile, KvMemory
-from simulator.regions.prompt import EMPTY, Prompt, Segment
+from simulator.regions.batch_engine import BatchEngine, BatchEngineProfile, KvMemory
+from simulator.regions.prompt import EMPTY, Prompt, PromptSegment
 from simulator.regions.region_request import RegionRequest
 from simulator.virtual_clock import VirtualClock
 
 
 def request(*segments: tuple[int, int], output: int = 10, key: int = 900) -> RegionRequest:
-    prompt: Prompt = EMPTY.then(*[Segment(each, tokens) for each, tokens in segments])
-    return RegionRequest(prompt, Segment(key, output), 1, "us")
+    prompt: Prompt = EMPTY.then(*[PromptSegment(each, tokens) for each, tokens in segments])
+    return RegionRequest(prompt, PromptSegment(key, output), 1, "us")
 
 
 class Bench:
@@ -19,7 +19,7 @@ class Bench:
     def __init__(self, kv_tokens: int = 30_000, speed: float = 1.0) -> None:
         self.clock, self.memory = VirtualClock(), KvMemory(kv_tokens)
         self.ended: list[RegionRequest] = []
-        profile = EngineProfile(speed=speed)
+        profile = BatchEngineProfile(speed=speed)
         self.engine = BatchEngine("e", "us", self.clock, self.memory, profile, lambda each, _: self.ended.append(each))
 
     def run(self, *requests: RegionRequest, until: float = 600.0) -> None:

@@ -1,11 +1,11 @@
 from random import Random
 
-from simulator.regions.prompt import EMPTY, Prompt, Segment
+from simulator.regions.prompt import EMPTY, Prompt, PromptSegment
 from simulator.regions.segment_cache import SegmentCache
 
 
 def prompt(*keys: int, tokens: int = 10) -> Prompt:
-    return EMPTY.then(*[Segment(key, tokens) for key in keys])
+    return EMPTY.then(*[PromptSegment(key, tokens) for key in keys])
 
 
 def test_a_match_is_the_longest_held_prefix() -> None:

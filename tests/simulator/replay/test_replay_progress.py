@@ -5,8 +5,8 @@ import io
 import pytest
 
 from simulator.replay import replay_progress
-from simulator.replay.replay_progress import Bar, Lines, progress_for
-from simulator.replay.replay_summary import Outcome, SummaryCounter
+from simulator.replay.replay_progress import Lines, ProgressBar, progress_for
+from simulator.replay.replay_summary import ReplayOutcome, SummaryCounter
 
 
 class _Terminal(io.StringIO):
@@ -16,15 +16,15 @@ class _Terminal(io.StringIO):
 
 def _counter() -> SummaryCounter:
     counter = SummaryCounter()
-    counter.add(Outcome(status="ok"))
-    counter.add(Outcome(status="rejected", error="HTTP 429"))
+    counter.add(ReplayOutcome(status="ok"))
+    counter.add(ReplayOutcome(status="rejected", error="HTTP 429"))
     return counter
 
 
 def test_a_terminal_gets_a_bar_with_the_counts() -> None:
     terminal = _Terminal()
     progress = progress_for(10, terminal)
-    assert isinstance(progress, Bar)
+    assert isinstance(progress, ProgressBar)
     progress.update(_counter())
     progress.close()
     assert "ok 1, rejected 1, failed 0" in terminal.getvalue()

@@ -10,12 +10,12 @@ from aiohttp import web
 from bench.live.loopback_ports import free_port
 from simulator.replay.replay_options import ReplayOptions
 from simulator.replay.replay_request import request_body, send_row
-from simulator.replay.replay_summary import Outcome
+from simulator.replay.replay_summary import ReplayOutcome
 from simulator.workloads.trace import TraceRow
 
 _ROW = TraceRow(0, 600, 7, (1, 2), session_id="s1", priority=-1)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Ask = Callable[..., Awaitable[Outcome]]
+_Ask = Callable[..., Awaitable[ReplayOutcome]]
 _TEXT = b'data: {"choices":[{"delta":{"content":"hello"}}]}\n\n'
 _USAGE = (
     b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,'
@@ -29,7 +29,7 @@ async def ask() -> AsyncIterator[_Ask]:
     """Send the row to a server that answers with `handler`."""
     runners: list[web.AppRunner] = []
 
-    async def send(handler: _Handler, **fields: object) -> Outcome:
+    async def send(handler: _Handler, **fields: object) -> ReplayOutcome:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", handler)
         runner = web.AppRunner(app, access_log=None)

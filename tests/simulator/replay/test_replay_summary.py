@@ -3,15 +3,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, render_summary
+from simulator.replay.replay_summary import ReplayOutcome, ReplaySummary, SummaryCounter, render_summary
 
 
 def _counter() -> SummaryCounter:
     counter = SummaryCounter()
     for number in range(1, 101):
-        counter.add(Outcome(status="ok", ttft_s=number / 100, prompt_tokens=100, cached_tokens=40, output_tokens=5))
-    counter.add(Outcome(status="rejected", error="HTTP 429"))
-    counter.add(Outcome(status="failed", error="cannot connect"))
+        counter.add(
+            ReplayOutcome(status="ok", ttft_s=number / 100, prompt_tokens=100, cached_tokens=40, output_tokens=5)
+        )
+    counter.add(ReplayOutcome(status="rejected", error="HTTP 429"))
+    counter.add(ReplayOutcome(status="failed", error="cannot connect"))
     return counter
 
 
@@ -26,7 +28,7 @@ def test_outcomes_are_added_up() -> None:
 
 def test_answers_that_report_no_cached_tokens_do_not_dilute_the_share() -> None:
     counter = _counter()
-    counter.add(Outcome(status="ok", ttft_s=1.0, prompt_tokens=10_000))
+    counter.add(ReplayOutcome(status="ok", ttft_s=1.0, prompt_tokens=10_000))
     summary = counter.summary(10.0)
     assert summary.cached_share == pytest.approx(0.4)
     assert summary.prompt_tokens == 20_000

@@ -1,6 +1,6 @@
 import pytest
 
-from simulator.sessions.links import Link, OverbookedLinkError, Transfer
+from simulator.sessions.links import OverbookedSessionLinkError, SessionLink, SessionTransfer
 from simulator.virtual_clock import VirtualClock
 
 GB = 1e9
@@ -12,60 +12,62 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def link(clock: VirtualClock) -> Link:
-    return Link("disk", 4 * GB, clock)
+def link(clock: VirtualClock) -> SessionLink:
+    return SessionLink("disk", 4 * GB, clock)
 
 
 def landing(clock: VirtualClock, ends: list[tuple[str, float]], name: str):
-    def landed(each: Transfer) -> None:
+    def landed(each: SessionTransfer) -> None:
         if each.done:
             ends.append((name, clock.now))
 
     return landed
 
 
-def test_a_transfer_takes_its_bytes_over_the_bandwidth(clock: VirtualClock, link: Link) -> None:
+def test_a_transfer_takes_its_bytes_over_the_bandwidth(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    Transfer([link], 2 * GB, landing(clock, ends, "a"), urgent=True).start()
+    SessionTransfer([link], 2 * GB, landing(clock, ends, "a"), urgent=True).start()
     clock.run(10.0)
     assert ends == [("a", pytest.approx(0.5))]
     assert link.carried_bytes == pytest.approx(2 * GB)
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_requests_go_ahead_of_prefetches_that_came_first(clock: VirtualClock, link: Link) -> None:
+def test_requests_go_ahead_of_prefetches_that_came_first(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    Transfer([link], 4 * GB, landing(clock, ends, "prefetch"), urgent=False).start()
-    Transfer([link], 2 * GB, landing(clock, ends, "request"), urgent=True).start()
+    SessionTransfer([link], 4 * GB, landing(clock, ends, "prefetch"), urgent=False).start()
+    SessionTransfer([link], 2 * GB, landing(clock, ends, "request"), urgent=True).start()
     clock.run(10.0)
     assert [name for name, _ in ends] == ["request", "prefetch"]
     assert ends[0][1] <= 0.5 + 4 / 16 / 4 + 1e-9
     assert ends[1][1] == pytest.approx(1.5)
 
 
-def test_a_prefetch_whose_request_has_come_is_promoted(clock: VirtualClock, link: Link) -> None:
+def test_a_prefetch_whose_request_has_come_is_promoted(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    Transfer([link], 4 * GB, landing(clock, ends, "first"), urgent=False).start()
-    second = Transfer([link], 1 * GB, landing(clock, ends, "second"), urgent=False).start()
+    SessionTransfer([link], 4 * GB, landing(clock, ends, "first"), urgent=False).start()
+    second = SessionTransfer([link], 1 * GB, landing(clock, ends, "second"), urgent=False).start()
     clock.at(0.1, second.promote)
     clock.run(10.0)
     assert [name for name, _ in ends] == ["second", "first"]
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_stages_work_at_the_same_time(clock: VirtualClock, link: Link) -> None:
+def test_stages_work_at_the_same_time(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    fast = Link("PCIe", 16 * GB, clock)
-    Transfer([link, fast], 4 * GB, landing(clock, ends, "a"), urgent=True).start()
+    fast = SessionLink("PCIe", 16 * GB, clock)
+    SessionTransfer([link, fast], 4 * GB, landing(clock, ends, "a"), urgent=True).start()
     clock.run(10.0)
     assert 1.0 < ends[0][1] <= 1.0 + 4 / 16 / 16 + 1e-9
 
 
-def test_a_transfer_after_another_carries_only_what_is_there(clock: VirtualClock, link: Link) -> None:
+def test_a_transfer_after_another_carries_only_what_is_there(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    fast = Link("PCIe", 16 * GB, clock)
-    fill = Transfer([link], 4 * GB, landing(clock, ends, "fill"), urgent=False).start()
-    load = Transfer([fast], 8 * GB, landing(clock, ends, "load"), urgent=False, after=fill, ready_share=0.5).start()
+    fast = SessionLink("PCIe", 16 * GB, clock)
+    fill = SessionTransfer([link], 4 * GB, landing(clock, ends, "fill"), urgent=False).start()
+    load = SessionTransfer(
+        [fast], 8 * GB, landing(clock, ends, "load"), urgent=False, after=fill, ready_share=0.5
+    ).start()
     clock.run(0.5)
     assert not load.all_released
     assert load.landed < load.chunks
@@ -74,9 +76,9 @@ def test_a_transfer_after_another_carries_only_what_is_there(clock: VirtualClock
     assert ends[1][1] == pytest.approx(1.0 + 0.5 / 16, abs=1e-6)
 
 
-def test_a_cancelled_transfer_lands_nothing_and_frees_the_link(clock: VirtualClock, link: Link) -> None:
+def test_a_cancelled_transfer_lands_nothing_and_frees_the_link(clock: VirtualClock, link: SessionLink) -> None:
     ends: list[tuple[str, float]] = []
-    transfer = Transfer([link], 4 * GB, landing(clock, ends, "a"), urgent=False).start()
+    transfer = SessionTransfer([link], 4 * GB, landing(clock, ends, "a"), urgent=False).start()
     clock.at(0.1, transfer.cancel)
     clock.run(10.0)
     assert not ends
@@ -84,14 +86,14 @@ def test_a_cancelled_transfer_lands_nothing_and_frees_the_link(clock: VirtualClo
     assert link.booked == pytest.approx([0.0, 0.0])
 
 
-def test_the_wait_is_the_backlog_of_ones_own_class_and_above(clock: VirtualClock, link: Link) -> None:
-    Transfer([link], 4 * GB, lambda _: None, urgent=False).start()
+def test_the_wait_is_the_backlog_of_ones_own_class_and_above(clock: VirtualClock, link: SessionLink) -> None:
+    SessionTransfer([link], 4 * GB, lambda _: None, urgent=False).start()
     assert link.wait_s(urgent=True) == 0.0
     assert link.wait_s(urgent=False) == pytest.approx(1.0)
 
 
-def test_a_link_that_carried_too_much_is_told(clock: VirtualClock, link: Link) -> None:
+def test_a_link_that_carried_too_much_is_told(clock: VirtualClock, link: SessionLink) -> None:
     clock.run(1.0)
     link.carried_bytes = 5 * GB
-    with pytest.raises(OverbookedLinkError):
+    with pytest.raises(OverbookedSessionLinkError):
         link.check()

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.sessions.engine_memory import EngineMemory
 from simulator.sessions.hardware import SERVED_MODELS
-from simulator.sessions.links import Link, Transfer
+from simulator.sessions.links import SessionLink, SessionTransfer
 from simulator.sessions.session_engine import SessionEngine
 from simulator.sessions.turn import Session, Turn
 from simulator.virtual_clock import VirtualClock
@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, *, layerwise: bool = True) -> None:
         self.clock = VirtualClock()
-        self.link = Link("PCIe", 22e9, self.clock)
+        self.link = SessionLink("PCIe", 22e9, self.clock)
         self.answered: list[Turn] = []
         self.engine = SessionEngine(
             0,
@@ -27,12 +27,12 @@ class Bench:
             MODEL,
             EngineMemory(MODEL.memory_tokens),
             self.link,
-            Link("stores", 22e9, self.clock),
+            SessionLink("stores", 22e9, self.clock),
             lambda _, turn: self.answered.append(turn),
             layerwise=layerwise,
         )
 
-    def turn(self, prompt: int, answer: int, context: int = 0, load: Transfer | None = None) -> Turn:
+    def turn(self, prompt: int, answer: int, context: int = 0, load: SessionTransfer | None = None) -> Turn:
         turn = Turn(Session(len(self.answered), context), prompt, answer, self.clock.now)
         turn.load = load
         self.engine.bind(turn)
@@ -93,7 +93,9 @@ def test_a_long_prompt_is_prefilled_in_chunks_beside_decode() -> None:
 
 def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
     bench = Bench()
-    load = Transfer([bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True)
+    load = SessionTransfer(
+        [bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True
+    )
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)
     step_s = prefill_step_s(10, position=16_000)
@@ -102,7 +104,9 @@ def test_a_batch_that_admits_a_request_too_early_waits_for_its_cache() -> None:
 
 def test_without_layerwise_loads_the_whole_step_follows_the_load() -> None:
     bench = Bench(layerwise=False)
-    load = Transfer([bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True)
+    load = SessionTransfer(
+        [bench.link], 2.2e9, lambda each: bench.engine.loaded(each) if each.done else None, urgent=True
+    )
     turn = bench.turn(10, 2, context=16_000, load=load.start())
     bench.clock.run(10.0)
     assert turn.first_token_s == pytest.approx(0.1 + prefill_step_s(10, position=16_000))

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from simulator.sessions.hardware import SERVED_MODELS, Hardware
-from simulator.sessions.migration import Migration
+from simulator.sessions.migration import SessionMigration
 from simulator.sessions.session_fleet import SessionFleet
 from simulator.sessions.systems import SYSTEMS, system_named
 from simulator.sessions.turn import Session, Turn
@@ -89,7 +89,7 @@ def test_a_new_session_starts_where_the_fewest_requests_are() -> None:
 
 def test_migrate_moves_a_running_request_from_the_busiest_engine_to_an_idle_one() -> None:
     bench = Bench("migrate")
-    Migration(bench.fleet).start()
+    SessionMigration(bench.fleet).start()
     bench.keep_busy(0, requests=6)
     bench.run(30.0)
     counts = [engine.bound_requests for engine in bench.fleet.engines]

@@ -38,7 +38,7 @@ def hold(page: Page, engines: int, prefill: int | None = None) -> None:
 
 def order(page: Page, words: str) -> Locator:
     """Return the row of an order."""
-    return page.locator(".automation-orders tr", has_text=re.compile(words)).first
+    return page.locator(".automation-actions tr", has_text=re.compile(words)).first
 
 
 def tile(page: Page, name: str) -> Locator:
@@ -57,7 +57,7 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     hold(page, 5)
     expect(order(page, "Start")).to_be_visible(timeout=PATIENCE_MS)
     # While one engine starts another one leaves its role, so that neither waits for the other here.
-    [(role,)] = roles_program.ask("select role from controlplane_engineorder where kind = 'start'")
+    [(role,)] = roles_program.ask("select role from controlplane_engineaction where kind = 'start'")
     prefill = 2 if role == "prefill" else 1
     hold(page, 5, prefill=prefill)
     expect(order(page, "Start")).to_contain_text("serves", timeout=PATIENCE_MS)

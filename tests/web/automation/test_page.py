@@ -12,8 +12,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.engine_health import EngineHealth
-from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.fleet.models.engine import Engine
@@ -66,10 +66,10 @@ def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", *
     )
 
 
-def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineOrder:
+def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineAction:
     now = timezone.now()
     defaults = {"key": "order-1", "kind": "start", "by": "scaling", "ordered_at": now, "next_try_at": now}
-    return EngineOrder.objects.create(
+    return EngineAction.objects.create(
         pool=pool, state=state, **{**defaults, "deadline_at": now + timedelta(minutes=15), **fields}
     )
 
@@ -140,7 +140,7 @@ def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> 
     page = show(operator)
     assert "Frozen by operator, just now: a move." in page
     assert "Unfreeze pool" in page
-    assert EngineOrder.objects.get().state == "cancelled"
+    assert EngineAction.objects.get().state == "cancelled"
     send(operator, "unfreeze")
     assert not PoolAutomation.objects.get().frozen
     verbs = AuditEvent.objects.filter(object_kind="pool", actor_name="operator").values_list("verb", flat=True)
@@ -205,7 +205,7 @@ def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> 
     assert 'name="advice" value="+mixed,+mixed"' in show(operator, "?do=follow&job=scaling")
     fields = {"job": "scaling", "advice": "+mixed,+mixed", "why": "agreed"}
     assert send(operator, "follow", **fields).status_code == 303
-    assert EngineOrder.objects.filter(kind="start", by="operator").count() == 2
+    assert EngineAction.objects.filter(kind="start", by="operator").count() == 2
     again = send(operator, "follow", **fields)
     assert again.status_code == 409
     assert "started since this advice" in page_text(again)
@@ -218,7 +218,7 @@ def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) 
     assert "Waiting for you" in page
     assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
     assert send(operator, "orders/order-1/confirm", why="done").status_code == 303
-    assert EngineOrder.objects.get().told["confirmed_by"] == "operator"
+    assert EngineAction.objects.get().told["confirmed_by"] == "operator"
     assert send(operator, "orders/order-1/withdraw").status_code == 303
     assert send(operator, "orders/order-1/withdraw").status_code == 409
 

@@ -9,8 +9,8 @@ import pytest
 from controlplane.fleet.drain_progress import DrainProgress
 from controlplane.platform.format import sentence, span
 from planning.documents.automation_document import AutomationPolicy
+from web.automation.actions import drain_words
 from web.automation.next_action import next_change
-from web.automation.orders import drain_words
 from web.automation.words import change_words, order_words
 
 NAMES = {"a": "e-01", "b": "e-02"}

@@ -15,7 +15,7 @@ from tests.controlplane.kv_nodes.node_words import reported
 from tests.controlplane.kv_nodes.some_orders import row, told
 from tests.web.kv_nodes.some_nodes import all_states, two_nodes
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
-from web.kv_nodes.order_rows import SHOWN
+from web.kv_nodes.move_rows import SHOWN
 from web.kv_nodes.transfer_matrix import MAX_CLIENTS, MAX_NODES, transfer_matrix
 
 pytestmark = pytest.mark.django_db

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from web.live.steady_verdict import STAYS_S, SteadyVerdict
-from web.live.verdict import Verdict
+from web.live.verdict import FleetVerdict
 
-ONE, OTHER = Verdict("ok", "All quiet.", "One."), Verdict("bad", "e-03 is lost.", "Other.")
+ONE, OTHER = FleetVerdict("ok", "All quiet.", "One."), FleetVerdict("bad", "e-03 is lost.", "Other.")
 
 
 def test_it_changes_at_most_once_within_its_time_and_then_says_the_newest() -> None:
@@ -34,7 +34,7 @@ def test_a_clock_that_goes_back_does_not_hold_it() -> None:
 
 
 def test_a_lost_engine_is_said_at_once_and_stays_as_long_as_any_sentence() -> None:
-    lost = Verdict("bad", "e-05 is lost.", "Gone.", "e-05", "lost")
+    lost = FleetVerdict("bad", "e-05 is lost.", "Gone.", "e-05", "lost")
     steady = SteadyVerdict()
     steady.show(ONE, 100.0)
     assert steady.show(lost, 100.5) == lost

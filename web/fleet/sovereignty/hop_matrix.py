@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from routing.regions.sovereignty import SovereigntyDocument, Verdict
+from routing.regions.sovereignty import SovereigntyDocument, SovereigntyVerdict
 
 MAX_ROWS = 200
 OTHERS = ""
 """Stands for all tenants that no rule names."""
 
 
-Hop = tuple[Verdict, bool, bool]
+Hop = tuple[SovereigntyVerdict, bool, bool]
 """What is allowed, whether it stays in its region, and whether that differs from what is in force."""
 
 

@@ -29,7 +29,7 @@ from web.fleet.sovereignty.rule_rows import RuleRow, blamed, rows_of, sent_rows,
 from web.shell.console_request import console_actor, go, row_number, sent, why
 from web.shell.frame import shell_context
 from web.shell.no_role import needs_all_pools
-from web.shell.rejection import Rejection, attempted
+from web.shell.rejection import FormRejection, attempted
 
 ADDRESS = "/sovereignty"
 PAGE = "Sovereignty"
@@ -55,12 +55,12 @@ def sovereignty(request: HttpRequest) -> HttpResponse:
 def _draft(request: HttpRequest, rows: list[RuleRow], default: str) -> HttpResponse:
     given = {"default": default, "rules": [row.given() for row in rows]}
     document = attempted(lambda: checked_document(given))
-    if isinstance(document, Rejection):
+    if isinstance(document, FormRejection):
         return _page(request, rows, None, default=default, problems=document.problems, status=422)
     act = sent(request, "act")
     if act == "cost":
         cost = attempted(lambda: sovereignty_cost(document), CostUnknownError)
-        if isinstance(cost, Rejection):
+        if isinstance(cost, FormRejection):
             return _page(request, rows, document, problems=cost.problems, status=cost.status)
         return _page(request, rows, document, cost=cost)
     if act == "save":
@@ -71,7 +71,7 @@ def _draft(request: HttpRequest, rows: list[RuleRow], default: str) -> HttpRespo
             ),
             StaleRevisionError,
         )
-        if isinstance(saved, Rejection):
+        if isinstance(saved, FormRejection):
             problems = [FieldProblem("", STALE)] if saved.status == 409 else saved.problems
             return _page(request, rows, document, problems=problems, status=saved.status)
         return go(ADDRESS, said="changed")

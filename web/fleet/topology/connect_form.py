@@ -6,11 +6,11 @@ from typing import Any
 
 from django.http import QueryDict
 
-from controlplane.fleet.connect.connection import Connection, Wishes
-from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts
+from controlplane.fleet.connect.connection import EngineConnection, Wishes
+from controlplane.fleet.connect.engine_facts import ConnectedEngineFacts, ConnectRejectedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
-from web.shell.form_field import CHECKS, FormField, Option, filled
+from web.shell.form_field import CHECKS, FieldOption, FormField, filled
 
 URL, POOL, REGION, KEY, ESTIMATE, ALLOW = "url", "pool", "region", "key_variable", "approximate", "allow"
 _URL = FormField(
@@ -24,7 +24,7 @@ _FURTHER = (
         ESTIMATE,
         "Without KV events",
         CHECKS,
-        options=(Option("on", "Estimate hits", "A new pool then derives its block keys from prompts."),),
+        options=(FieldOption("on", "Estimate hits", "A new pool then derives its block keys from prompts."),),
     ),
 )
 
@@ -48,8 +48,8 @@ def connect_drawer(
     posted: QueryDict | None = None,
     *,
     consent: CheckedUrl | None = None,
-    plan: Connection | None = None,
-    facts: EngineFacts | None = None,
+    plan: EngineConnection | None = None,
+    facts: ConnectedEngineFacts | None = None,
     others: int = 0,
     rejection: ConnectRejectedError | None = None,
 ) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from controlplane.fleet.models.pool import KeySource
 from controlplane.fleet.models.region import Region
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.policies.models.policy import Policy
-from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
+from web.shell.form_field import SELECT, FieldOption, FormField, filled, general_problem
 
 NEW = ""
-_NEW_OPTION = Option(NEW, "New: named below")
+_NEW_OPTION = FieldOption(NEW, "New: named below")
 
 
 def new_pool_drawer(
@@ -25,16 +25,16 @@ def new_pool_drawer(
 
 
 def _fields() -> list[FormField]:
-    regions = [Option(region.slug, region.name) for region in Region.objects.all()]
+    regions = [FieldOption(region.slug, region.name) for region in Region.objects.all()]
     policies = [
-        Option(policy.slug, policy.name)
+        FieldOption(policy.slug, policy.name)
         for policy in Policy.objects.filter(live_version__isnull=False).order_by("slug")
     ]
     return [
         FormField("slug", "ID", help="Letters, digits, - and _; it never changes.", required=True, limit=64),
         FormField("name", "Name", required=True, limit=120),
         FormField("served_model", "Served model", help="As engines name it.", required=True),
-        _select("key_source", "Block keys", [Option(value, label) for value, label in KeySource.choices]),
+        _select("key_source", "Block keys", [FieldOption(value, label) for value, label in KeySource.choices]),
         _select("region", "Region", [*regions, _NEW_OPTION]),
         FormField("new_region", "New region", help="ID of a new region.", limit=64),
         _select("policy", "Policy", [*policies, _NEW_OPTION]),
@@ -43,5 +43,5 @@ def _fields() -> list[FormField]:
     ]
 
 
-def _select(name: str, label: str, options: Sequence[Option]) -> FormField:
+def _select(name: str, label: str, options: Sequence[FieldOption]) -> FormField:
     return FormField(name, label, SELECT, options=tuple(options), chosen=(options[0].value,))

@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from controlplane.platform.field_problems import FieldProblem
 from controlplane.policies.document.diff import DiffRun, diff_runs
-from controlplane.policies.document.form import FormField, FormGroup, form_groups, typed_document
+from controlplane.policies.document.form import FormGroup, PolicyFormField, form_groups, typed_document
 from controlplane.policies.document.merge import MergedPlace, changes_between
 from controlplane.policies.document.problems import InvalidPolicyError, problems_of
 from controlplane.policies.document.text import MAX_TEXT_BYTES, completed, document_text, read_document
@@ -145,13 +145,13 @@ class DraftForm:
         """How many settings the form shows."""
         return len(self._controls())
 
-    def _told(self, fields: tuple[FormField, ...]) -> tuple[FormField, ...]:
+    def _told(self, fields: tuple[PolicyFormField, ...]) -> tuple[PolicyFormField, ...]:
         return tuple(
             replace(each, problems=tuple(one.message for one in self.problems if one.path == each.path))
             for each in fields
         )
 
-    def _controls(self) -> list[FormField]:
+    def _controls(self) -> list[PolicyFormField]:
         chosen = [each for group in self.groups for rule in group.rules if rule.chosen for each in rule.fields]
         return [*(each for group in self.groups for each in group.fields), *chosen]
 

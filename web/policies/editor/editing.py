@@ -15,7 +15,14 @@ from web.policies.access import UNPROCESSABLE, opened, rejected, version_named, 
 from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.policies.editor.kept_text import forget, keep, kept_text
 from web.policies.editor.page import render_editor
-from web.policies.questions import PUBLISH, ROLL_BACK, Question, publish_question, roll_back_question, second_person
+from web.policies.questions import (
+    PUBLISH,
+    ROLL_BACK,
+    ConfirmDialog,
+    publish_question,
+    roll_back_question,
+    second_person,
+)
 from web.shell.console_request import console_actor, with_query
 
 CHECK, SAVE, DISCARD = "check", "save", "discard"
@@ -50,7 +57,7 @@ def _kept_form(standing: PolicyStanding, kept: dict[str, str]) -> DraftForm:
     return form_as_typed(standing.live, None, posted, kept_at=kept.get("at", ""))
 
 
-def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion | None) -> Question | None:
+def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion | None) -> ConfirmDialog | None:
     """Return the dialog that the address asks for."""
     asked = request.GET.get("ask")
     if asked == PUBLISH and draft is not None and draft.published_at is None:

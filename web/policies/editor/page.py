@@ -18,7 +18,7 @@ from controlplane.trials.canary.lifecycle import running_canary
 from routing.policy.policy_document import SCHEMA_VERSION
 from web.policies.access import version_number
 from web.policies.editor.draft_form import MAX_MESSAGE, DraftForm
-from web.policies.questions import Question, traffic_words
+from web.policies.questions import ConfirmDialog, traffic_words
 from web.policies.release_timeline_words import line_of, strip_of
 from web.policies.rollout import reach_of
 from web.policies.schedule_words import schedule_line
@@ -33,7 +33,7 @@ def render_editor(
     standing: PolicyStanding,
     form: DraftForm,
     *,
-    question: Question | None = None,
+    question: ConfirmDialog | None = None,
     status: int = 200,
     said: str = "",
 ) -> HttpResponse:

@@ -14,13 +14,13 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.trials.canary.lifecycle import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
 from controlplane.trials.canary.service_share import service_problem
 from planning.documents.guardrail_document import GuardrailDocument
-from web.shell.form_field import NUMBER, SELECT, FormField, Option
+from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField
 from web.trials.version_field import drafts_of, version_field, version_of
 
 ADVANCES = (
-    Option("by_hand", "Manually"),
-    Option("steps", "Steps automatically, promote manually"),
-    Option("promote", "Steps and promotes automatically"),
+    FieldOption("by_hand", "Manually"),
+    FieldOption("steps", "Steps automatically, promote manually"),
+    FieldOption("promote", "Steps and promotes automatically"),
 )
 POOL = "pool:"
 """What stands before the slug of a pool among the candidates."""
@@ -91,7 +91,7 @@ def _candidate(policy: Policy, chosen: str) -> FormField:
     if not waiting:
         return field
     words = "Pool {}, with the other pools of its model"
-    options = (*field.options, *(Option(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
+    options = (*field.options, *(FieldOption(POOL + pool.slug, words.format(pool.slug)) for pool in waiting))
     known = chosen if chosen in [each.value for each in options] else options[0].value
     return replace(
         field, label="Version or pool", help=f"Of a version: {only.lower()}", options=options, chosen=(known,)

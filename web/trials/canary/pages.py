@@ -35,7 +35,7 @@ from web.policies.access import NEEDS_OPERATOR
 from web.policies.questions import word_to_type, wrong_word
 from web.shell.console_request import row_number, sent, sent_or_asked, why
 from web.shell.form_field import FormField
-from web.shell.rejection import Rejection
+from web.shell.rejection import FormRejection
 from web.trials.canary import words
 from web.trials.canary.form import asked_from, canary_fields
 from web.trials.canary.pictures import distribution, late_course
@@ -128,7 +128,7 @@ class CanaryPages(TrialPages):
 
     @override
     def shown(
-        self, request: HttpRequest, found: Canary, actor: Actor, now: datetime, rejection: Rejection | None
+        self, request: HttpRequest, found: Canary, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
         # What an earlier step came to says nothing of the one that runs.
         look = look_at_step(found) if found.running else read_look(found.look)

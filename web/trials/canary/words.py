@@ -19,7 +19,7 @@ from controlplane.platform.format import (
     signed,
 )
 from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
-from controlplane.trials.canary.evidence import GUARD_TITLES, Standing
+from controlplane.trials.canary.evidence import GUARD_TITLES, StepEvidence
 from controlplane.trials.canary.pool_arms import slice_document
 from controlplane.trials.models.canary import Canary, CanaryState
 from controlplane.trials.models.holdback import Holdback, SliceState
@@ -128,7 +128,7 @@ def guard_lines(
     return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
 
 
-def next_words(found: Standing) -> str:
+def next_words(found: StepEvidence) -> str:
     """Return when the evidence can be there, as the end of a button's label."""
     parts = [f"{math.ceil(found.dwell_s)}{NARROW_SPACE}s"] if found.dwell_s else []
     if found.requests:

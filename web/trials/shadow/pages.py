@@ -25,8 +25,8 @@ from controlplane.trials.shadow.reading import ShadowFigures, figures_of
 from gateway.contracts.shadow_tally import Disagreement
 from web.live.engine_card import reason_title
 from web.shell.console_request import asked, sent
-from web.shell.form_field import NUMBER, SELECT, FormField, Option, whole_number
-from web.shell.rejection import Rejection
+from web.shell.form_field import NUMBER, SELECT, FieldOption, FormField, whole_number
+from web.shell.rejection import FormRejection
 from web.trials.shadow.pictures import SHOWN_ENGINES, engine_shifts, gain_picture, gain_words
 from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
@@ -80,7 +80,7 @@ class ShadowPages(TrialPages):
 
     @override
     def shown(
-        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, rejection: Rejection | None
+        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
         figures, admin = figures_of(found), may(actor, Role.ADMIN)
         beside = ("actual", "Actual") if found.observed else ("base", f"v{found.base.number}")
@@ -116,7 +116,7 @@ def _fields(pool: Pool, draft: str) -> list[FormField]:
         version_field("draft", "Draft", beside, drafts, draft, version_words),
         FormField(
             "minutes", "Ends after", SELECT, help="It also ends when another version goes live.",
-            options=tuple(Option(*each) for each in LENGTHS), chosen=("60",),
+            options=tuple(FieldOption(*each) for each in LENGTHS), chosen=("60",),
         ),
         FormField(
             "max_per_s", "At most", NUMBER, unit="requests/s", limit=4, chosen=("50",),

@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.platform.format import NARROW_SPACE, duration, percent, setting, signed
 from controlplane.trials.shadow.reading import ShadowFigures
-from gateway.contracts.shadow_tally import GAIN_EDGES_S, EngineShare
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, ShadowEngineShare
 from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
 
 _GAP = 0.35
@@ -40,14 +40,14 @@ def gain_picture(figures: ShadowFigures) -> dict[str, Any] | None:
     }
 
 
-def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[tuple[str, EngineShare, str]]:
+def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[tuple[str, ShadowEngineShare, str]]:
     """Return by name the engines whose share changes most, with the change in points; `names` by engine id."""
     ranked = sorted(figures.engines, key=lambda each: (-abs(each[1].shadow_requests - each[1].live_requests), each[0]))
     shown = sorted(ranked[:SHOWN_ENGINES], key=lambda each: names.get(each[0], each[0]))
     return [(names.get(engine_id, engine_id), share, _change(share, figures)) for engine_id, share in shown]
 
 
-def _change(share: EngineShare, figures: ShadowFigures) -> str:
+def _change(share: ShadowEngineShare, figures: ShadowFigures) -> str:
     points = (share.shadow_requests - share.live_requests) / figures.tally.compared * 100
     return f"{signed(points)}{NARROW_SPACE}pt"
 

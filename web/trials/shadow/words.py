@@ -6,7 +6,7 @@ from controlplane.platform.format import NARROW_SPACE, count, duration, or_dash,
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from controlplane.trials.shadow.reading import ShadowFigures
 from controlplane.trials.whatif.finding import BETTER, EVEN, WORSE
-from web.trials.words import Finding
+from web.trials.words import TrialFinding
 
 ENOUGH = 100
 """Requests below which nothing is judged."""
@@ -26,29 +26,29 @@ _PARTS = {
 }
 
 
-def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
+def finding(shadow: Shadow, figures: ShadowFigures) -> TrialFinding:
     """Return what the comparisons found so far."""
     tally, draft, base = figures.tally, shadow.draft.number, shadow.base.number
     if shadow.state == ShadowState.FAILED:
-        return Finding("", "The shadow failed", shadow.reason)
+        return TrialFinding("", "The shadow failed", shadow.reason)
     if not tally.compared:
-        return Finding("", *_nothing(shadow, figures))
+        return TrialFinding("", *_nothing(shadow, figures))
     if tally.compared < ENOUGH and shadow.state == ShadowState.RUNNING:
         words = f"{count(tally.compared, 'request')} compared; a finding needs {ENOUGH}."
-        return Finding("", "Too few requests yet", words)
+        return TrialFinding("", "Too few requests yet", words)
     share, gain_s = figures.disagreed / tally.compared, figures.mean_gain_s or 0.0
     if share < _LEAST_SHARE:
         other = "that another router chose" if shadow.observed else f"of v{base}"
         words = f"v{draft} chose the engine {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
-        return Finding(EVEN, "Same choices on this traffic", words)
+        return TrialFinding(EVEN, "Same choices on this traffic", words)
     where = f"v{draft} would have sent {percent(share)} of requests elsewhere; their predicted TTFT is "
     each_s = tally.gain_s / figures.disagreed
     if abs(gain_s) < _LEAST_S:
-        return Finding(EVEN, "Different engines, the same TTFT", f"{where}the same within {duration(_LEAST_S)}.")
+        return TrialFinding(EVEN, "Different engines, the same TTFT", f"{where}the same within {duration(_LEAST_S)}.")
     sooner = gain_s > 0
     title = f"Predicted TTFT {duration(abs(gain_s))} {'shorter' if sooner else 'longer'} per request"
     words = f"{where}{duration(abs(each_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
-    return Finding(BETTER if sooner else WORSE, title, words)
+    return TrialFinding(BETTER if sooner else WORSE, title, words)
 
 
 def tiles(figures: ShadowFigures) -> list[dict[str, str]]:

@@ -18,20 +18,20 @@ from controlplane.request_log.recordings.lifecycle import record_window, recorde
 from controlplane.trials.whatif.conditions import AUTO, Conditions, conditions_of
 from routing.registry import BASELINES
 from web.shell.console_request import row_number
-from web.shell.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
+from web.shell.form_field import CHECKS, NUMBER, SELECT, FieldOption, FormField, whole_number
 from web.trials.version_field import listed_versions, version_field, version_of, version_words
 
 WINDOWS = {"5": "Last 5 min", "15": "Last 15 min", "60": "Last hour"}
 _LISTED_RECORDINGS = 100
 _SEEDS = ("1", "3", "5", "10")
 _MODELS = (
-    Option(AUTO, "Best fit to this recording"),
-    Option("chunked", "Chunked prefill, as vLLM V1"),
-    Option("colocated", "Prefill first (colocated)"),
-    Option("reference", "One prefill at a time"),
+    FieldOption(AUTO, "Best fit to this recording"),
+    FieldOption("chunked", "Chunked prefill, as vLLM V1"),
+    FieldOption("colocated", "Prefill first (colocated)"),
+    FieldOption("reference", "One prefill at a time"),
 )
 
-_BASELINES = (Option("", "Its own placement"), *(Option(name, name) for name in sorted(BASELINES)))
+_BASELINES = (FieldOption("", "Its own placement"), *(FieldOption(name, name) for name in sorted(BASELINES)))
 
 Asked = tuple[Recording, PolicyVersion, PolicyVersion | None, Conditions]
 
@@ -42,8 +42,8 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
     versions = listed_versions(pool.policy)
     drafts = sorted(versions, key=lambda each: each.pk == pool.policy.live_version_id)
     recordings = visible_recordings(actor).filter(pool=pool)[:_LISTED_RECORDINGS]
-    windows = [Option(f"last-{minutes}", words) for minutes, words in WINDOWS.items()]
-    kept = [Option(str(each.pk), f"{each.name} ({count(each.requests, 'request')})") for each in recordings]
+    windows = [FieldOption(f"last-{minutes}", words) for minutes, words in WINDOWS.items()]
+    kept = [FieldOption(str(each.pk), f"{each.name} ({count(each.requests, 'request')})") for each in recordings]
     return [
         FormField(
             "recording", "Traffic", SELECT, help=recorded_words(), options=(*windows, *kept),
@@ -57,7 +57,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
         ),
         FormField(
             "seeds", "Seeds", SELECT, help="Repeats per policy; more give tighter ranges.",
-            options=tuple(Option(each, each) for each in _SEEDS), chosen=("3",),
+            options=tuple(FieldOption(each, each) for each in _SEEDS), chosen=("3",),
         ),
         FormField("engine_model", "Engine model", SELECT, options=_MODELS, chosen=(AUTO,)),
         FormField(
@@ -65,7 +65,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
         ),
         FormField(
             "goodput", "More", CHECKS, chosen=(),
-            options=(Option("1", "Search goodput", "Highest rate with 90 % on time; takes many times longer."),),
+            options=(FieldOption("1", "Search goodput", "Highest rate with 90 % on time; takes many times longer."),),
         ),
     ]  # fmt: skip
 

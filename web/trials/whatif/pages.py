@@ -21,6 +21,7 @@ from controlplane.platform.roles import may
 from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording
 from controlplane.trials.models.whatif import WhatIf
 from controlplane.trials.whatif.conditions import AUTO
+from controlplane.trials.whatif.engine_candidate import LEARNED, LEARNED_PREFILL, WRITTEN
 from controlplane.trials.whatif.lifecycle import (
     TooManyWaitError,
     WhatIfStanding,
@@ -29,10 +30,9 @@ from controlplane.trials.whatif.lifecycle import (
     start_whatif,
     visible_whatifs,
 )
-from controlplane.trials.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
 from web.shell.console_request import asked, sent
 from web.shell.form_field import FormField
-from web.shell.rejection import Rejection
+from web.shell.rejection import FormRejection
 from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.whatif.form import asked_from, is_window, whatif_fields
 from web.trials.whatif.pictures import band_picture, distribution
@@ -85,7 +85,7 @@ class WhatIfPages(TrialPages):
 
     @override
     def shown(
-        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, rejection: Rejection | None
+        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, rejection: FormRejection | None
     ) -> dict[str, Any]:
         standing = standing_of(found)
         return {

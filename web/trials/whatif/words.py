@@ -19,12 +19,12 @@ from controlplane.trials.whatif.result import (
     Spread,
     WhatIfResult,
 )
-from web.trials.words import Finding
+from web.trials.words import TrialFinding
 
 _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
 
 
-def finding(result: WhatIfResult, draft: int, base: str) -> Finding:
+def finding(result: WhatIfResult, draft: int, base: str) -> TrialFinding:
     """Return what the runs found, judged only where all seeds agree; `base` names what the draft is compared with."""
     found = headline(result)
     told = {each.figure: each for each in result.differences}
@@ -32,7 +32,7 @@ def finding(result: WhatIfResult, draft: int, base: str) -> Finding:
     sentence = " ".join(
         part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, found.worse, main)) if part
     )
-    return Finding(found.kind, found.title, sentence)
+    return TrialFinding(found.kind, found.title, sentence)
 
 
 def model_words(result: WhatIfResult) -> tuple[str, bool]:

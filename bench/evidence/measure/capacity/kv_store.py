@@ -12,7 +12,7 @@ from bench.evidence.traces import whole_trace, workload
 from kvstore.transfer.frames import CacheHint
 from routing.policy.policy_document import Stage
 from simulator.engine_cache.prefix_cache import PrefixCache
-from simulator.engine_models.engine_events import FirstToken
+from simulator.engine_models.engine_events import FirstTokenEvent
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import DecodeRole, PrefillRole
 from simulator.engine_models.simulated_engine import PromptSequence
@@ -189,5 +189,5 @@ def _until_idle(engine: PrefillRole | DecodeRole) -> tuple[float, float]:
     while (due_s := engine.next_event_time()) is not None:
         now = due_s
         for event in engine.advance(now):
-            first_s = event.at_s if isinstance(event, FirstToken) else first_s
+            first_s = event.at_s if isinstance(event, FirstTokenEvent) else first_s
     return first_s, now

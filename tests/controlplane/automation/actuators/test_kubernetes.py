@@ -11,9 +11,9 @@ import pytest
 from django.utils import timezone
 from kubernetes import client
 
-from controlplane.automation.actuators.actuator import ActuatorError, RejectedOrderError, Standing
+from controlplane.automation.actuators.actuator import ActionProgress, ActuatorError, RejectedActionError
 from controlplane.automation.actuators.kubernetes import KubernetesActuator
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import KubernetesSettings
 from controlplane.fleet.models.pool import Pool
 from tests.controlplane.automation.actuators.http_exchange import Asked, http_server
@@ -81,13 +81,13 @@ def cluster(server: ApiServer) -> Iterator[tuple[KubernetesActuator, list[Asked]
         yield KubernetesActuator(SETTINGS, client.AppsV1Api(connection)), asked
 
 
-def order(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: Any) -> EngineOrder:
+def order(pool: Pool, key: str, kind: str = "start", name: str = "", **fields: Any) -> EngineAction:
     now = timezone.now()
     known = {"role": "mixed", "by": "scaling", "ordered_at": now, "next_try_at": now, "deadline_at": now}
-    return EngineOrder.objects.create(key=key, pool=pool, kind=kind, engine_name=name, **{**known, **fields})
+    return EngineAction.objects.create(key=key, pool=pool, kind=kind, engine_name=name, **{**known, **fields})
 
 
-def keep(one: EngineOrder, told: Any) -> None:
+def keep(one: EngineAction, told: Any) -> None:
     one.told = {**one.told, **told}
     one.save()
 
@@ -140,12 +140,12 @@ def test_a_stop_takes_the_last_pod_and_waits_for_its_turn(
     actuator, _ = cluster
     middle, last = order(pool, "k1", "stop", "vllm-1"), order(pool, "k2", "stop", "vllm-2")
     waiting = actuator.stop(middle)
-    assert (waiting.standing, server.replicas) == (Standing.UNDER_WAY, 3)
+    assert (waiting.standing, server.replicas) == (ActionProgress.UNDER_WAY, 3)
     assert "vllm-2 must stop before vllm-1" in waiting.says
-    assert actuator.stop(last).standing == Standing.IN_EFFECT
+    assert actuator.stop(last).standing == ActionProgress.IN_EFFECT
     assert server.replicas == 2
-    assert actuator.stop(last).standing == Standing.IN_EFFECT
-    assert actuator.stop(middle).standing == Standing.IN_EFFECT
+    assert actuator.stop(last).standing == ActionProgress.IN_EFFECT
+    assert actuator.stop(middle).standing == ActionProgress.IN_EFFECT
     assert server.replicas == 1
 
 
@@ -159,7 +159,7 @@ def test_a_scale_that_somebody_else_moved_is_tried_again(
     assert server.replicas == 3
 
 
-@pytest.mark.parametrize(("status", "kind"), [(403, RejectedOrderError), (500, ActuatorError), (503, ActuatorError)])
+@pytest.mark.parametrize(("status", "kind"), [(403, RejectedActionError), (500, ActuatorError), (503, ActuatorError)])
 def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
     pool: Pool,
     server: ApiServer,
@@ -174,12 +174,12 @@ def test_answers_of_the_api_server_decide_whether_it_is_tried_again(
 
 def test_what_the_settings_do_not_name_is_rejected(pool: Pool, cluster: tuple[KubernetesActuator, list[Asked]]) -> None:
     actuator, _ = cluster
-    with pytest.raises(RejectedOrderError, match="no StatefulSet for decode"):
+    with pytest.raises(RejectedActionError, match="no StatefulSet for decode"):
         actuator.start(order(pool, "k1", role="decode"))
     for name in ("other-3", "vllm-x", "vllm"):
-        with pytest.raises(RejectedOrderError, match="not a pod"):
+        with pytest.raises(RejectedActionError, match="not a pod"):
             actuator.stop(order(pool, f"k-{name}", "stop", name))
-    with pytest.raises(RejectedOrderError, match="keeps the role"):
+    with pytest.raises(RejectedActionError, match="keeps the role"):
         actuator.flip(order(pool, "k9", "flip", "vllm-1"))
 
 

@@ -12,9 +12,9 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.automation.actuators.actuator import ActuatorError, RejectedOrderError, Standing
+from controlplane.automation.actuators.actuator import ActionProgress, ActuatorError, RejectedActionError
 from controlplane.automation.actuators.webhook import MAX_ANSWER_BYTES, WebhookActuator, signature
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.actuator_settings import WebhookSettings, checked_settings
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -33,12 +33,12 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def order(pool: Pool) -> EngineOrder:
+def order(pool: Pool) -> EngineAction:
     engine = Engine.objects.create(
         pool=pool, name="e-1", url="http://10.0.0.1:8000", connect_url="http://10.0.0.1:8000"
     )
     now = timezone.now()
-    return EngineOrder.objects.create(
+    return EngineAction.objects.create(
         key="key-1",
         pool=pool,
         kind="stop",
@@ -58,11 +58,11 @@ def actuator(status: int, answer: Any = b"") -> WebhookActuator:
     return WebhookActuator(WebhookSettings(url=URL), post=lambda *_args: (status, said))
 
 
-def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: EngineOrder) -> None:
+def test_a_call_over_the_wire_is_signed_and_carries_the_order_s_key(order: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         settings = WebhookSettings(url=f"{url}/hook?fleet=7")
         answer = WebhookActuator(settings, clock=lambda: 1_700_000_000.9).stop(order)
-    assert answer.standing == Standing.IN_EFFECT
+    assert answer.standing == ActionProgress.IN_EFFECT
     method, path, headers, body = asked[0]
     assert (method, path, headers["idempotency-key"]) == ("POST", "/hook?fleet=7", "key-1")
     assert headers["x-headway-signature"] == f"t=1700000000,v1={signature(SECRET, '1700000000', body)}"
@@ -80,51 +80,53 @@ def test_the_signature_depends_on_secret_time_and_body() -> None:
 @pytest.mark.parametrize(
     ("status", "answer", "standing"),
     [
-        (200, b"", Standing.IN_EFFECT),
-        (200, {"status": "done"}, Standing.IN_EFFECT),
-        (200, {"status": "under_way", "says": "cooling down"}, Standing.UNDER_WAY),
-        (202, b"", Standing.UNDER_WAY),
-        (202, {"status": "done"}, Standing.IN_EFFECT),
+        (200, b"", ActionProgress.IN_EFFECT),
+        (200, {"status": "done"}, ActionProgress.IN_EFFECT),
+        (200, {"status": "under_way", "says": "cooling down"}, ActionProgress.UNDER_WAY),
+        (202, b"", ActionProgress.UNDER_WAY),
+        (202, {"status": "done"}, ActionProgress.IN_EFFECT),
     ],
 )
-def test_answers_say_how_the_order_stands(order: EngineOrder, status: int, answer: Any, standing: Standing) -> None:
+def test_answers_say_how_the_order_stands(
+    order: EngineAction, status: int, answer: Any, standing: ActionProgress
+) -> None:
     assert actuator(status, answer).stop(order).standing == standing
     assert actuator(status, answer).flip(order).standing == standing
 
 
-def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(order: EngineOrder) -> None:
+def test_a_start_is_under_way_until_the_prober_says_otherwise_and_may_name_the_engine(order: EngineAction) -> None:
     engine = {"name": "gpu-7", "url": "http://10.0.0.7:8000", "kv_events_endpoint": "tcp://10.0.0.7:5557"}
     answer = actuator(200, {"status": "done", "engine": engine}).start(order)
-    assert answer.standing == Standing.UNDER_WAY
+    assert answer.standing == ActionProgress.UNDER_WAY
     assert answer.engine is not None
     assert (answer.engine.name, answer.engine.url) == ("gpu-7", "http://10.0.0.7:8000")
     assert actuator(202).start(order).engine is None
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
-def test_what_may_pass_is_tried_again(order: EngineOrder, status: int) -> None:
+def test_what_may_pass_is_tried_again(order: EngineAction, status: int) -> None:
     with pytest.raises(ActuatorError, match=str(status)):
         actuator(status).stop(order)
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-def test_what_will_not_pass_is_given_up(order: EngineOrder, status: int) -> None:
-    with pytest.raises(RejectedOrderError, match=str(status)):
+def test_what_will_not_pass_is_given_up(order: EngineAction, status: int) -> None:
+    with pytest.raises(RejectedActionError, match=str(status)):
         actuator(status).stop(order)
 
 
 @pytest.mark.parametrize(
     "answer", [b"<html>", b"[" * 5000, {"status": "maybe"}, {"engine": {"name": "a b", "url": "x"}}, b"\xff\xfe"]
 )
-def test_an_answer_that_breaks_the_contract_is_given_up(order: EngineOrder, answer: Any) -> None:
-    with pytest.raises(RejectedOrderError, match="contract"):
+def test_an_answer_that_breaks_the_contract_is_given_up(order: EngineAction, answer: Any) -> None:
+    with pytest.raises(RejectedActionError, match="contract"):
         actuator(200, answer).start(order)
 
 
 def test_a_long_answer_a_silent_server_and_a_missing_secret(
-    order: EngineOrder, monkeypatch: pytest.MonkeyPatch
+    order: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RejectedOrderError, match="bytes"):
+    with pytest.raises(RejectedActionError, match="bytes"):
         actuator(200, b" " * (MAX_ANSWER_BYTES + 1)).stop(order)
 
     def reject(*_args: Any) -> tuple[int, bytes]:
@@ -146,23 +148,23 @@ REJECTED = [
 
 
 @pytest.mark.parametrize("url", REJECTED)
-def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(order: EngineOrder, url: str) -> None:
+def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(order: EngineAction, url: str) -> None:
     with pytest.raises(InvalidFieldsError, match=r"actuator_settings\.url"):
         checked_settings("webhook", {"url": url})
-    with pytest.raises(RejectedOrderError, match="URL"):
+    with pytest.raises(RejectedActionError, match="URL"):
         WebhookActuator(WebhookSettings(url=url)).stop(order)
 
 
 @override_settings(ALLOW_LOOPBACK_ENGINES=False)
-def test_this_machine_is_called_only_where_engines_may_run_on_it(order: EngineOrder) -> None:
+def test_this_machine_is_called_only_where_engines_may_run_on_it(order: EngineAction) -> None:
     with http_server(lambda *_request: (200, b"")) as (url, asked):
-        with pytest.raises(RejectedOrderError, match="is this machine"):
+        with pytest.raises(RejectedActionError, match="is this machine"):
             WebhookActuator(WebhookSettings(url=url)).stop(order)
         assert asked == []
 
 
 def test_the_name_is_resolved_once_and_what_was_checked_is_called(
-    order: EngineOrder, monkeypatch: pytest.MonkeyPatch
+    order: EngineAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[str] = []
     look_up = socket.getaddrinfo
@@ -183,7 +185,7 @@ def test_the_name_is_resolved_once_and_what_was_checked_is_called(
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineOrder, first: bytes) -> None:
+def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineAction, first: bytes) -> None:
     over = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -205,12 +207,12 @@ def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineOrder, fir
             dripping.join()
 
 
-def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineOrder) -> None:
-    EngineOrder.objects.filter(pk=order.pk).update(kind="start", engine=None)
+def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineAction) -> None:
+    EngineAction.objects.filter(pk=order.pk).update(kind="start", engine=None)
     order.refresh_from_db()
     with http_server(lambda *_request: (200, b"")) as (url, asked):
         answer = WebhookActuator(WebhookSettings(url=url)).undo(order)
-    assert answer.standing == Standing.IN_EFFECT
+    assert answer.standing == ActionProgress.IN_EFFECT
     _, _, headers, body = asked[0]
     assert (headers["idempotency-key"], json.loads(body)["idempotency_key"]) == ("key-1-cancel", "key-1")
     assert json.loads(body)["action"] == "cancel"

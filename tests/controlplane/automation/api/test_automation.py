@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.automation.engine_verdicts import put_verdict
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program
@@ -67,7 +67,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
 
 def test_orders_are_answered_once(api: Api) -> None:
     assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
-    assert EngineOrder.objects.get(key="order-a").told == {"confirmed_by": "admin"}
+    assert EngineAction.objects.get(key="order-a").told == {"confirmed_by": "admin"}
     assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
     rejected = api.post("orders/order-b/confirm", {})
     assert rejected.status_code == 409
@@ -116,11 +116,11 @@ def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) 
         plan=plan,
         outcome={"mode": "advise"},
     )
-    EngineOrder.objects.filter(pool__slug="pool-a").delete()
+    EngineAction.objects.filter(pool__slug="pool-a").delete()
     told = api.get("pools/pool-a/automation").json()["automations"]
     assert {each["job"]: each["advice"] for each in told if each["advice"]} == {"scaling": "+mixed"}
     stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
-    assert (stale.status_code, EngineOrder.objects.filter(pool__slug="pool-a").count()) == (409, 0)
+    assert (stale.status_code, EngineAction.objects.filter(pool__slug="pool-a").count()) == (409, 0)
     followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
     assert [(each["kind"], each["by"]) for each in followed["orders"]] == [("start", "admin")]
     assert AuditEvent.objects.get(verb="pool.follow_advice").why == "agreed"

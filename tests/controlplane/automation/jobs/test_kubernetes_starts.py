@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from controlplane.automation.actuators.kubernetes import KubernetesActuator
-from controlplane.automation.jobs import engine_orders as job
-from controlplane.automation.models.engine_order import EngineOrder
-from controlplane.automation.plan_orders import order_start
+from controlplane.automation.jobs import engine_actions as job
+from controlplane.automation.models.engine_action import EngineAction
+from controlplane.automation.plan_actions import order_start
 from controlplane.fleet.actuator_settings import KubernetesSettings
 from controlplane.fleet.engine_addresses import follow_addresses
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.publication.snapshot import build_snapshot
-from tests.controlplane.automation.test_order_steps import live, ordered
+from tests.controlplane.automation.test_action_steps import live, ordered
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +67,7 @@ def apps(monkeypatch: pytest.MonkeyPatch) -> Apps:
     return apps
 
 
-def start(world: World) -> EngineOrder:
+def start(world: World) -> EngineAction:
     return ordered(world, order_start, world.pool, "mixed")
 
 

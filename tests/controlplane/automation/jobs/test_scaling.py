@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.automation import switches
 from controlplane.automation.jobs import prefill_decode, scaling
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.models.pool_automation import PoolAutomation
 from controlplane.automation.pool_facts import demand_history
@@ -47,7 +47,7 @@ def overload(world: World, seconds: float, late: float = 0.5) -> None:
 def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "advise"})
     overload(world, 60)
-    assert not EngineOrder.objects.exists()
+    assert not EngineAction.objects.exists()
     record = PlanRecord.objects.filter(job="scaling", changes=True).latest("pk")
     assert (record.mode, record.outcome["carried_out"]) == ("advise", False)
     assert record.figures["target"] > record.figures["engines"] == 4
@@ -58,19 +58,19 @@ def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> Non
 def test_overload_orders_engines_once_and_waits_for_them(world: World) -> None:
     world.policy(scaling=ACTS)
     overload(world, 40)
-    orders = list(EngineOrder.objects.all())
+    orders = list(EngineAction.objects.all())
     assert 1 <= len(orders) <= 4
     assert {order.kind for order in orders} == {"start"}
     assert {order.by for order in orders} == {"scaling"}
     overload(world, 40)
-    assert Engine.objects.count() + EngineOrder.objects.filter(kind="start").count() <= 8
+    assert Engine.objects.count() + EngineAction.objects.filter(kind="start").count() <= 8
 
 
 def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
     world.policy(scaling=ACTS)
     switches.freeze(world.pool, actor=ACTOR)
     overload(world, 40)
-    assert not EngineOrder.objects.exists()
+    assert not EngineAction.objects.exists()
     assert PlanRecord.objects.filter(job="scaling").latest("pk").mode == "frozen"
 
 
@@ -78,7 +78,7 @@ def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
     world.policy(scaling={**ACTS, "mode": "off"})
     PoolAutomation.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
     live(world, 20)
-    assert EngineOrder.objects.filter(kind="start").count() == 2
+    assert EngineAction.objects.filter(kind="start").count() == 2
     live(world, 60)
     assert JobRun.objects.get(job="scaling").outcome["mode"] == "off"
 
@@ -106,7 +106,7 @@ def test_an_override_below_drains(world: World) -> None:
     world.policy(scaling=ACTS)
     PoolAutomation.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
     live(world, 20)
-    assert [order.kind for order in EngineOrder.objects.all()] == ["stop"]
+    assert [order.kind for order in EngineAction.objects.all()] == ["stop"]
 
 
 def test_an_override_needs_an_end_and_a_number(world: World) -> None:
@@ -136,7 +136,7 @@ def test_flips_are_ordered_where_decode_is_the_busier_side(world: World) -> None
     Engine.objects.filter(name="e-04").update(role="decode")
     world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 60, prefill_decode.JOB, prefill_decode.balance)
-    order = EngineOrder.objects.get()
+    order = EngineAction.objects.get()
     assert (order.kind, order.role) == ("flip", "decode")
     figures = PlanRecord.objects.filter(job="prefill_decode", changes=True).latest("pk").figures
     assert figures["imbalance"] > 1.2
@@ -151,7 +151,7 @@ def test_a_pool_without_roles_has_no_ratio(world: World) -> None:
 
 def fail_starts(world: World) -> int:
     """Let all open starts fail, and return how many did."""
-    return EngineOrder.objects.filter(kind="start", state__in=("wanted", "sent")).update(
+    return EngineAction.objects.filter(kind="start", state__in=("wanted", "sent")).update(
         state="failed", says="the pod never came", finished_at=world.now
     )
 
@@ -161,15 +161,15 @@ def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
     overload(world, 40)
     assert fail_starts(world) >= 1
     overload(world, 30)
-    assert not EngineOrder.objects.filter(state="wanted").exists()
+    assert not EngineAction.objects.filter(state="wanted").exists()
     reasons = PlanRecord.objects.filter(job="scaling").latest("pk").reasons
     assert reasons[0]["code"] == "starts_fail"
     assert "the pod never came" in reasons[0]["text"]
-    ordered = EngineOrder.objects.count()
+    ordered = EngineAction.objects.count()
     for _ in range(60):
         overload(world, 10)
         fail_starts(world)
-    assert EngineOrder.objects.count() - ordered <= 4, "each failure doubles the pause"
+    assert EngineAction.objects.count() - ordered <= 4, "each failure doubles the pause"
     assert "the pod never came" in str(JobRun.objects.get(job="scaling").outcome["reason"])
 
 
@@ -180,15 +180,15 @@ def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
         can_flip = False
 
     monkeypatch.setattr(prefill_decode, "actuator_of", lambda _pool: NoFlips())
-    monkeypatch.setattr("controlplane.automation.plan_orders.actuator_of", lambda _pool: NoFlips())
+    monkeypatch.setattr("controlplane.automation.plan_actions.actuator_of", lambda _pool: NoFlips())
     Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
     Engine.objects.filter(name="e-04").update(role="decode")
     world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
-    EngineOrder.objects.create(
+    EngineAction.objects.create(
         key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
         next_try_at=world.now, deadline_at=world.now, ordered_at=world.now, finished_at=world.now,
     )  # fmt: skip
     world.say("e-04", tpot_s=0.4, tpot_samples=20)
     live(world, 58, prefill_decode.JOB, prefill_decode.balance)
-    assert EngineOrder.objects.count() == 1
+    assert EngineAction.objects.count() == 1
     assert PlanRecord.objects.filter(job="prefill_decode").latest("pk").reasons[0]["code"] == "starts_fail"

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
 from controlplane.fleet.connect.address import engine_address, is_allowed, may_be_asked
-from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection, targets
-from controlplane.fleet.connect.engine_facts import VLLM, ConnectRejectedError, EngineFacts
+from controlplane.fleet.connect.connection import EngineConnection, Wishes, make_connection, plan_connection, targets
+from controlplane.fleet.connect.engine_facts import VLLM, ConnectedEngineFacts, ConnectRejectedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl
 from controlplane.fleet.models.engine import DesiredState, Engine
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 ACTOR = command("connect")
 URL = "http://10.3.0.7:8000"
-FACTS = EngineFacts(
+FACTS = ConnectedEngineFacts(
     url=URL,
     product=VLLM,
     version="0.32.0",
@@ -53,7 +53,7 @@ def at(url: str) -> CheckedUrl:
     return engine_address(url)
 
 
-def planned(facts: EngineFacts = FACTS, url: str = URL, **wishes: object) -> Connection:
+def planned(facts: ConnectedEngineFacts = FACTS, url: str = URL, **wishes: object) -> EngineConnection:
     return plan_connection(replace(facts, url=url), at(url), Wishes(**wishes))  # type: ignore[arg-type]
 
 
@@ -63,7 +63,7 @@ def connected(url: str, **wishes: object) -> Engine:
     return make_connection(planned(facts, url, **wishes), actor=ACTOR)
 
 
-def rejected(facts: EngineFacts, **wishes: object) -> ConnectRejectedError:
+def rejected(facts: ConnectedEngineFacts, **wishes: object) -> ConnectRejectedError:
     with pytest.raises(ConnectRejectedError) as found:
         planned(facts, **wishes)
     return found.value

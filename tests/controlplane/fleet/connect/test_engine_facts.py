@@ -12,7 +12,7 @@ import zmq
 
 from bench.live.loopback_ports import free_ports
 from controlplane.fleet.connect.connection import start_line
-from controlplane.fleet.connect.engine_facts import ConnectRejectedError, EngineFacts, ask_engine
+from controlplane.fleet.connect.engine_facts import ConnectedEngineFacts, ConnectRejectedError, ask_engine
 from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
 from controlplane.fleet.preflight import events as preflight_events
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
@@ -69,12 +69,12 @@ def answering(answers: dict[str, Any]) -> Answerer:
     return answer
 
 
-async def asked(answers: dict[str, Any]) -> EngineFacts:
+async def asked(answers: dict[str, Any]) -> ConnectedEngineFacts:
     with http_server(answering(answers), types={"/metrics": "text/plain"}) as (url, _):
         return await at(url)
 
 
-async def at(url: str) -> EngineFacts:
+async def at(url: str) -> ConnectedEngineFacts:
     return await ask_engine(CheckedUrl(url, url, "127.0.0.1", 1), bearer="", variable="HEADWAY_ENGINE_API_KEY")
 
 

@@ -54,9 +54,9 @@ class Prober:
 
 @pytest.fixture
 def prober(monkeypatch: pytest.MonkeyPatch) -> Prober:
-    stand_in = Prober()
-    monkeypatch.setattr(job, "probe_engines", stand_in)
-    return stand_in
+    engine_candidate = Prober()
+    monkeypatch.setattr(job, "probe_engines", engine_candidate)
+    return engine_candidate
 
 
 @pytest.fixture

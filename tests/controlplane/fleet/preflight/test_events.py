@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.fleet.preflight.checks import EnginePreflight, PreflightFailedError, PreflightSubject
-from controlplane.fleet.preflight.events import ExpectedBlocks
+from controlplane.fleet.preflight.events import AnnouncedBlocks
 from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
 from kvstore.keys.block_keys import key_seed, token_block_keys
 
@@ -25,8 +25,8 @@ def stored(first: int, count: int, *, parent: int | None, size: int = BLOCK, off
     return BlockStored([1000 + first + step for step in range(count)], parent, span, size)
 
 
-def heard(*events: KvEvent) -> ExpectedBlocks:
-    blocks = ExpectedBlocks(SEED, WANTED, BLOCK)
+def heard(*events: KvEvent) -> AnnouncedBlocks:
+    blocks = AnnouncedBlocks(SEED, WANTED, BLOCK)
     blocks.take(encode_batch(EventBatch(1.0, list(events), 0)))
     return blocks
 
@@ -68,12 +68,12 @@ def test_odd_events_and_those_of_other_groups_and_tiers_spoil_nothing() -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(data: bytes) -> None:
-    blocks = ExpectedBlocks(SEED, WANTED, BLOCK)
+    blocks = AnnouncedBlocks(SEED, WANTED, BLOCK)
     blocks.take(data)
     assert not blocks.complete
 
 
-def said_about(blocks: ExpectedBlocks) -> PreflightFailedError:
+def said_about(blocks: AnnouncedBlocks) -> PreflightFailedError:
     subject = PreflightSubject("http://10.0.0.1:8000", "http://10.0.0.1:8000", "m", True, BLOCK, 4096)
     session: Any = None
     return EnginePreflight(subject, session)._disagreement(blocks)

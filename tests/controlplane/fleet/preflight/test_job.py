@@ -15,7 +15,7 @@ from controlplane.fleet.engine_registration import change_engine
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import KeySource, Pool
 from controlplane.fleet.preflight import job
-from controlplane.fleet.preflight.engine import Completion, EngineUnderTest
+from controlplane.fleet.preflight.engine import EngineUnderTest, TestCompletion
 from controlplane.fleet.preflight.lifecycle import Preflight, preflight_of, register_for_preflight, start_preflight
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, to_progress
 from controlplane.platform.actor import CONSOLE, Actor, person
@@ -203,7 +203,7 @@ def test_an_engine_changed_meanwhile_is_left_as_it_is(
     engine = register_for_preflight(small_pool, "a", start().url, actor=operator)
     complete = EngineUnderTest.complete
 
-    async def change_first(self: EngineUnderTest, prompt: str) -> Completion:
+    async def change_first(self: EngineUnderTest, prompt: str) -> TestCompletion:
         await sync_to_async(change_engine)(engine, {"speed": 2.0}, actor=operator)
         return await complete(self, prompt)
 

@@ -17,7 +17,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(regions.Regions, "rows", staticmethod(fail))
+    monkeypatch.setattr(regions.RegionsView, "rows", staticmethod(fail))
 
 
 def test_what_nobody_foresaw_is_a_500_that_says_nothing_of_it(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ADMIN_NOUNS = ("sovereignty", "regions", "pools", "tenants", "keys")
-WHOLE_FLEET = ("sovereignty", "tenants", "keys", "kv_nodes", "kv_orders")
+WHOLE_FLEET = ("sovereignty", "tenants", "keys", "kv_nodes", "kv_moves")
 ASK_ONLY = {"PolicyCheck"}
 """POSTs that change nothing, and are open to whoever may change something."""
 

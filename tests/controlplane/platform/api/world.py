@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from controlplane.access.api_keys import create_api_key
 from controlplane.access.models.role_grant import RoleGrant
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.engine_action import EngineAction
 from controlplane.fleet.engine_registration import register_engine
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -129,7 +129,7 @@ def recorded() -> tuple[Written, Written]:
 
 def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
     """Store an order that waits for the operator of the engine's pool."""
-    EngineOrder.objects.create(
+    EngineAction.objects.create(
         key=key,
         pool=engine.pool,
         kind="stop",

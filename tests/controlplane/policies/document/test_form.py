@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policies.document.form import CHOICE, FormField, as_posted, form_groups, typed_document
+from controlplane.policies.document.form import CHOICE, PolicyFormField, as_posted, form_groups, typed_document
 from controlplane.policies.document.paths import same_value, value_at
 from controlplane.policies.document.problems import problems_of
 from controlplane.policies.document.schema import SWITCH, policy_schema
@@ -19,7 +19,7 @@ from tests.controlplane.policies.document.policy_documents import unhurried, val
 DEFAULTS = completed({})
 
 
-def fields(document: Any, live: Any = DEFAULTS) -> dict[str, FormField]:
+def fields(document: Any, live: Any = DEFAULTS) -> dict[str, PolicyFormField]:
     """Return the controls in force by path."""
     return {
         field.path: field

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from controlplane.request_log.store.segments import Stored, store
-from gateway.contracts.regret import Course, Option, regret
+from controlplane.request_log.store.segments import StoredCounts, store
+from gateway.contracts.regret import Course, RegretOption, regret
 from gateway.contracts.request_batch import encode_batch, request_batch
 from gateway.contracts.stored_decision import Known, StoredDecision
 from routing.cost.cost_model import PrefillCost
@@ -38,8 +38,8 @@ def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START
     inner = {key: fields.pop(key) for key in list(fields) if key in Decision.__struct_fields__}
     course = Course(ttft_s=3.97, queued_s=3.36, compute_s=0.61, hit_tokens=6144, view_age_s=0.062)
     options = [
-        Option(CHOSEN.engine_id, CHOSEN.hit_tokens, CHOSEN.wait_s, CHOSEN.compute_s),
-        Option(OTHER.engine_id, OTHER.hit_tokens, OTHER.wait_s, OTHER.compute_s, 0.11),
+        RegretOption(CHOSEN.engine_id, CHOSEN.hit_tokens, CHOSEN.wait_s, CHOSEN.compute_s),
+        RegretOption(OTHER.engine_id, OTHER.hit_tokens, OTHER.wait_s, OTHER.compute_s, 0.11),
     ]
     made = decision(name, **inner)
     known: dict[str, Any] = {
@@ -69,6 +69,6 @@ def batch(decisions: Iterable[StoredDecision], name: str = "") -> bytes:
     return encode_batch(request_batch(name or uuid.uuid4().hex, (), tuple(decisions)))
 
 
-def keep(*decisions: StoredDecision) -> Stored:
+def keep(*decisions: StoredDecision) -> StoredCounts:
     """Store the decisions of one batch."""
     return store([batch(decisions)])

@@ -23,7 +23,7 @@ from controlplane.request_log.store.merging import MERGED_BYTES, READERS_MS, dro
 from controlplane.request_log.store.segments import (
     MERGED_MS,
     RecordGoneError,
-    Stored,
+    StoredCounts,
     read_decision,
     recorded_traffic,
     store,
@@ -105,7 +105,7 @@ def test_two_hours_of_one_request_per_second_are_a_segment_per_minute_and_class(
         clock.passed_s = float(number)
         for each in range(number, number + 10):
             bus.append(TOPIC, second(each))
-        assert job.keep(intake) == Stored(10, 10)
+        assert job.keep(intake) == StoredCounts(10, 10)
         rows = Counter(Segment.objects.values_list("retention", flat=True))
         most = Counter({each: max(count, most[each]) for each, count in rows.items()})
     for retention in CLASSES:
@@ -145,7 +145,7 @@ def test_a_batch_that_comes_again_after_its_segments_were_merged_and_dropped_is_
     merge(clock)
     clock.passed_s += READERS_MS / 1000 + 1
     drop_merged(clock.ms)
-    assert store([second(number) for number in range(150)]) == Stored()
+    assert store([second(number) for number in range(150)]) == StoredCounts()
     assert store([second(0, "b" * 16)]).requests == 1, "another gateway's"
     at_ms = MergedBatches.objects.get().at_ms
     assert forget_merged_batches(at_ms + KEPT_MS) == 0

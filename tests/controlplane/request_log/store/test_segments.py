@@ -15,7 +15,7 @@ from controlplane.request_log.store.segments import (
     APART_S,
     ROW_BYTES,
     RecordGoneError,
-    Stored,
+    StoredCounts,
     read_decision,
     recorded_span,
     recorded_traffic,
@@ -41,13 +41,13 @@ def within(begin: float = 0, end: float = 100) -> list[TrafficRow]:
 
 def test_a_record_comes_back_as_it_was() -> None:
     record = stored()
-    assert keep(on_time("other"), record) == Stored(0, 2)
+    assert keep(on_time("other"), record) == StoredCounts(0, 2)
     assert read_decision(DecisionIndex.objects.get(decision_id=record.decision.decision_id)) == record
 
 
 def test_a_batch_is_one_segment_of_each_class() -> None:
     value = encode_batch(request_batch("one", list(map(pack_row, rows(3))), many(2)))
-    assert store([value]) == Stored(3, 2)
+    assert store([value]) == StoredCounts(3, 2)
     assert sorted(Segment.objects.values_list("batch", "retention")) == [("one", "decisions"), ("one", "traffic")]
     Segment.objects.update(at_ms=int(START * 1000))
     assert within() == rows(3)
@@ -55,15 +55,15 @@ def test_a_batch_is_one_segment_of_each_class() -> None:
 
 def test_each_batch_is_stored_once() -> None:
     one, other = batch(many(3), "one"), batch(many(2, 10), "other")
-    assert store([one, one]) == Stored(0, 3)
-    assert store([one, other]) == Stored(0, 2)
+    assert store([one, one]) == StoredCounts(0, 3)
+    assert store([one, other]) == StoredCounts(0, 2)
     assert DecisionIndex.objects.count() == 5
     assert Segment.objects.count() == 2
 
 
 def test_what_is_no_batch_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bad = encode_batch(request_batch("bad", (), ()))[:-1]
-    assert store([batch(many(1)), b"rubbish", bad]) == Stored(0, 1)
+    assert store([batch(many(1)), b"rubbish", bad]) == StoredCounts(0, 1)
     assert "cannot be read" in caplog.text
 
 
@@ -77,7 +77,7 @@ def test_no_row_is_stored_without_its_segment_nor_the_other_way_round(monkeypatc
         with pytest.raises(DatabaseError):
             keep(*many(5))
     assert not Segment.objects.exists()
-    assert keep(*many(5)) == Stored(0, 5)
+    assert keep(*many(5)) == StoredCounts(0, 5)
 
 
 def test_rows_leave_with_their_segment() -> None:
@@ -167,4 +167,4 @@ def test_it_tells_since_when_traffic_is_recorded() -> None:
 
 def test_no_traffic_is_stored_where_recording_is_off() -> None:
     with override_settings(RECORDING_BYTES=0):
-        assert store([traffic.batch(rows(3))]) == Stored()
+        assert store([traffic.batch(rows(3))]) == StoredCounts()

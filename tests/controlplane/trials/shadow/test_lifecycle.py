@@ -33,7 +33,7 @@ from controlplane.trials.shadow.reports import ShadowIntake, store_reports
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.shadow_report import TOPIC, ShadowReport, encode_shadow_report
 from gateway.contracts.shadow_tally import GAIN_EDGES_S, GAIN_RANGES, ShadowTally
-from routing.trials.shadow import Comparison
+from routing.trials.shadow import ShadowComparison
 from routing.values.decision import Candidate
 from tests.controlplane.trials.whatif.installation import ACTOR, live_and_draft
 from tests.web.role_clients import make_person, make_pool
@@ -60,7 +60,9 @@ def tally(agreed: int = 3, better: int = 2, worse: int = 1) -> ShadowTally:
     live = Candidate("e-1", 100, 1.0, 1.0, 2.0)
     for number, gain_s in enumerate([0.0] * agreed + [0.3] * better + [-0.004] * worse):
         other = live if gain_s == 0 else Candidate("e-2", 60, 0.5, 1.5, 2.0 - gain_s)
-        counted.note(Comparison(f"d-{number}", 1000, live, "least_cost", other, "least_ttft"), 100.0 + number, rng)
+        counted.note(
+            ShadowComparison(f"d-{number}", 1000, live, "least_cost", other, "least_ttft"), 100.0 + number, rng
+        )
         counted.note_cpu(20e-6)
     return counted
 

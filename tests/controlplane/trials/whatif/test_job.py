@@ -193,9 +193,9 @@ def test_running_requests_have_the_memory_that_engines_report(
 ) -> None:
     live, better = live_and_draft(pool)
     asked = start_whatif(recording, better, live, QUICK, actor=ACTOR)
-    assert {each.profile.device_tokens for each in plan_of(asked).stand_ins} == {0}
+    assert {each.profile.device_tokens for each in plan_of(asked).engine_candidates} == {0}
     monkeypatch.setattr(reading, "reported_kv_tokens", lambda *_: 1_000_000)
-    engines = plan_of(asked).stand_ins
+    engines = plan_of(asked).engine_candidates
     assert {(each.profile.device_tokens, each.profile.num_blocks) for each in engines} == {
         (1_000_000, 1_000_000 // 512)
     }

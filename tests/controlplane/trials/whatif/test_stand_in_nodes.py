@@ -7,10 +7,10 @@ import pytest
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.engine_candidate import stand_in_nodes
 from controlplane.trials.whatif.lifecycle import start_whatif
 from controlplane.trials.whatif.plan import BASE
 from controlplane.trials.whatif.reading import plan_of
-from controlplane.trials.whatif.stand_in import stand_in_nodes
 from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
 from tests.controlplane.trials.whatif.installation import ACTOR, keep, live_and_draft, recorded
 from tests.web.kv_nodes.some_nodes import two_nodes

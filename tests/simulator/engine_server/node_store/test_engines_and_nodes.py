@@ -12,7 +12,7 @@ import pytest
 from kvstore.connector.engine_params import KvOutcome, outcome_in, packed_keys
 from kvstore.node.node_manager import NodeManager
 from kvstore.tiers.block_facts import BlockFacts, checksum_of
-from kvstore.transfer.frames import Page, PageOf
+from kvstore.transfer.frames import ContentsPage, PageOf
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
@@ -86,7 +86,7 @@ async def test_nodes_learn_routing_keys_tenant_and_who_came(start_engine: StartE
         first = await engine(start_engine, manager)
         await ask(first, order([], 0))
         await settled(first)
-        page = await asyncio.to_thread(client.call, address(manager), Page(0, 100))
+        page = await asyncio.to_thread(client.call, address(manager), ContentsPage(0, 100))
         assert isinstance(page, PageOf)
         facts = [each for each, _ in page.blocks]
         assert [each.routing_key for each in facts] == KEYS

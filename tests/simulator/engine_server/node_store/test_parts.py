@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kvstore.connector.engine_params import KvOrder
-from kvstore.transfer.frames import Done, Rejected
+from kvstore.connector.engine_params import LoadInstruction
+from kvstore.transfer.frames import Done, TransferRejected
 from simulator.engine_server.node_store import block_saver
-from simulator.engine_server.node_store.block_saver import BlockSaver, Stored
+from simulator.engine_server.node_store.block_saver import ComputedBlocks, SimulatedBlockSaver
 from simulator.engine_server.node_store.payloads import Payloads, chain_hashes
 from simulator.engine_server.node_store.scaled_link import ScaledLink
 
@@ -68,14 +68,14 @@ class Node:
         return self.answer
 
 
-def stored(first: int, end: int, **order: Any) -> Stored:
-    return Stored(TOKENS, first, end, "", KvOrder(**order))
+def stored(first: int, end: int, **order: Any) -> ComputedBlocks:
+    return ComputedBlocks(TOKENS, first, end, "", LoadInstruction(**order))
 
 
 def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "MAX_WAITING", 2)
     client = Node()
-    saver = BlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
+    saver = SimulatedBlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
     saver.add(stored(0, 1))
     assert client.entered.wait(30.0)
     for end in (2, 3, 4):
@@ -90,9 +90,9 @@ def test_the_oldest_blocks_are_not_kept_where_the_queue_is_full(monkeypatch: pyt
 def test_what_a_node_rejects_is_counted_and_large_prompts_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_saver, "_PIECE_BYTES", 2 * 16 * 64)
     client = Node()
-    client.answer = Rejected("quota")
+    client.answer = TransferRejected("quota")
     client.open.set()
-    saver = BlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
+    saver = SimulatedBlockSaver(client, "n:1", Payloads("m", 16, 64))  # type: ignore[arg-type]
     saver.add(stored(1, 4))
     assert saver.settled(30.0)
     assert client.puts == [2, 1]

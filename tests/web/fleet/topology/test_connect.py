@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from controlplane.fleet.connect.engine_facts import EngineFacts
+from controlplane.fleet.connect.engine_facts import ConnectedEngineFacts
 from controlplane.fleet.engine_url import CheckedUrl
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that were asked; each answers FACTS."""
     addresses: list[str] = []
 
-    def facts_at(address: CheckedUrl, **_: Any) -> EngineFacts:
+    def facts_at(address: CheckedUrl, **_: Any) -> ConnectedEngineFacts:
         addresses.append(address.url)
         return replace(FACTS, url=address.url)
 

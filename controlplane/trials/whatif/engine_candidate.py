@@ -1,0 +1,127 @@
+"""The simulated engine that represents a pool's engines: its prefill and decode times, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+import msgspec
+from msgspec.structs import replace
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.kv_nodes.models.kv_node import LIVE, KvNode
+from gateway.bus.bus import Bus
+from gateway.contracts.engine_report import TOPIC_PREFIX, decode_report
+from gateway.contracts.wire import UnreadableMessageError
+from routing.cost.cost_fit import TRUSTED_SAMPLES, FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from routing.values.prepared_struct import prepared
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.kv_nodes.kv_nodes_spec import KvNodesSpec
+from simulator.workloads.trace import BLOCK_TOKENS
+
+LEARNED, LEARNED_PREFILL, WRITTEN = "learned", "learned_prefill", "written"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCandidate:
+    """One simulated engine, and where its figures come from."""
+
+    profile: EngineProfile
+    costs: str
+    """LEARNED from what requests took, LEARNED_PREFILL for prefills alone, or WRITTEN in the policy."""
+    kv_tokens: int | None
+    """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
+    engine_model: str
+    """How it mixes prefill and decode, a name of simulator.engine_models."""
+
+
+def engine_candidates(
+    policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None, models: Sequence[str]
+) -> tuple[EngineCandidate, ...]:
+    """Return the engines that may behave as the pool's do, the likelier first: each model, by learned costs and not."""
+    costs = _by_costs(policy, learned, kv_tokens)
+    return tuple(EngineCandidate(*each, kv_tokens, model) for each in costs for model in models)
+
+
+def _by_costs(
+    policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None
+) -> tuple[tuple[EngineProfile, str], ...]:
+    written = _profile(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost), kv_tokens), WRITTEN
+    fitted = learned.get("") or next(iter(learned.values()), None)
+    if fitted is None or fitted.samples < TRUSTED_SAMPLES:
+        return (written,)
+    # What a decode step takes is learned while prefills run between steps, so it may hold a part of theirs.
+    mixed = _profile(fitted.prefill, DecodeCost.of(policy.decode_cost), kv_tokens), LEARNED_PREFILL
+    known = ((_profile(fitted.prefill, fitted.decode, kv_tokens), LEARNED),) if fitted.decode else ()
+    return (mixed, *known, written) if fitted.better else (written, mixed, *known)
+
+
+def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) -> EngineProfile:
+    profile = EngineProfile(
+        prefill_base_s=prefill.base_s,
+        prefill_per_token_s=prefill.per_token_s,
+        prefill_per_token_squared_s=prefill.per_token_squared_s,
+        prefill_per_hit_token_s=prefill.per_hit_token_s,
+        step_base_s=max(decode.base_s, 1e-6),
+        step_per_sequence_s=decode.per_sequence_s,
+        step_per_context_token_s=decode.per_context_token_s,
+        recompute_last_block=True,
+    )
+    if kv_tokens is None:
+        return profile
+    # Running requests have that memory too: without a figure of their own they would get the simulator's default.
+    return replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000), device_tokens=kv_tokens)
+
+
+def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:
+    """Return the policy with what it knows of costs on the live fleet: learned ones where it goes by those."""
+    fitted = learned.get("") or next(iter(learned.values()), None)
+    if policy.cost != "fitted" or fitted is None or not fitted.better:
+        return policy
+    prefill = msgspec.convert(fitted.prefill, prepared(PrefillCostDocument), from_attributes=True)
+    if fitted.decode is None:
+        return replace(policy, prefill_cost=prefill)
+    decode = msgspec.convert(fitted.decode, prepared(DecodeCostDocument), from_attributes=True)
+    return replace(policy, prefill_cost=prefill, decode_cost=decode)
+
+
+def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
+    """Return what fits in an engine's cache by the newest reports, the median of those known; None: nobody says."""
+    told = []
+    for engine_id in engine_ids:
+        value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")
+        if value is None:
+            continue
+        try:
+            report = decode_report(value)
+        except UnreadableMessageError:
+            continue
+        if report.kv_tokens:
+            told.append(report.kv_tokens)
+    return sorted(told)[len(told) // 2] if told else None
+
+
+def stand_in_nodes(engines: Sequence[Engine], block_tokens: int) -> KvNodesSpec | None:
+    """Return alike nodes of the median size of those that the pool's engines have; None where they have none.
+
+    A slot holds one block. Speeds of links and disks are the simulated ones: 100 Gbit/s, and a 7B model's KV.
+    """
+    names = {engine.kv_node for engine in engines if engine.kv_node}
+    nodes = {node.name: node for node in KvNode.objects.filter(name__in=names, state__in=LIVE)}
+    if not nodes:
+        return None
+    numbers = {name: number for number, name in enumerate(sorted(nodes))}
+    return KvNodesSpec(
+        nodes=len(nodes),
+        dram_tokens=_median_tokens(nodes, "dram_bytes", block_tokens),
+        ssd_tokens=_median_tokens(nodes, "ssd_bytes", block_tokens),
+        homes=tuple(numbers.get(engine.kv_node, -1) for engine in engines),
+    )
+
+
+def _median_tokens(nodes: Mapping[str, KvNode], size: str, block_tokens: int) -> int:
+    return median_low(getattr(node, size) // max(1, node.slot_bytes) * block_tokens for node in nodes.values())

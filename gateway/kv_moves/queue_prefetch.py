@@ -1,0 +1,27 @@
+"""Moves the blocks that a pool's queued requests will load next to their engines while they wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.kv_moves.kv_moves import MoveScheduler
+    from gateway.kv_nodes.pool_loads import PoolLoads
+    from routing.values.decision import Decision
+    from routing.values.inference_request import InferenceRequest
+
+
+class QueuePrefetch:
+    """One pool's; it decides nothing, and no request waits for it."""
+
+    def __init__(self, orders: MoveScheduler, loads: PoolLoads) -> None:
+        self._orders, self._loads = orders, loads
+
+    def queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
+        """A request waits for an engine; one that is bound to none is nobody's yet."""
+        if self._loads.loads and decision.engine_id:
+            self._orders.queued(request, decision, self._loads.learned, now)
+
+    def left(self, request_id: str) -> None:
+        """A request waits no more."""
+        self._orders.left_queue(request_id)

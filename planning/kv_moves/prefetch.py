@@ -1,0 +1,89 @@
+"""Queue-driven prefetch: while a request is queued, the blocks that it will load move to the engine's own node.
+
+Mooncake §5.2 moves a queued request's KV up from the slower tier. Here, a slower place is another node, or the SSD of
+the engine's own node. When the prefill begins, the remaining load comes from DRAM on the engine's own machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from planning.kv_moves.kv_move import MAX_BLOCKS, PREFETCH, KvMove
+from routing.ledger.node_loads import Load, Loadable, NodeLoads
+from routing.values.decision import Decision
+from routing.values.inference_request import InferenceRequest
+
+MIN_WAIT_S = 0.02
+"""A shorter wait is over before a node has answered the three questions of an order."""
+
+
+def prefetch(request: InferenceRequest, decision: Decision, loads: NodeLoads, now: float) -> KvMove | None:
+    """Return what should be moved while a bound request waits; None: nothing pays, or would be there in time.
+
+    Where the request is to load from the engine's own node already, those of its blocks that lie on SSD alone are
+    brought to DRAM.
+    """
+    home = loads.homes.get(decision.engine_id)
+    if home is None or decision.wait_s < MIN_WAIT_S:
+        return None
+    loadable = loads.loadable(request.keys, now)
+    if loadable is None:
+        return None
+    own, held = _own(loadable, home), _held(decision)
+    without_s = _prefill_s(request, decision, loadable.onto(decision.engine_id, held))
+    ways = [
+        (without_s - _prefill_s(request, decision, [_near(decision, loads, blocks)]), move)
+        for blocks, nodes in loadable.groups
+        for node in nodes
+        if node != home and (move := _move(request, decision, loads, node, own, blocks)) is not None
+    ]
+    ways = [way for way in ways if way[0] > 0 and way[1].seconds <= decision.wait_s]
+    if ways:
+        return max(ways, key=lambda way: (way[0], -way[1].seconds, way[1].source))[1]
+    fetch = decision.fetch
+    if fetch is None or fetch.node != home or not fetch.ssd_blocks:
+        return None
+    return _move(request, decision, loads, home, fetch.blocks - fetch.ssd_blocks, fetch.blocks)
+
+
+def _move(
+    request: InferenceRequest, decision: Decision, loads: NodeLoads, source: str, first: int, blocks: int
+) -> KvMove | None:
+    keys = request.keys[first:blocks][:MAX_BLOCKS]
+    home = loads.homes[decision.engine_id]
+    return KvMove(PREFETCH, source, home, keys, loads.seconds(home, source, len(keys))) if keys else None
+
+
+def _near(decision: Decision, loads: NodeLoads, blocks: int) -> Load:
+    """Return the load of so many leading blocks, once they lie on the engine's own node."""
+    home = loads.homes[decision.engine_id]
+    return Load(loads.seconds(home, home, max(0, blocks - _held(decision))), blocks, home)
+
+
+def _prefill_s(request: InferenceRequest, decision: Decision, ways: Sequence[Load]) -> float:
+    """Return the seconds of the cheapest prefill: all computed, or one of these loads and the rest computed."""
+    block_s = request.block_tokens * _token_s(decision)
+    held, blocks = _held(decision), len(request.keys)
+    loaded_s = (each.seconds + (blocks - each.blocks) * block_s for each in ways if each.blocks > held)
+    return min((blocks - held) * block_s, *loaded_s, math.inf)
+
+
+def _token_s(decision: Decision) -> float:
+    """Return the seconds per token that the decision expects to compute.
+
+    Where it computes nothing, those that its load takes: computing would have taken longer.
+    """
+    fetch, computed = decision.fetch, decision.prompt_tokens - decision.hit_tokens
+    load_s = fetch.seconds if fetch is not None else 0.0
+    return (decision.compute_s - load_s) / computed if computed > 0 else load_s / max(1, decision.prompt_tokens)
+
+
+def _held(decision: Decision) -> int:
+    """Return the leading blocks that the engine itself has."""
+    return decision.candidates[0].blocks if decision.candidates else 0
+
+
+def _own(loadable: Loadable, home: str) -> int:
+    """Return the leading blocks that the engine's own node has."""
+    return max((blocks for blocks, nodes in loadable.groups if home in nodes), default=0)

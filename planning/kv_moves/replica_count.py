@@ -1,0 +1,136 @@
+"""How many copies a prefix should have, and which to add or drop: Mooncake's `change_replica` (§3.2.2).
+
+Hot prefixes get one more copy (planning.kv_moves.replication). A copy that an order made and that is no longer loaded
+is dropped, so that it takes no space from blocks without another copy. A node's own eviction would also drop it, but a
+node does not know which of its blocks other nodes have.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from planning.kv_moves.kv_move import REPLICATE, SHRINK, KvMove
+from routing.ledger.node_holdings import NodeHoldings
+
+COLD_S = 180.0
+"""A copy without a load for so long has gone cold: three half-lives of the counts by which it came."""
+UNREAD_S = 60.0
+"""The node keeps what anybody has read within so long: engines of other gateways load from it too."""
+MAX_REPLICAS = 4096
+MAX_KEYS = 131_072
+"""Blocks of all replicas that are watched; beyond it the one unused for longest stays with its node's eviction."""
+_LOOKED_AT = 16
+_TRIES = 4
+
+
+def holders_of(keys: Sequence[int], holdings: NodeHoldings) -> list[str]:
+    """Return the nodes known to hold all of these leading blocks."""
+    match = holdings.match(keys)
+    return sorted({name for blocks, nodes in match.groups if blocks == len(keys) for name in holdings.names(nodes)})
+
+
+def change_replica(
+    keys: Sequence[int],
+    copies: int,
+    demand: Mapping[str, float],
+    holdings: NodeHoldings,
+    seconds: Callable[[str, str], float] = lambda _target, _source: 0.0,
+) -> list[KvMove]:
+    """Return what makes so many nodes hold these leading blocks; one keeps them in any case.
+
+    New copies go to the nodes with the greatest `demand` that lack them, each from the holder with the least `seconds`
+    (of the target and the source); the copies with the least demand go first. Nodes that are not known in full neither
+    get nor keep any.
+    """
+    holders = holders_of(keys, holdings)
+    if not holders:
+        return []
+    ranked = sorted({*holders, *demand}, key=lambda node: (-demand.get(node, 0.0), node))
+    moves = list[KvMove]()
+    for node in [each for each in ranked if each not in holders][: max(0, copies - len(holders))]:
+        cost_s, source = min((seconds(node, each), each) for each in holders)
+        moves.append(KvMove(REPLICATE, source, node, tuple(keys), cost_s))
+    kept, *others = [each for each in ranked if each in holders]
+    gone = others[max(0, copies - 1) :]
+    return moves + [KvMove(SHRINK, kept, node, tuple(keys), 0.0) for node in gone]
+
+
+class _Replica(msgspec.Struct):
+    """Mutable: one copy that an order made."""
+
+    node: str
+    keys: tuple[int, ...]
+    pool_id: str
+    used_s: float
+    """When it was loaded from, or was to go, last."""
+    tries: int = 0
+
+
+class Replicas:
+    """Mutable: `_replicas` by node and last block, the one unused for longest first; `_at`, node → last blocks."""
+
+    def __init__(self) -> None:
+        self._replicas: OrderedDict[tuple[str, int], _Replica] = OrderedDict()
+        self._at: dict[str, set[int]] = {}
+        self._keys = 0
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def made(self, node: str, keys: Sequence[int], pool_id: str, now: float) -> None:
+        """Watch a copy that an order has made."""
+        self._forget((node, keys[-1]))
+        self._replicas[node, keys[-1]] = _Replica(node, tuple(keys), pool_id, now)
+        self._at.setdefault(node, set()).add(keys[-1])
+        self._keys += len(keys)
+        while len(self._replicas) > MAX_REPLICAS or self._keys > MAX_KEYS:
+            self._forget(next(iter(self._replicas)))
+
+    def loaded(self, node: str, keys: Sequence[int], now: float) -> None:
+        """Note that an engine loaded these leading blocks from a node."""
+        for key in self._at.get(node, set()).intersection(keys):
+            replica = self._replicas[node, key]
+            replica.used_s, replica.tries = now, 0
+            self._replicas.move_to_end((node, key))
+
+    def cold(self, holdings: NodeHoldings, now: float) -> tuple[KvMove, str] | None:
+        """Return an order that takes one cold copy away, and its pool.
+
+        The node may keep it, for blocks that follow it there; it is named again a few times.
+        """
+        for place in list(self._replicas)[:_LOOKED_AT]:
+            replica = self._replicas[place]
+            if now - replica.used_s < COLD_S:
+                return None
+            holders = holders_of(replica.keys, holdings)
+            if replica.node not in holders or len(holders) == 1 or replica.tries == _TRIES:
+                self._forget(place)
+                continue
+            replica.used_s, replica.tries = now, replica.tries + 1
+            self._replicas.move_to_end(place)
+            demand = {node: float(node != replica.node) for node in holders}
+            return change_replica(replica.keys, len(holders) - 1, demand, holdings)[0], replica.pool_id
+        return None
+
+    def check(self) -> None:
+        """Raise AssertionError unless the limits are kept, and the places are those of the replicas."""
+        if len(self._replicas) > MAX_REPLICAS or self._keys > MAX_KEYS:
+            raise AssertionError("more replicas or blocks than the limit")
+        if self._keys != sum(len(each.keys) for each in self._replicas.values()):
+            raise AssertionError("blocks are miscounted")
+        if {(node, key) for node, keys in self._at.items() for key in keys} != self._replicas.keys():
+            raise AssertionError("a replica is listed nowhere, or one that is not there")
+        used = [each.used_s for each in self._replicas.values()]
+        if used != sorted(used):
+            raise AssertionError("the replica unused for longest is not the first")
+
+    def _forget(self, place: tuple[str, int]) -> None:
+        replica = self._replicas.pop(place, None)
+        if replica is not None:
+            self._keys -= len(replica.keys)
+            self._at[replica.node].discard(place[1])
+            if not self._at[replica.node]:
+                del self._at[replica.node]

@@ -1,0 +1,78 @@
+"""Hot spot replication: leading blocks that engines load from another node again and again come to their own.
+
+Mooncake §4.2 replicates hot blocks where many requests want them, which is worth it by hits times transfer cost: the
+loads that the last minute would have had from the own node instead, each cheaper by the difference of the two links,
+must outweigh the transfer. A prefix that is worth it gets one copy more (planning.kv_moves.replica_count).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from planning.kv_moves.kv_move import MAX_BLOCKS, KvMove
+from planning.kv_moves.replica_count import change_replica, holders_of
+from routing.ledger.node_loads import NodeLoads
+
+STRIDE = 8
+"""Loads are counted at every so many blocks: prompts that part in between have their common part counted to there."""
+HALF_LIFE_S = 60.0
+"""A load counts half after so long: prefixes of the traces that the gateway was tried with come back within it."""
+LEAST_LOADS = 1.5
+"""Weight of two loads a half-life apart; one load alone is no habit."""
+WORTH = 2.0
+"""The gain of the loads so far over the transfer's cost: as many are expected to come again, half of them at least."""
+MAX_COUNTED = 16_384
+"""Places in prompts whose loads are counted, those that were loaded last."""
+
+
+class HotLoads:
+    """Mutable: `_counts`, (node of the engine, key of the last block) → (weighted loads, when that was)."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, int], tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def loaded(self, keys: Sequence[int], home: str, source: str, loads: NodeLoads, now: float) -> KvMove | None:
+        """Count a load of these leading blocks by an engine whose own node is `home`; returns what it makes worth it.
+
+        What was found worth it is counted anew afterwards.
+        """
+        if not keys or home == source:
+            return None
+        depths = [*range(STRIDE, len(keys), STRIDE), len(keys)][: MAX_BLOCKS // STRIDE]
+        hot = 0
+        for depth in depths:
+            count = self._count((home, keys[depth - 1]), now)
+            if self._pays(count, depth, home, source, loads):
+                hot = depth
+        if not hot:
+            return None
+        for depth in depths:
+            if depth <= hot:
+                del self._counts[home, keys[depth - 1]]
+        copies, prefix = len(holders_of(keys[:hot], loads.holdings)), keys[:hot]
+        moves = change_replica(
+            prefix, copies + 1, {home: 1.0}, loads.holdings, lambda target, each: loads.seconds(target, each, hot)
+        )
+        return moves[0] if moves else None
+
+    def check(self) -> None:
+        """Raise AssertionError unless the limit is kept and no count is without weight."""
+        if len(self._counts) > MAX_COUNTED or any(count <= 0 for count, _ in self._counts.values()):
+            raise AssertionError("more places than the limit, or one without a load")
+
+    def _pays(self, count: float, blocks: int, home: str, source: str, loads: NodeLoads) -> bool:
+        cost_s = loads.seconds(home, source, blocks)
+        return count >= LEAST_LOADS and count * (cost_s - loads.seconds(home, home, blocks)) >= WORTH * cost_s
+
+    def _count(self, place: tuple[str, int], now: float) -> float:
+        count, at = self._counts.pop(place, (0.0, now))
+        count = count * math.pow(0.5, (now - at) / HALF_LIFE_S) + 1.0
+        self._counts[place] = count, now
+        if len(self._counts) > MAX_COUNTED:
+            self._counts.popitem(last=False)
+        return count

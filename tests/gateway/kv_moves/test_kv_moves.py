@@ -1,0 +1,362 @@
+"""How orders are carried out: within limits, the urgent ones first, and no longer than somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import asynccontextmanager
+
+import pytest
+from typing_extensions import override
+
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.kv_move import FAILED, FREED, KEPT, MISSING, MOVED, Ending, KvMoveRow
+from gateway.contracts.snapshot import KvNodeEntry
+from gateway.kv_moves.block_mover import PART_BLOCKS, Mover, Part
+from gateway.kv_moves.freed_copies import MISSED_S
+from gateway.kv_moves.kv_moves import MAX_PER_TARGET, MAX_UNDER_WAY, MAX_WAITING, MoveScheduler
+from gateway.kv_nodes.kv_nodes import KvNodes
+from kvstore.transfer.flow_control import FlowPriority
+from kvstore.transfer.shared_secret import NodeAccess
+from planning.kv_moves.kv_move import ADVISORY, PREFETCH, REPLICATE, SHRINK, KvMove, Planner
+from planning.kv_moves.planner_trust import TRIAL_S
+from planning.kv_moves.replica_count import COLD_S
+from tests.patience import until
+
+BLOCK = 1000
+
+
+class SlowMover(Mover):
+    """Moves a part whenever it is let to. Mutable: what it was asked, under a lock."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int, FlowPriority]] = []
+        self.shrunk: list[tuple[str, str, int, int]] = []
+        self.outcomes: dict[int, Ending] = {}
+        """By the first key of a part."""
+        self._turns = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def let(self, parts: int) -> None:
+        self._turns.release(parts)
+
+    @override
+    def move(
+        self, source: str, target: str, keys: Sequence[int], priority: FlowPriority, expected_s: float = 0.0
+    ) -> Part:
+        with self._lock:
+            self.asked.append((source, target, keys[0], priority))
+        assert self._turns.acquire(timeout=30), "nobody let it"
+        outcome = self.outcomes.get(keys[0], MOVED)
+        came = tuple(keys) if outcome == MOVED else ()
+        return Part(came, BLOCK * len(came), outcome)
+
+    @override
+    def shrink(self, keeper: str, target: str, keys: Sequence[int]) -> Part:
+        with self._lock:
+            self.shrunk.append((keeper, target, keys[0], keys[-1]))
+        kept = self.outcomes.get(keys[0], FREED) == KEPT
+        return Part((), 0, KEPT) if kept else Part(tuple(keys), BLOCK * len(keys), FREED)
+
+    @override
+    def close(self) -> None:
+        self.closed = True
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asked:
+    """Orders between nodes a to d, and the mover and clock they have."""
+
+    def __init__(self) -> None:
+        self.metrics, self.mover, self.clock = GatewayMetrics(), SlowMover(), Clock()
+        nodes = self.nodes = KvNodes(NodeAccess(), self.metrics)
+        nodes.entries = {name: KvNodeEntry(name=name, address=f"{name}:1") for name in "abcd"}
+        self.orders = MoveScheduler(
+            nodes, NodeAccess(), self.metrics, mover=self.mover, clock=self.clock, wall=lambda: 1e9
+        )
+
+    def ask(
+        self, first: int, target: str = "b", planner: Planner = PREFETCH, blocks: int = 3, request: str = ""
+    ) -> bool:
+        """Ask for blocks with these keys; a prefetch is for a request of that name where none is given."""
+        move = KvMove(planner, "a", target, tuple(range(first, first + blocks)), 0.01)
+        request = request or (f"r-{first}" if planner == PREFETCH else "")
+        return self.orders.ask(move, "pool", 16, self.clock.now, request)
+
+    def counted(self, planner: str, outcome: str) -> float:
+        return self.metrics.kv_moves.value(planner, outcome)
+
+    def rows(self) -> list[KvMoveRow]:
+        return self.orders.book.take_rows(1000)
+
+
+@asynccontextmanager
+async def asked() -> AsyncIterator[Asked]:
+    made = Asked()
+    try:
+        yield made
+    finally:
+        made.mover.let(10_000)
+        await made.orders.stop()
+        assert made.mover.closed
+        assert len(made.orders) == 0
+        made.orders.book.check()
+
+
+async def test_few_move_at_a_time_and_fewer_to_one_node() -> None:
+    async with asked() as made:
+        for number, target in enumerate("bbbbccccdddd"):
+            assert made.ask(100 * number + 1, target)
+        await until(lambda: len(made.mover.asked) == MAX_UNDER_WAY)
+        targets = [target for _, target, _, _ in made.mover.asked]
+        assert targets == ["b:1"] * MAX_PER_TARGET + ["c:1"] * MAX_PER_TARGET
+        made.mover.let(12)
+        await until(lambda: made.counted("prefetch", "moved") == 12)
+        assert len(made.orders) == 0
+
+
+async def test_what_a_request_waits_for_goes_before_replicas() -> None:
+    async with asked() as made:
+        made.ask(1)
+        made.ask(101)
+        await until(lambda: len(made.mover.asked) == MAX_PER_TARGET)
+        made.ask(201, planner=REPLICATE)
+        made.ask(301)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 3)
+        assert made.mover.asked[2] == ("a:1", "b:1", 301, FlowPriority.PREFETCH)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 4)
+        assert made.mover.asked[3] == ("a:1", "b:1", 201, FlowPriority.REPLICATION)
+
+
+async def test_beyond_the_limit_nothing_is_asked() -> None:
+    async with asked() as made:
+        known = [made.ask(10 * number + 1) for number in range(MAX_WAITING + MAX_PER_TARGET + 5)]
+        assert known == [True] * (MAX_WAITING + MAX_PER_TARGET) + [False] * 5
+
+
+async def test_what_is_asked_already_is_not_asked_again() -> None:
+    async with asked() as made:
+        made.ask(1, request="r-1")
+        made.ask(1, request="r-2")
+        await until(lambda: len(made.mover.asked) == 1)
+        made.orders.left_queue("r-1")
+        made.mover.let(5)
+        await until(lambda: made.counted("prefetch", "moved") == 1)
+        assert len(made.mover.asked) == 1
+
+
+async def test_an_order_is_dropped_with_its_request() -> None:
+    async with asked() as made:
+        for first in (1, 101, 201):
+            made.ask(first)
+        await until(lambda: len(made.mover.asked) == MAX_PER_TARGET)
+        made.orders.left_queue("r-201")
+        made.orders.left_queue("r-201")
+        made.orders.left_queue("unknown")
+        assert (len(made.orders), made.counted("prefetch", "dropped")) == (2, 1)
+        made.mover.let(2)
+        await until(lambda: made.counted("prefetch", "moved") == 2)
+        assert sorted(first for _, _, first, _ in made.mover.asked) == [1, 101]
+
+
+async def test_one_that_has_begun_ends_after_its_part_and_what_came_may_still_be_of_use() -> None:
+    async with asked() as made:
+        made.ask(1, blocks=5 * PART_BLOCKS)
+        await until(lambda: len(made.mover.asked) == 1)
+        made.mover.let(1)
+        await until(lambda: len(made.mover.asked) == 2)
+        made.orders.left_queue("r-1")
+        made.mover.let(10)
+        await until(lambda: made.counted("prefetch", "late") == 1)
+        (told,) = made.rows()
+        assert (told.outcome, told.asked_blocks, told.blocks) == ("late", 5 * PART_BLOCKS, 2 * PART_BLOCKS)
+        assert told.bytes == 2 * PART_BLOCKS * BLOCK
+        assert [tokens for _, tokens in made.orders.book.loaded("b", (1, 2))] == [32]
+
+
+async def test_an_order_that_fails_says_so_with_what_came_before() -> None:
+    async with asked() as made:
+        made.mover.outcomes = {PART_BLOCKS + 1: MISSING, 1001: FAILED}
+        made.ask(1, blocks=3 * PART_BLOCKS)
+        made.ask(1001)
+        made.mover.let(10)
+        await until(lambda: made.counted("prefetch", "missing") == made.counted("prefetch", "failed") == 1)
+        told = {each.outcome: each for each in made.rows()}
+        assert (told["missing"].blocks, told["missing"].worth) == (PART_BLOCKS, "open")
+        assert (told["failed"].blocks, told["failed"].worth) == (0, "none")
+
+
+async def test_nodes_that_are_followed_no_more_are_not_asked() -> None:
+    async with asked() as made:
+        made.ask(1, target="x")
+        await until(lambda: made.counted("prefetch", "failed") == 1)
+        assert made.mover.asked == []
+
+
+async def test_a_planner_whose_orders_are_useless_backs_off_and_the_other_does_not() -> None:
+    async with asked() as made:
+        made.mover.let(1000)
+        for number in range(30):
+            made.clock.now += 1.0
+            made.ask(10 * number + 1, planner=REPLICATE)
+            await until(lambda: len(made.orders) == 0)
+        moved = made.counted("replicate", "moved")
+        assert moved == 30
+        made.clock.now += 1000.0
+        made.orders.sweep()
+        assert made.metrics.kv_move_useless.value("replicate") == 30
+        assert {each.worth for each in made.rows()} == {"useless"}
+        known = [made.ask(9001, planner=REPLICATE), made.ask(9101, planner=REPLICATE)]
+        assert known == [True, False]
+        assert made.ask(9201)
+        made.clock.now += TRIAL_S
+        assert made.ask(9101, planner=REPLICATE)
+
+
+async def test_what_was_there_already_makes_no_row() -> None:
+    class Nothing(SlowMover):
+        @override
+        def move(
+            self, source: str, target: str, keys: Sequence[int], priority: FlowPriority, expected_s: float = 0.0
+        ) -> Part:
+            self.asked.append((source, target, keys[0], priority))
+            return Part((), 0, MOVED)
+
+    made = Asked()
+    made.mover = Nothing()
+    made.orders._mover = made.mover
+    made.ask(1)
+    await until(lambda: len(made.orders) == 0)
+    assert (made.rows(), made.counted("prefetch", "moved"), len(made.mover.asked)) == ([], 0, 1)
+    await made.orders.stop()
+
+
+class Dropped:
+    """Hears of advisories' orders. Mutable: whose gave way."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def dropped(self, asked_by: Set[str]) -> None:
+        self.names |= asked_by
+
+    def moved(self, row: KvMoveRow, asked_by: Set[str]) -> None: ...
+
+    def judged(self, row: KvMoveRow) -> None: ...
+
+    def used(self, row: KvMoveRow, tokens: int) -> None: ...
+
+
+async def test_who_asked_for_an_order_that_gives_way_hears_of_it() -> None:
+    made, heard = Asked(), Dropped()
+    made.orders.listener = heard
+    for number in range(MAX_PER_TARGET):
+        made.ask(1000 * number + 1)
+    assert made.ask(500, planner=ADVISORY, request="session s")
+    number = MAX_PER_TARGET
+    while not heard.names and number < 2 * MAX_WAITING:
+        assert made.ask(1000 * number + 1)
+        number += 1
+    assert heard.names == {"session s"}
+    assert made.counted("advisory", "dropped") == 1
+    made.mover.let(2 * MAX_WAITING)
+    await made.orders.stop()
+
+
+async def test_an_end_while_something_moves_leaves_nothing_behind() -> None:
+    made = Asked()
+    made.ask(1)
+    made.ask(101)
+    await until(lambda: len(made.mover.asked) == 2)
+    stopping = asyncio.create_task(made.orders.stop())
+    await asyncio.sleep(0)
+    assert not made.ask(201)
+    made.mover.let(10)
+    await stopping
+    assert len(made.orders) == 0
+    assert not [each for each in threading.enumerate() if each.name.startswith("kv-order")]
+
+
+@pytest.mark.parametrize("planner", [PREFETCH, REPLICATE])
+async def test_a_mover_that_breaks_costs_its_order_alone(planner: Planner) -> None:
+    class Broken(SlowMover):
+        @override
+        def move(
+            self, source: str, target: str, keys: Sequence[int], priority: FlowPriority, expected_s: float = 0.0
+        ) -> Part:
+            raise RuntimeError("broken")
+
+    made = Asked()
+    made.orders._mover = Broken()
+    made.ask(1, planner=planner)
+    await until(lambda: made.counted(planner, "failed") == 1)
+    await made.orders.stop()
+
+
+@pytest.mark.parametrize("planner", [REPLICATE, ADVISORY])
+async def test_a_copy_that_nobody_loads_from_goes_while_another_node_has_it(planner: Planner) -> None:
+    async with asked() as made:
+        held = made.nodes.holdings
+        for name in "ab":
+            held.join(name)
+            held.stored(name, [1, 2, 3])
+            held.complete(name)
+        made.ask(1, planner=planner, request="session s" if planner == ADVISORY else "")
+        made.mover.let(1)
+        await until(lambda: made.counted(planner, "moved") == 1)
+        made.orders.sweep()
+        made.clock.now += COLD_S
+        made.orders.sweep()
+        await until(lambda: made.counted("shrink", "freed") == 1)
+        assert made.mover.shrunk == [("a:1", "b:1", 1, 3)]
+        row = next(each for each in made.rows() if each.planner == SHRINK)
+        assert (row.source, row.target, row.asked_blocks, row.blocks, row.bytes) == ("a", "b", 3, 3, 3 * BLOCK)
+        assert (row.outcome, row.worth, row.pool_id) == (FREED, "open", "pool")
+        made.orders.sweep()
+        assert len(made.orders) == 0
+        made.clock.now += MISSED_S
+        made.orders.sweep()
+        assert next(each.worth for each in made.rows() if each.planner == SHRINK) == "useful"
+        assert made.metrics.kv_move_useless.value("shrink") == 0
+
+
+async def test_shrinks_whose_blocks_are_missed_soon_are_useless_and_make_their_planner_back_off() -> None:
+    async with asked() as made:
+        for number in range(30):
+            made.clock.now += 1.0
+            made.ask(10 * number + 1, planner=SHRINK)
+            await until(lambda: len(made.orders) == 0)
+            made.orders.wanted("a", [10 * number + 1])
+            made.orders.wanted("b", [10 * number + 3, 9000])
+            made.orders.freed.check()
+        freed = made.counted("shrink", "freed")
+        assert freed < 30, "it was let go on"
+        assert made.metrics.kv_move_useless.value("shrink") == freed
+        assert {(each.outcome, each.worth) for each in made.rows()} == {(FREED, "useless")}
+        assert made.ask(9001, planner=REPLICATE), "another planner's orders are not to blame"
+        made.mover.let(1)
+
+
+async def test_a_long_prefix_goes_from_its_end_and_no_further_than_its_node_lets_it() -> None:
+    async with asked() as made:
+        made.mover.outcomes[PART_BLOCKS // 2 + 1] = KEPT
+        move = KvMove(SHRINK, "a", "b", tuple(range(1, 2 * PART_BLOCKS + PART_BLOCKS // 2 + 1)), 0.0)
+        made.orders.ask(move, "pool", 0, made.clock.now)
+        await until(lambda: made.counted("shrink", "kept") == 1)
+        half = PART_BLOCKS // 2
+        assert [(first, last) for _, _, first, last in made.mover.shrunk] == [
+            (PART_BLOCKS + half + 1, 2 * PART_BLOCKS + half),
+            (half + 1, PART_BLOCKS + half),
+        ]
+        (row,) = made.rows()
+        assert (row.outcome, row.blocks, row.worth) == (KEPT, PART_BLOCKS, "open")

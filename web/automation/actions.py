@@ -1,0 +1,64 @@
+"""The orders to actuators as the Automation page lists them, with the countdown of engines that drain for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from controlplane.automation.models.engine_action import OPEN_STATES, ActionState, EngineAction
+from controlplane.fleet.drain_progress import DrainProgress
+from controlplane.fleet.models.pool import ActuatorKind
+from controlplane.platform.format import count, moment, roughly, sentence, span
+from gateway.contracts.fleet_sample import EngineSample
+from web.automation.words import ORDER_STATES, order_words
+
+SHOWN_OPEN = 100
+SHOWN_ENDED = 12
+
+
+def order_row(
+    order: EngineAction, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
+) -> dict[str, Any]:
+    """Return what the list shows of an order; `drains` and `seen` are by engine id."""
+    word, shape = ORDER_STATES[ActionState(order.state)]
+    is_open = order.state in OPEN_STATES
+    by_hand = order.pool.actuator == ActuatorKind.MANUAL
+    asks = by_hand and order.state == ActionState.SENT
+    engine_id = order.engine.engine_id if order.engine is not None else ""
+    draining = order.state == ActionState.DRAINING
+    says = drain_words(drains.get(engine_id), seen.get(engine_id)) if draining else ""
+    failing = is_open and order.attempts > 1
+    return {
+        "order": order,
+        "what": order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
+        "state": "Waiting for you" if asks else word,
+        "shape": "hot" if asks else "degraded" if failing else shape,
+        "open": is_open,
+        # Where it stands or hangs, with the countdown of a drain.
+        "says": says or sentence(order.says),
+        "tries": order.attempts if failing else 0,
+        "retry": f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
+        "at": moment(order.ordered_at, now),
+        "ends": _ends(order, is_open, now),
+        "may_confirm": asks,
+        "may_withdraw": is_open and (by_hand or order.state != ActionState.SENT),
+    }
+
+
+def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
+    """Return how far a drain is; empty where nobody knows."""
+    if progress is not None and progress.left:
+        rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
+        return f"{count(progress.left, 'request')} left, {rest}."
+    if sample is None:
+        return ""
+    left = sample.running + sample.bound
+    return f"{count(left, 'request')} left." if left else "No requests left."
+
+
+def _ends(order: EngineAction, is_open: bool, now: datetime) -> str:
+    if is_open:
+        return f"gives up in {span((order.deadline_at - now).total_seconds())}"
+    ended = moment(order.finished_at, now)
+    return f"ended {ended.ago}" if ended is not None else ""
